@@ -25,7 +25,7 @@ use agentloop_server::tool::{HostOptions, RemoteTools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use held::HeldReads;
-use intercepted::Intercepted;
+use intercepted::{Intercept, Intercepted};
 
 /// Longest time that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,14 +53,28 @@ impl Models for Answers {
     }
 }
 
+/// Reads that can be held. Sessions whose ids begin with `other` are of another replica.
+#[derive(Default)]
+struct Shared(HeldReads);
+
+impl Intercept for Shared {
+    async fn read<T: Send>(&self, method: &'static str, read: impl Future<Output = T> + Send) -> T {
+        self.0.read(method, read).await
+    }
+
+    fn owns(&self, session: &SessionId) -> bool {
+        !session.as_str().starts_with("other")
+    }
+}
+
 struct Place {
     engine: Engine,
-    store: Arc<Intercepted<HeldReads>>,
+    store: Arc<Intercepted<Shared>>,
     clock: TestClock,
 }
 
 async fn place(retention: Retention) -> Place {
-    let store = Arc::new(Intercepted::new(HeldReads::default()).await);
+    let store = Arc::new(Intercepted::new(Shared::default()).await);
     let clock = TestClock::at(Timestamp(1_000 * DAY));
     let options = EngineOptions { retention, ..EngineOptions::default() };
     let parts = EngineParts { clock: Arc::new(clock.clone()), options, ..EngineParts::default() };
@@ -169,7 +183,7 @@ async fn a_session_that_is_used_meanwhile_stays() {
     let place = place(Retention { max_age: Some(Millis(DAY)), max_sessions: None }).await;
     place.run("s", "r-1").await;
     place.pass(2 * DAY);
-    let hold = place.store.intercept.hold_next("idle_sessions");
+    let hold = place.store.intercept.0.hold_next("idle_sessions");
     let pass = place.engine.retain();
     let use_it = async {
         hold.reached().await;
@@ -179,6 +193,47 @@ async fn a_session_that_is_used_meanwhile_stays() {
     let (deleted, ()) = Box::pin(in_time(async { tokio::join!(pass, use_it) })).await;
     assert_eq!(deleted.expect("a pass"), 0);
     assert!(place.exists("s").await);
+}
+
+#[tokio::test]
+async fn sessions_of_other_replicas_are_left_to_these_and_count() {
+    let place = place(Retention { max_age: Some(Millis(30 * DAY)), max_sessions: Some(3) }).await;
+    for id in ["a", "other-1", "b", "other-2", "c", "d", "other-3"] {
+        place.create(id).await;
+        place.pass(1);
+    }
+    place.pass(2 * DAY);
+    // The four oldest are too many. Two of them are this server's.
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 2);
+    for (id, kept) in [("a", false), ("other-1", true), ("b", false), ("other-2", true), ("c", true)] {
+        assert_eq!(place.exists(id).await, kept, "{id}");
+    }
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0, "the others' are too many still");
+    place.pass(30 * DAY);
+    assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 2, "those that are too old");
+    assert!(place.exists("other-1").await && place.exists("other-3").await);
+}
+
+#[tokio::test]
+async fn no_session_goes_for_one_that_another_replica_deletes_meanwhile() {
+    let place = place(Retention { max_age: None, max_sessions: Some(3) }).await;
+    for id in ["other-1", "other-2", "a", "b", "c"] {
+        place.create(id).await;
+        place.pass(1);
+    }
+    place.pass(2 * DAY);
+    let hold = place.store.intercept.0.hold_next("session_count");
+    let pass = place.engine.retain();
+    let delete = async {
+        hold.reached().await;
+        for id in ["other-1", "other-2"] {
+            assert!(place.store.delete_session(&TenantId::local(), &session(id)).await.expect("deleted"));
+        }
+        hold.release();
+    };
+    let (deleted, ()) = Box::pin(in_time(async { tokio::join!(pass, delete) })).await;
+    assert_eq!(deleted.expect("a pass"), 0);
+    assert!(place.exists("a").await);
 }
 
 #[tokio::test]

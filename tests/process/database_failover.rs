@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentloop_client::Client;
-use agentloop_client::v1::ToolStatus;
 use agentloop_client::v1::run_event::Event;
+use agentloop_client::v1::{Replica, ToolStatus};
+use agentloop_tests::owners::Owners;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::replicas::owner;
 use crate::support::balancer::Balancer;
 use crate::support::database_pair::DatabasePair;
-use crate::support::eventually;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::{Call, Model};
@@ -72,7 +71,7 @@ async fn a_synchronous_standby_becomes_the_primary_and_nothing_is_lost_or_double
     }
     runs.push(follow(&balancer, "r-pays", PAY_SLOWLY).await);
     host.does("begin slow").await;
-    let before = eventually("the owner", || owner(&client)).await;
+    let before = client.list_replicas().await.expect("listed");
     let paying: Vec<_> = busy.into_iter().map(|run| tokio::spawn(until_after(run))).collect();
 
     database.crash_primary().await;
@@ -98,17 +97,15 @@ async fn a_synchronous_standby_becomes_the_primary_and_nothing_is_lost_or_double
     done.sort_unstable();
     assert_eq!(done, told, "each payment was made once");
     assert_eq!(keys.len(), begun.len(), "{begun:?}");
-    let now = eventually("the owner", || owner(&client)).await;
-    assert_eq!(now.number, before.number, "nobody has lost its place");
+    let now = client.list_replicas().await.expect("listed");
+    let numbers = |rows: &[Replica]| rows.iter().map(|row| (row.number, row.state)).collect::<Vec<_>>();
+    assert_eq!(numbers(&now), numbers(&before), "nobody has lost its place");
 
     // Another replica begins with what is in the database alone.
-    let is_owner = |server: &Server| server.replica_address() == Some(now.address.as_str());
-    let place = servers.iter().position(is_owner).expect("it is one of them");
-    balancer.set(place, false);
-    let (code, said) = servers[place].terminate().await;
+    balancer.set(0, false);
+    let (code, said) = servers[0].terminate().await;
     assert_eq!(code, 0, "{said}");
-    eventually("the next owner", || async { owner(&client).await.filter(|next| next.number != now.number) })
-        .await;
+    Owners::of(&database.url()).await.shared_by(REPLICAS - 1).await;
     for run in &runs {
         let replayed = client.replay_run(run.run_id()).await.expect("replayed");
         assert!(replayed.faithful, "{}: {}", run.run_id(), replayed.difference);

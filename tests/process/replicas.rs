@@ -1,14 +1,16 @@
-//! Several replicas over one PostgreSQL database: callers and hosts at replicas that stand by, and an owner that is killed,
-//! frozen, or told to stop. Left out without a database, in one line.
+//! Several replicas over one PostgreSQL database: callers and hosts at replicas that do not own the run's session, and an owner
+//! that is killed, frozen, or told to stop. Left out without a database, in one line.
 
 mod clocks;
+mod shared;
 
 use std::path::PathBuf;
 
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{Approve, Replica, ReplicaState, RunStatus, ToolStatus};
+use agentloop_client::v1::{Approve, ReplicaState, RunStatus, ToolStatus};
 use agentloop_client::{Backoff, Client};
+use agentloop_tests::owners::{Owners, moved, sessions_of};
 use agentloop_tests::postgres;
 use serde_json::json;
 
@@ -18,48 +20,59 @@ use crate::support::host::Host;
 use crate::support::model::Model;
 use crate::support::server::{FENCED, Server, Setting, input};
 
-/// Three replicas, the owner first.
-struct Replicas(Vec<Server>);
+/// The session of most tests.
+const SESSION: &str = "s-1";
+
+/// Three replicas with equal parts of all sessions, the owner of [`SESSION`] first.
+struct Replicas {
+    servers: Vec<Server>,
+    owners: Owners,
+    /// The address of their database.
+    url: String,
+}
 
 impl Replicas {
     /// Starts them over a new schema; `None` where there is no database.
     async fn start(model: &Model) -> Option<Replicas> {
-        Replicas::of_programs(model, [None, None, None]).await
+        let mut replicas = Replicas::of_programs(model, [None, None, None]).await?;
+        let owner = replicas.owners.place(&replicas.servers, SESSION).await;
+        replicas.servers.swap(0, owner);
+        Some(replicas)
     }
 
-    /// The same, with a program for each; `None`: the one that was built with the tests.
+    /// The same in the order of their programs; `None`: the one that was built with the tests.
     async fn of_programs(model: &Model, programs: [Option<PathBuf>; 3]) -> Option<Replicas> {
         let Some(url) = postgres::url() else {
             println!("not tested: replicas, because AGENTLOOP_TEST_POSTGRES names no database");
             return None;
         };
-        let store = Some(format!("url = \"{}\"", postgres::in_new_schema(url)));
+        let url = postgres::in_new_schema(url);
+        let store = Some(format!("url = \"{url}\""));
         let more = "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned();
         let setting = Setting { store, more, grace_period: "10s", ..model.setting() };
         let mut servers = Vec::new();
         for program in programs {
             servers.push(Server::start(&Setting { program, ..setting.clone() }).await);
-            // The first one owns the database before the others come.
-            let client = servers[0].client();
-            eventually("an owner", || async { owner(&client).await }).await;
         }
-        Some(Replicas(servers))
+        let mut owners = Owners::of(&url).await;
+        in_time("equal parts", owners.shared_by(servers.len())).await;
+        Some(Replicas { servers, owners, url })
     }
 
     fn owner(&mut self) -> &mut Server {
-        &mut self.0[0]
+        &mut self.servers[0]
     }
 
-    /// One that stands by.
-    fn standby(&self) -> &Server {
-        &self.0[1]
+    /// One that does not own the session.
+    fn other(&self) -> &Server {
+        &self.servers[1]
     }
 }
 
-/// The owner, as a replica tells it. An error is an answer too: nobody may own the database for a moment.
-pub(crate) async fn owner(client: &Client) -> Option<Replica> {
-    let replicas = client.list_replicas().await.ok()?;
-    replicas.into_iter().find(|replica| replica.state() == ReplicaState::Owner)
+/// Waits for something that must not take long.
+async fn in_time<T>(what: &str, waits: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), waits).await;
+    waited.unwrap_or_else(|_| panic!("waited too long for {what}"))
 }
 
 /// A caller who does not try again: whatever the replicas do to each other is theirs to mend.
@@ -72,8 +85,8 @@ fn impatient(server: &Server) -> Client {
 async fn the_owner_is_killed_in_a_model_call() {
     let mut model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let client = impatient(replicas.standby());
-    let mut run = Follower::with(client, input("r-1", "s-1", "Say hello")).await;
+    let client = impatient(replicas.other());
+    let mut run = Follower::with(client, input("r-1", SESSION, "Say hello")).await;
     let mut cut = model.call().await;
     cut.begin("Good mor").await;
     run.until("a piece of the answer", |event| {
@@ -94,9 +107,9 @@ async fn the_owner_is_killed_in_a_model_call() {
 async fn the_owner_is_killed_while_a_host_at_another_replica_has_a_call() {
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let host = Host::start(&replicas.0[2], "h-1").await;
-    let client = impatient(replicas.standby());
-    let mut run = Follower::with(client, input("r-1", "s-1", "Wait")).await;
+    let host = Host::start(&replicas.servers[2], "h-1").await;
+    let client = impatient(replicas.other());
+    let mut run = Follower::with(client, input("r-1", SESSION, "Wait")).await;
     model.answers("slow", json!({ "seconds": 6.0 }), "Waited.");
     host.does("slow-start").await;
 
@@ -113,17 +126,15 @@ async fn the_owner_is_killed_while_a_host_at_another_replica_has_a_call() {
 async fn the_owner_stands_still_and_finds_its_place_taken() {
     let mut model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let client = impatient(replicas.standby());
-    let before = owner(&client).await.expect("there is an owner").number;
-    let mut run = Follower::with(client.clone(), input("r-1", "s-1", "Say hello")).await;
+    let client = impatient(replicas.other());
+    let mut run = Follower::with(client, input("r-1", SESSION, "Say hello")).await;
     let cut = model.call().await;
 
     replicas.owner().signal("STOP").await;
 
     let again = model.call().await;
     assert_eq!(again.request["messages"], cut.request["messages"]);
-    let now = eventually("another owner", || async { owner(&client).await }).await;
-    assert_ne!(now.number, before);
+    moved(&mut replicas.owners, &replicas.servers, SESSION, 0).await;
     // The frozen one may write nothing any more. It finds out at its next write or its next beat.
     cut.say("Too late.").await;
     replicas.owner().signal("CONT").await;
@@ -143,18 +154,18 @@ async fn an_owner_that_finds_its_place_taken_says_so_once_for_all_of_its_runs() 
     const RUNS: usize = 12;
     let mut model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let client = impatient(replicas.standby());
-    let before = owner(&client).await.expect("there is an owner").number;
+    let client = impatient(replicas.other());
+    let sessions = sessions_of(&mut replicas.owners, &replicas.servers, 0, RUNS).await;
     let mut runs = Vec::new();
     let mut calls = Vec::new();
-    for number in 0..RUNS {
-        let input = input(&format!("r-{number}"), &format!("s-{number}"), "Say hello");
+    for (number, session) in sessions.iter().enumerate() {
+        let input = input(&format!("r-{number}"), session, "Say hello");
         runs.push(Follower::with(client.clone(), input).await);
         calls.push(model.call().await);
     }
 
     replicas.owner().signal("STOP").await;
-    eventually("another owner", || async { owner(&client).await.filter(|now| now.number != before) }).await;
+    moved(&mut replicas.owners, &replicas.servers, &sessions[0], 0).await;
     replicas.owner().signal("CONT").await;
 
     let (code, said) = replicas.owner().take().ended().await;
@@ -175,32 +186,31 @@ async fn an_owner_that_finds_its_place_taken_says_so_once_for_all_of_its_runs() 
 async fn the_owner_is_told_to_stop_while_a_question_waits() {
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let host = Host::start(&replicas.0[2], "h-1").await;
+    let host = Host::start(&replicas.servers[2], "h-1").await;
     model.answers("send_email", json!({ "to": "bob" }), "Sent.");
-    let client = replicas.standby().client();
-    let waits = client.run(input("r-1", "s-1", "Mail bob")).await.expect("it asks");
+    let client = replicas.other().client();
+    let waits = client.run(input("r-1", SESSION, "Mail bob")).await.expect("it asks");
     assert_eq!(waits.status(), RunStatus::AwaitingHuman, "{waits:?}");
-    let question = replicas.standby().question("r-1").await;
+    let question = replicas.other().question("r-1").await;
 
     let (code, said) = replicas.owner().terminate().await;
 
     assert_eq!(code, 0, "{said}");
-    let mut run = Follower::with(impatient(replicas.standby()), input("r-1", "s-1", "Mail bob")).await;
+    let mut run = Follower::with(impatient(replicas.other()), input("r-1", SESSION, "Mail bob")).await;
     run.decide(&question, Decision::Approve(Approve {})).await;
     assert_eq!(run.answer().await, "Sent.");
     assert_eq!(host.did("send_email").len(), 1);
 }
 
 #[tokio::test]
-async fn a_replica_that_stands_by_is_killed_and_nobody_else_notices() {
+async fn a_replica_is_killed_and_the_runs_of_others_do_not_notice() {
     let mut model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let client = impatient(replicas.standby());
-    let before = owner(&client).await.expect("there is an owner");
-    let mut run = Follower::with(client.clone(), input("r-1", "s-1", "Say hello")).await;
+    let client = impatient(replicas.other());
+    let mut run = Follower::with(client.clone(), input("r-1", SESSION, "Say hello")).await;
     let call = model.call().await;
 
-    replicas.0[2].kill().await;
+    replicas.servers[2].kill().await;
 
     call.say("Hello.").await;
     assert_eq!(run.answer().await, "Hello.");
@@ -209,5 +219,7 @@ async fn a_replica_that_stands_by_is_killed_and_nobody_else_notices() {
         rows.iter().any(|row| row.state() == ReplicaState::Fenced).then_some(())
     })
     .await;
-    assert_eq!(owner(&client).await.expect("an owner").number, before.number);
+    assert_eq!(replicas.owners.place(&replicas.servers, SESSION).await, 0);
+    replicas.servers.truncate(2);
+    in_time("equal parts", replicas.owners.shared_by(2)).await;
 }

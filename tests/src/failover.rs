@@ -1,4 +1,4 @@
-//! The time for which runs stand still when the replica that owns the database is lost.
+//! The time for which runs stand still when the replica that owns them is lost.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use agentloop_client::EventStream;
 use agentloop_client::host::{CallContext, Tool, ToolHost};
+use agentloop_client::v1::RunEvent;
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{ReplicaState, RunEvent};
-use agentloop_client::{Client, EventStream};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::model::{Answer, Model};
+use crate::owners::Owners;
 use crate::postgres;
 use crate::process::balancer::Balancer;
 use crate::process::eventually;
@@ -111,9 +112,10 @@ pub async fn measure(plan: &Plan) -> Pauses {
         let call = ("look".to_owned(), json!({ "at": place }));
         Answer::Later(thinks, Box::new(Answer::Asks(vec![call])))
     });
+    let url = postgres::in_new_schema(url);
     let setting = Setting {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
-        store: Some(format!("url = \"{}\"", postgres::in_new_schema(url))),
+        store: Some(format!("url = \"{url}\"")),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
         agent: "limits = { max_iterations = 10000 }\ncontext = { max_messages = 400 }\n",
         lease_timeout: "6s",
@@ -139,11 +141,16 @@ pub async fn measure(plan: &Plan) -> Pauses {
         watching.spawn(follow(stream.expect("it starts"), sender, out_of_order.clone()));
         watched.push(Watched { durable });
     }
+    let mut owners = Owners::of(&url).await;
     let (mut pauses, mut lost_unasked) = (Vec::new(), 0);
     let mut by_kind = BTreeMap::<String, Vec<u64>>::new();
     for loss in 0..plan.losses {
-        let owner = owner(&client, &servers).await;
-        let at = if plan.way == Way::Roll { loss % REPLICAS } else { owner };
+        owners.shared_by(REPLICAS).await;
+        let at = loss % REPLICAS;
+        let mut is_lost = Vec::new();
+        for number in 0..plan.runs {
+            is_lost.push(owners.now(&servers, &format!("s-{number}")).await == Some(at));
+        }
         // Every run has an event of this owner before it is lost.
         let begun = now_ms();
         for run in &mut watched {
@@ -162,10 +169,10 @@ pub async fn measure(plan: &Plan) -> Pauses {
         // An owner that is told to stop writes on until it ends.
         let is_told = matches!(plan.way, Way::Terminate | Way::Roll);
         let gone = if is_told { now_ms() } else { lost };
-        for run in &mut watched {
+        for (run, is_lost) in watched.iter_mut().zip(is_lost) {
             let next = run.first_after(gone).await;
-            // A replica that stands by stops no run.
-            if at != owner {
+            // The runs of others go on.
+            if !is_lost {
                 continue;
             }
             pauses.push(next.at - lost);
@@ -233,16 +240,6 @@ pub(crate) fn looking_host(url: &str) -> ToolHost {
         .read_only()
         .handler(|_: Value, _: CallContext| async { Ok("nothing".to_owned()) });
     ToolHost::builder(url).host_id("h-1").concurrency(256).tool(look).build().expect("a good host")
-}
-
-/// The place of the owner among the servers.
-pub(crate) async fn owner(client: &Client, servers: &[Server]) -> usize {
-    eventually("an owner", || async {
-        let replicas = client.list_replicas().await.ok()?;
-        let owner = replicas.into_iter().find(|replica| replica.state() == ReplicaState::Owner)?;
-        servers.iter().position(|server| server.replica_address() == Some(owner.address.as_str()))
-    })
-    .await
 }
 
 fn most(all: &[u64]) -> u64 {

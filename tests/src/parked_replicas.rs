@@ -6,10 +6,10 @@ use agentloop_client::v1 as wire;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use crate::failover::owner;
 use crate::load::brain::{Brain, Temper};
 use crate::load::world::setting;
 use crate::model::Model;
+use crate::owners::Owners;
 use crate::parked::{park, resume};
 use crate::postgres;
 use crate::process::balancer::Balancer;
@@ -53,8 +53,9 @@ pub async fn measure(runs: u64, replicas: usize) -> Cost {
         postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
     let (model, brain) = (Model::start().await, Brain::default());
     brain.drive(&model, Temper { fails: 0, thinks_ms: 0 }, 1);
+    let schema = postgres::in_new_schema(url.clone());
     let setting = Setting {
-        store: Some(format!("url = \"{}\"", postgres::in_new_schema(url.clone()))),
+        store: Some(format!("url = \"{schema}\"")),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
         lease_timeout: "6s",
         ..setting(&model)
@@ -67,7 +68,9 @@ pub async fn measure(runs: u64, replicas: usize) -> Cost {
     let client = patient(balancer.url()).build().expect("a good address");
     let _host = Host::start_at(&servers[0], "h-1", &balancer.url()).await;
     park(&client, &brain, 0..runs).await;
-    let owner = owner(&client, &servers).await;
+    let mut owners = Owners::of(&schema).await;
+    owners.shared_by(replicas).await;
+    let owner = owners.hub(&servers).await.expect("one of them keeps the hosts");
 
     let mut database =
         url.parse::<PgConnectOptions>().expect("an address").connect().await.expect("it is up");

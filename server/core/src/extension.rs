@@ -32,7 +32,8 @@ impl ExtensionKind {
 }
 
 /// Points of a run at which a hook can be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HookPoint {
     /// Before the first model call.
     PreRun,
@@ -45,7 +46,8 @@ pub enum HookPoint {
 }
 
 /// Declaration of an extension. All hosts that offer the same extension must declare the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ExtensionDeclaration {
     /// Declaration of a planner.
     Planner {
@@ -71,7 +73,7 @@ impl ExtensionDeclaration {
 }
 
 /// Declaration of a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookDeclaration {
     /// Points at which it is called.
     pub points: BTreeSet<HookPoint>,
@@ -82,7 +84,7 @@ pub struct HookDeclaration {
 }
 
 /// Declaration of a context source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceDeclaration {
     /// Longest time of one call.
     pub timeout: Millis,

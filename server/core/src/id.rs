@@ -103,7 +103,8 @@ impl TenantId {
 ///
 /// Its text form is `<run>/<model_call>.<index>`. The id is the same for all attempts, reconnects and restarts. It names
 /// its run, so that a result which arrives after a restart reaches that run.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct CallId {
     /// The run that owns the call.
     pub run: RunId,
@@ -164,6 +165,20 @@ impl CallId {
     }
 }
 
+impl From<CallId> for String {
+    fn from(id: CallId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for CallId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        Self::parse(&text).ok_or(IdError::BadCharacter)
+    }
+}
+
 /// A run together with its tenant: unique on the whole server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunKey {
@@ -192,7 +207,8 @@ impl RunId {
 /// A runtime of a run. A run has one at a time; when its host is lost, the run has the next one opened.
 ///
 /// Its text form is `<run>/rt<number>`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct RuntimeId {
     /// The run that uses it.
     pub run: RunId,
@@ -213,6 +229,20 @@ impl RuntimeId {
         let (run, number) = text.rsplit_once("/rt")?;
         let id = Self { run: RunId::parse(run).ok()?, number: number.parse().ok()? };
         (id.to_string() == text).then_some(id)
+    }
+}
+
+impl From<RuntimeId> for String {
+    fn from(id: RuntimeId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for RuntimeId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        Self::parse(&text).ok_or(IdError::BadCharacter)
     }
 }
 

@@ -148,6 +148,7 @@ pub mod limits;
 pub mod time;
 
 mod canonical;
+mod hex;
 
 pub mod agent;
 pub mod blob;

@@ -19,7 +19,8 @@ pub enum Ran {
 }
 
 /// Why a host is told to stop a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CancelCause {
     /// The run was aborted. The text beside it is the reason that was given.
     Aborted,
@@ -32,7 +33,8 @@ pub enum CancelCause {
 }
 
 /// Outcome of an attempt, as the host reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
     /// The tool ran and returned a result.
     Succeeded {

@@ -146,7 +146,8 @@ fn is_metadata(json: &str) -> bool {
 }
 
 /// Reply to a question of a running call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum InputAnswer {
     /// The text that was asked for.
     Text(String),
@@ -161,7 +162,7 @@ pub enum InputAnswer {
 }
 
 /// Reply to a question of an earlier attempt of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputReply {
     /// The host's name for the question.
     pub input: String,

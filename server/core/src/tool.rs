@@ -138,7 +138,7 @@ pub struct TermsOptions {
 
 /// A runtime: what a tool with [`ToolDeclaration::requires_runtime`] runs in, such as a browser or a sandbox. A run has
 /// one at a time, on one host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runtime {
     /// Id of the runtime, with its run.
     pub id: RuntimeId,

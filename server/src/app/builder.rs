@@ -197,7 +197,7 @@ impl ServerBuilder {
             soft.cancelled().await;
             stop.send_hosts_away().await;
         };
-        let serving = serve::serve(port, routes, None, Readiness::Store(store), stopped, tasks.clone());
+        let serving = serve::serve(port, routes, None, Readiness::of_store(store), stopped, tasks.clone());
         let calls = calls_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;
@@ -231,6 +231,7 @@ impl ServerBuilder {
             engine: self.engine,
             authentication_required: asks,
             replicas: None,
+            cluster: None,
         }
     }
 

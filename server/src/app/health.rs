@@ -3,26 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::{SHARDS, ShardNo};
 use agentloop_proto::v1::{
     agent_loop_server, blobs_server, server_server, sessions_server, tool_host_server, tools_server,
 };
-use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::app::store::OwnStore;
-use crate::cluster::{Peer, Replicas, Standing, Standings};
+use crate::cluster::{Ownership, Ownerships};
 use crate::lifecycle::Tasks;
 use crate::store::Store;
 
 /// The time between two checks that the store still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// The same for a replica that owns the database. Each of its beats writes there, and it is no owner any more a lease after the last
-/// one that was answered. So the check tells no more than that the store's own connections work.
-const CHECK_OWNER_EVERY: Duration = Duration::from_secs(60);
-/// A replica that stands by and has seen no sign of life from the owner for so long and two leases cannot reach the database: else
-/// it would have taken its place. It would not learn of another owner.
-const CUT_OFF_AFTER: Duration = Duration::from_secs(30);
+/// The same for a replica that lacks nothing. Each of its beats asks the database, and it notices at once when they are not answered
+/// or a shard has no owner. So the check tells no more than that the store's own connections work.
+const CHECK_REPLICA_EVERY: Duration = Duration::from_secs(60);
+/// Time for which a replica may be without a valid lease, and a shard without an owner, before no more calls are to come. Those that
+/// come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
+const LACKING_MAX: Duration = Duration::from_secs(15);
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
 /// The health services that say if the server takes requests: it as a whole, and each of its services.
@@ -37,83 +37,99 @@ const READINESS: [&str; 7] = [
 ];
 
 /// What readiness depends on.
-pub(super) enum Readiness {
-    /// A server alone is ready while its store answers.
-    Store(Arc<dyn Store>),
-    /// This replica is the owner and its store answers, or it knows the owner.
-    Replica {
-        /// The part of this replica.
-        standings: Standings,
-        /// Its store, while it is the owner.
-        store: watch::Receiver<Option<OwnStore>>,
-        /// All of the replicas, as its beats have shown them.
-        replicas: Arc<dyn Replicas>,
-        /// Time without a beat after which an owner is taken for dead.
-        lease: Duration,
-    },
+pub(super) struct Readiness {
+    /// A server is ready while its store answers.
+    store: Arc<dyn Store>,
+    /// A replica also needs its lease, and an owner of each shard: calls may come for all of them.
+    replica: Option<(Ownerships, Lacks)>,
+}
+
+/// What a replica lacks, and since when.
+struct Lacks {
+    /// True as soon as it once had everything. Before, nothing may be lacking.
+    has_begun: bool,
+    lease_since: Option<Instant>,
+    /// The shards without an owner.
+    owners_since: Vec<Option<Instant>>,
 }
 
 impl Readiness {
+    /// That of a server alone.
+    pub(super) fn of_store(store: Arc<dyn Store>) -> Self {
+        Self { store, replica: None }
+    }
+
+    /// That of a replica.
+    pub(super) fn of_replica(store: Arc<dyn Store>, ownerships: Ownerships) -> Self {
+        Self { store, replica: Some((ownerships, Lacks::new())) }
+    }
+
     /// The reason why the server takes no calls.
-    async fn check(&self) -> Result<(), String> {
-        let store = match self {
-            Self::Store(store) => store.clone(),
-            Self::Replica { standings, store, replicas, lease } => {
-                let standing = standings.borrow().clone();
-                let opened = store.borrow().clone();
-                match (standing, opened) {
-                    (Standing::Owner, Some(store)) => store.shared(),
-                    (Standing::Owner, None) => {
-                        return Err("this replica is taking the database over".to_owned());
-                    }
-                    (Standing::Standby { owner: Some(owner) }, _) => {
-                        return stands_by(&**replicas, &owner, CUT_OFF_AFTER + *lease * 2);
-                    }
-                    (Standing::Standby { owner: None }, _) => {
-                        return Err("no replica owns the database".to_owned());
-                    }
-                }
-            }
-        };
-        match tokio::time::timeout(CHECK_EVERY, store.check()).await {
+    async fn check(&mut self) -> Result<(), String> {
+        if let Some((ownerships, lacks)) = &mut self.replica {
+            let now = Instant::now();
+            lacks.note(&ownerships.borrow_and_update(), now);
+            lacks.check(now)?;
+        }
+        match tokio::time::timeout(CHECK_EVERY, self.store.check()).await {
             Ok(checked) => checked.map_err(|error| format!("the store does not answer: {error}")),
             Err(_) => Err(format!("the store has not answered for {CHECK_EVERY:?}")),
         }
     }
 
     fn check_every(&self, ready: bool) -> Duration {
-        match self {
-            Self::Replica { standings, .. } if ready && matches!(*standings.borrow(), Standing::Owner) => {
-                CHECK_OWNER_EVERY
-            }
-            Self::Replica { .. } | Self::Store(_) => CHECK_EVERY,
+        match &self.replica {
+            Some((_, lacks)) if ready && lacks.has_everything() => CHECK_REPLICA_EVERY,
+            Some(_) | None => CHECK_EVERY,
         }
     }
 
     /// Resolves when it is time to check again. `ready`: the answer of the last check.
     async fn due(&mut self, ready: bool) {
         let after = tokio::time::sleep(self.check_every(ready));
-        match self {
-            Self::Store(_) => after.await,
-            Self::Replica { standings, store, .. } => {
+        match &mut self.replica {
+            None => after.await,
+            Some((ownerships, _)) => {
                 // A sender that is gone tells nothing new: the process ends then.
                 tokio::select! {
                     () = after => {}
-                    Ok(()) = standings.changed() => {}
-                    Ok(()) = store.changed() => {}
+                    Ok(()) = ownerships.changed() => {}
                 }
             }
         }
     }
 }
 
-/// The reason why a replica that stands by takes no calls for this owner.
-fn stands_by(replicas: &dyn Replicas, owner: &Peer, silent_max: Duration) -> Result<(), String> {
-    let rows = replicas.rows();
-    let silent = rows.iter().find(|row| row.peer.number == owner.number).and_then(|row| row.silent_for);
-    match silent.filter(|silent| *silent >= silent_max) {
-        Some(silent) => Err(format!("the database has not answered this replica for {} s", silent.as_secs())),
-        None => Ok(()),
+impl Lacks {
+    fn new() -> Self {
+        Self { has_begun: false, lease_since: None, owners_since: vec![None; usize::from(SHARDS)] }
+    }
+
+    /// Notes what is lacking now. What was lacking before keeps its time.
+    fn note(&mut self, ownership: &Ownership, now: Instant) {
+        let since = |before: Option<Instant>, lacks: bool| lacks.then(|| before.unwrap_or(now));
+        self.lease_since = since(self.lease_since, !ownership.is_valid());
+        for (shard, before) in (0..SHARDS).zip(&mut self.owners_since) {
+            *before = since(*before, !ownership.is_held(ShardNo(shard)));
+        }
+        self.has_begun |= self.has_everything();
+    }
+
+    fn has_everything(&self) -> bool {
+        self.lease_since.is_none() && self.owners_since.iter().all(Option::is_none)
+    }
+
+    fn check(&self, now: Instant) -> Result<(), String> {
+        let is_late = |since: &Option<Instant>| {
+            since.is_some_and(|since| !self.has_begun || now.duration_since(since) >= LACKING_MAX)
+        };
+        if is_late(&self.lease_since) {
+            return Err("this replica has no valid lease".to_owned());
+        }
+        match self.owners_since.iter().filter(|since| is_late(since)).count() {
+            0 => Ok(()),
+            count => Err(format!("{count} of {SHARDS} shards have no owner")),
+        }
     }
 }
 
@@ -121,11 +137,11 @@ fn stands_by(replicas: &dyn Replicas, owner: &Peer, silent_max: Duration) -> Res
 /// this returns: nobody is told that a server works which does not.
 pub(super) async fn report(health: HealthReporter, mut readiness: Readiness, tasks: &Tasks) {
     health.set_service_status(LIVENESS, ServingStatus::Serving).await;
-    let mut ready = check(&health, &readiness, None).await;
+    let mut ready = check(&health, &mut readiness, None).await;
     let soft = tasks.soft().clone();
     drop(tasks.spawn("health", async move {
         while soft.run_until_cancelled(readiness.due(ready)).await.is_some() {
-            ready = check(&health, &readiness, Some(ready)).await;
+            ready = check(&health, &mut readiness, Some(ready)).await;
         }
         set_readiness(&health, ServingStatus::NotServing).await;
     }));
@@ -138,7 +154,7 @@ async fn set_readiness(health: &HealthReporter, status: ServingStatus) {
 }
 
 /// Checks if calls are taken, and reports a change. Returns true if they are.
-async fn check(health: &HealthReporter, readiness: &Readiness, before: Option<bool>) -> bool {
+async fn check(health: &HealthReporter, readiness: &mut Readiness, before: Option<bool>) -> bool {
     let now = readiness.check().await;
     if let Err(why) = &now
         && before != Some(false)
@@ -154,58 +170,77 @@ async fn check(health: &HealthReporter, readiness: &Readiness, before: Option<bo
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::time::Timestamp;
+    use std::collections::BTreeMap;
+
+    use tokio::sync::watch;
+    use tokio::time::advance;
 
     use super::*;
-    use crate::cluster::{ReplicaPart, ReplicaRow};
+    use crate::cluster::Peer;
+    use crate::store::sqlite::SqliteStore;
 
-    /// The owner was seen to live for the last time so long ago.
-    struct SilentFor(Duration);
-
-    fn owner() -> Peer {
-        Peer { number: 1, address: "10.0.0.1:1".to_owned() }
+    /// The first `mine` shards are this replica's, the next `others` the other one's, and the rest nobody's.
+    fn ownership(is_valid: bool, mine: u16, others: u16) -> Ownership {
+        let owners = (0..SHARDS).map(|shard| match shard {
+            _ if shard < mine => 1,
+            _ if shard < mine + others => 2,
+            _ => 0,
+        });
+        let peer = Peer { number: 2, address: "10.0.0.2:1".to_owned() };
+        Ownership::new(1, is_valid, owners.collect(), Arc::new(BTreeMap::from([(2, peer)])))
     }
 
-    impl Replicas for SilentFor {
-        fn rows(&self) -> Vec<ReplicaRow> {
-            let row = |number, part, silent_for| ReplicaRow {
-                peer: Peer { number, ..owner() },
-                version: "1".to_owned(),
-                joined_at: Timestamp(1),
-                part,
-                silent_for,
-                configuration_digest: "c".to_owned(),
+    async fn readiness(ownership: Ownership) -> (Readiness, watch::Sender<Ownership>, Arc<SqliteStore>) {
+        let store = Arc::new(SqliteStore::in_memory().await.unwrap());
+        let (sender, ownerships) = watch::channel(ownership);
+        (Readiness::of_replica(store.clone(), ownerships), sender, store)
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_ready_once_every_shard_has_an_owner() {
+        let (mut readiness, sender, store) = readiness(Ownership::unknown(1)).await;
+        assert_eq!(readiness.check().await, Err("this replica has no valid lease".to_owned()));
+        sender.send_replace(ownership(true, 0, SHARDS - 3));
+        assert_eq!(readiness.check().await, Err("3 of 1024 shards have no owner".to_owned()));
+        sender.send_replace(ownership(true, 0, SHARDS));
+        assert_eq!(readiness.check().await, Ok(()), "it needs none of its own");
+        store.close().await;
+        assert!(readiness.check().await.unwrap_err().starts_with("the store does not answer"));
+    }
+
+    /// The check of the store is left out: it works in a thread, which a paused clock does not wait for.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_and_owners_may_be_lacking_for_a_while() {
+        let without_owners = ownership(true, 500, 500);
+        for (lacking, problem) in [
+            (ownership(false, 500, SHARDS - 500), "this replica has no valid lease"),
+            (without_owners, "24 of 1024 shards have no owner"),
+        ] {
+            let mut lacks = Lacks::new();
+            let mut now = |ownership: &Ownership| {
+                lacks.note(ownership, Instant::now());
+                lacks.check(Instant::now())
             };
-            vec![row(1, ReplicaPart::Owner, Some(self.0)), row(2, ReplicaPart::Standby, None)]
+            assert_eq!(now(&ownership(true, 500, SHARDS - 500)), Ok(()));
+            advance(Duration::from_secs(60)).await;
+            assert_eq!(now(&lacking), Ok(()));
+            advance(LACKING_MAX - Duration::from_secs(1)).await;
+            assert_eq!(now(&lacking), Ok(()));
+            advance(Duration::from_secs(1)).await;
+            assert_eq!(now(&lacking), Err(problem.to_owned()));
+            assert_eq!(now(&ownership(true, 500, SHARDS - 500)), Ok(()));
+            assert_eq!(now(&lacking), Ok(()), "the time begins anew");
         }
     }
 
     #[tokio::test]
-    async fn a_replica_that_stands_by_is_ready_until_the_database_is_silent() {
-        let (_standing, standings) = watch::channel(Standing::Standby { owner: Some(owner()) });
-        let ready = async |silent, lease| {
-            let (_store, store) = watch::channel(None);
-            let replicas = Arc::new(SilentFor(Duration::from_secs(silent)));
-            let (standings, lease) = (standings.clone(), Duration::from_secs(lease));
-            Readiness::Replica { standings, store, replicas, lease }.check().await
-        };
-        assert_eq!(ready(34, 3).await, Ok(()));
-        let cut_off = ready(36, 3).await.unwrap_err();
-        assert_eq!(cut_off, "the database has not answered this replica for 36 s");
-        // With a long lease, the owner may be dead.
-        assert_eq!(ready(149, 60).await, Ok(()));
-        assert!(ready(150, 60).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn an_owner_whose_beats_are_answered_seldom_asks_the_store() {
-        let (standing, standings) = watch::channel(Standing::Owner);
-        let (_store, store) = watch::channel(None);
-        let replicas = Arc::new(SilentFor(Duration::ZERO));
-        let readiness = Readiness::Replica { standings, store, replicas, lease: Duration::from_secs(3) };
-        assert_eq!(readiness.check_every(true), CHECK_OWNER_EVERY);
+    async fn a_replica_that_lacks_nothing_asks_the_store_seldom() {
+        let (mut readiness, sender, _store) = readiness(ownership(true, SHARDS, 0)).await;
+        readiness.check().await.unwrap();
+        assert_eq!(readiness.check_every(true), CHECK_REPLICA_EVERY);
         assert_eq!(readiness.check_every(false), CHECK_EVERY, "it may be ready again soon");
-        standing.send_replace(Standing::Standby { owner: None });
-        assert_eq!(readiness.check_every(true), CHECK_EVERY);
+        sender.send_replace(ownership(true, 0, SHARDS - 1));
+        readiness.check().await.unwrap();
+        assert_eq!(readiness.check_every(true), CHECK_EVERY, "the owner that is missing may not come");
     }
 }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::host_check::{HostCheck, Refused};
 use crate::app::security::Reloader;
 use crate::app::store::OwnStore;
-use crate::cluster::{ReplicaPart, Replicas, Standing, Standings};
+use crate::cluster::{HUB, Ownerships, ReplicaPart, Replicas};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::grpc::edge::audit::AuditLog;
@@ -86,12 +86,20 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
 }
 
 /// Registers the gauges of replicas that share a database.
-pub(super) fn read_replicas_at_scrape(metrics: &Metrics, standings: Standings, replicas: Arc<dyn Replicas>) {
+pub(super) fn read_replicas_at_scrape(
+    metrics: &Metrics,
+    ownerships: Ownerships,
+    replicas: Arc<dyn Replicas>,
+) {
     metrics.read_replicas_at_scrape(move || {
         let rows = replicas.rows();
         let living = rows.iter().filter(|row| row.part != ReplicaPart::Fenced);
         ReplicaReadings {
-            is_owner: *standings.borrow() == Standing::Owner,
+            shards: match &*ownerships.borrow() {
+                ownership if ownership.is_valid() => ownership.own().count(),
+                _ => 0,
+            },
+            keeps_hosts: ownerships.borrow().is_mine(HUB),
             living: living.clone().count(),
             silent_for: living.filter_map(|row| row.silent_for).max().unwrap_or_default(),
         }

@@ -86,11 +86,11 @@ impl Ports {
         let gate = security.authenticator.map(|authenticator| {
             let counted = metrics.clone();
             let keys = security.jwks.map(|jwks| jwks as Arc<dyn KeySource>);
-            Gate::new(authenticator, keys, clock.clone(), quotas, move |cause| {
+            Gate::new(authenticator, keys, clock, quotas, move |cause| {
                 counted.iter().for_each(|metrics| metrics.rejected(cause));
             })
         });
         let (acceptor, identity) = (security.acceptor, identity(gate));
-        serve::Port { listener, options, metrics, acceptor, identity, clock }
+        serve::Port { listener, options, metrics, acceptor, identity }
     }
 }

@@ -1,11 +1,13 @@
-//! A server that shares its database with others: one of them owns it and does the work, the others send calls on to it, and
-//! one takes its place when it ends.
+//! A server that shares its database with others: each does the work of its part of the sessions, takes any call, and sends those
+//! that are about other sessions on.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use agentloop_core::cluster::shard::ShardNo;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::builder::ServerBuilder;
@@ -13,28 +15,31 @@ use crate::app::health::Readiness;
 use crate::app::ports::Ports;
 use crate::app::security::{self, Reloader, Security};
 use crate::app::store::{OwnStore, postgres_options};
-use crate::app::work::{Stop, WorkParts};
+use crate::app::work::{ClusterParts, Stop};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
+use crate::cluster::locate::Locate;
 use crate::config::{Config, StoreLocation};
+use crate::engine::Engine;
 use crate::grpc::edge::forward::front::Front;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::peer::PeerPort;
 use crate::grpc::edge::identity::IdentityLayer;
+use crate::grpc::edge::run_changes::follow_run_changes;
+use crate::grpc::edge::tool_link::ToolLinkService;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::secret::Redactor;
-use crate::store::postgres::{Claim, PostgresOptions, Replica, ReplicaOptions};
-use crate::telemetry::metrics::Metrics;
+use crate::store::postgres::{Holdings, PostgresOptions, PostgresStore, Replica, ReplicaOptions};
 use crate::telemetry::otlp::Otlp;
 
-/// Time for which an owner that is told to stop waits for its runs to come to a durable point. All runs stand still until
-/// another replica owns the database, so a longer model call is cut, and made again there.
+/// Time for which an owner that is told to stop waits for its runs to come to a durable point. They stand still until other replicas
+/// own their sessions, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
-/// Time for which one that stands by lets its callers' last answers leave.
+/// Time for which one that owns nothing lets its callers' last answers leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
 /// Time for the last commit of an owner that stops.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
-/// The wait before a database that this replica owns is opened again after a failure, and the number of tries.
+/// The wait before the database is opened again after a failure, and the number of tries.
 const OPEN_AGAIN: Duration = Duration::from_millis(500);
 const OPEN_TRIES: u32 = 20;
 /// Time for which a replica whose store has failed waits to learn if others have taken it for dead. It is some beats.
@@ -47,29 +52,14 @@ pub struct ReplicaServer {
     metrics_address: Option<SocketAddr>,
     replica: Arc<Replica>,
     tasks: Tasks,
-    store: watch::Receiver<Option<OwnStore>>,
+    store: OwnStore,
     otlp: Option<Otlp>,
     grace: Duration,
     reloader: Option<Arc<Reloader>>,
 }
 
-/// What it takes to do the work.
-struct Successor {
-    options: PostgresOptions,
-    parts: WorkParts,
-    replica: Arc<Replica>,
-    local: LocalServices,
-    metrics: Option<Metrics>,
-    reloader: Option<Arc<Reloader>>,
-    tasks: Tasks,
-    calls_ended: CancellationToken,
-    /// Told of the store as soon as the work goes on.
-    store: watch::Sender<Option<OwnStore>>,
-    stop: Arc<OnceLock<Stop>>,
-}
-
 impl ReplicaServer {
-    /// Joins the replicas of the database, and listens. It does the work as soon as it owns the database.
+    /// Joins the replicas of the database, and listens. It takes its share of the sessions.
     ///
     /// # Errors
     /// [`StartError`]. Nothing is left running.
@@ -109,7 +99,7 @@ impl ReplicaServer {
         }
     }
 
-    /// Stops: runs come to their next durable point, and go on at the next owner.
+    /// Stops: runs come to their next durable point, and go on at other replicas.
     pub async fn shutdown(self) -> Exit {
         self.tasks.soft().cancel();
         self.stopped().await
@@ -125,27 +115,24 @@ impl ReplicaServer {
     async fn stopped(self) -> Exit {
         let was_cut = self.tasks.hard().is_cancelled();
         // A stop after the handover's wait is as good as any: the journal has everything.
-        let is_owner = self.store.borrow().is_some();
-        let wait = if is_owner { HANDOVER_WAIT } else { LEAVE_WAIT };
+        let owns_nothing = self.replica.holdings().borrow().held.is_empty();
+        let wait = if owns_nothing { LEAVE_WAIT } else { HANDOVER_WAIT };
         let exit = match self.tasks.shut_down(self.grace.min(wait)).await {
             Exit::Forced if !was_cut => Exit::Clean,
             exit => exit,
         };
-        let store = self.store.borrow().clone();
-        if let Some(store) = store {
-            if store.failed().is_cancelled() {
-                // It may be the first to find out that another replica has this one's place. The next beat tells.
-                let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
-            }
-            // A fenced one has nothing to write. Another one may have a database that does not answer; whatever it still
-            // has to write is refused as soon as this replica has left.
-            if !self.replica.failed().is_cancelled() {
-                let _cut = tokio::time::timeout(CLOSE_WAIT, store.close()).await;
-            }
+        if self.store.failed().is_cancelled() {
+            // It may be the first to find out that others have taken this one for dead. The next beat tells.
+            let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
+        }
+        // A fenced one has nothing to write. Another one may have a database that does not answer; whatever it still has to write
+        // is refused as soon as this replica has left.
+        if !self.replica.failed().is_cancelled() {
+            let _cut = tokio::time::timeout(CLOSE_WAIT, self.store.close()).await;
         }
         let is_fenced = self.replica.failed().is_cancelled();
         if !is_fenced {
-            // After the last write: the next owner begins where this one ended.
+            // After the last write: the next owners begin where this one ended.
             self.replica.leave().await;
         }
         if let Some(otlp) = self.otlp {
@@ -186,38 +173,50 @@ impl ServerBuilder {
             lease: cluster.lease.duration(),
             configuration_digest: self.config.shared_digest(),
         };
-        let (replica_address, lease) = (me.address.clone(), me.lease);
+        let replica_address = me.address.clone();
         let replica = Arc::new(Box::pin(Replica::join(&options, me)).await.map_err(OpenError::from)?);
         let (grace, max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
-        let is_audited = self.config.audit.is_some();
         let mut parts = self.into_parts(models, own_tools, ports.asks);
         parts.replicas = Some(replica.clone());
         let quotas = parts.quotas.clone();
-        let (local, standings) = (LocalServices::none(), replica.standings());
+        let (ownerships, local) = (replica.ownerships(), LocalServices::none());
+        let store = open(&options, &replica).await?;
+        let own = OwnStore::Postgres(store.clone());
+        let locate: Arc<dyn Locate> = store.clone();
+        let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
+        parts.cluster = Some(ClusterParts {
+            ownerships: ownerships.clone(),
+            locate: locate.clone(),
+            links: links.clone(),
+        });
         let (address, metrics_address) = (ports.address, ports.metrics_address);
         let reloader = ports.reloader.clone();
         if let Some(metrics) = &ports.metrics {
-            metrics::read_replicas_at_scrape(metrics, standings.clone(), replica.clone());
+            metrics::read_replicas_at_scrape(metrics, ownerships.clone(), replica.clone());
         }
-        let (store_sender, store) = watch::channel(None);
-        let (stop, calls_ended) = (Arc::<OnceLock<Stop>>::default(), CancellationToken::new());
+        let calls_ended = CancellationToken::new();
         let calls = Arc::new(calls_ended.clone().drop_guard());
-        let successor = Successor {
-            options,
-            parts,
-            replica: replica.clone(),
-            local: local.clone(),
-            metrics: ports.metrics.clone(),
-            reloader: reloader.clone(),
-            tasks: tasks.clone(),
-            calls_ended,
-            store: store_sender,
-            stop: stop.clone(),
-        };
-        tasks.spawn("ownership", successor.succeed());
+        let work = parts.start(own.shared(), Some(&own), calls_ended).await?;
+        work.show(ports.metrics.as_ref(), Some(&own), reloader.as_ref());
+        let stop = work.stop.clone();
+        let following =
+            follow_run_changes(work.engine.clone(), ownerships.clone(), links.clone(), tasks.soft().clone());
+        drop(tasks.spawn("run changes", following));
+        let changes = work.engine.clone();
+        local.open(work.routes, work.audit);
+        drop(tasks.spawn("shards", follow_shards(replica.clone(), store, work.engine, tasks.clone())));
         drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
-        let peers = PeerPort::new(replica.number(), standings.clone(), local.clone(), ports.asks);
+        let ending = end_when_the_store_fails(own.failed().clone(), replica.clone(), tasks.clone());
+        drop(tasks.spawn("store", ending));
+        let front =
+            Front::new(ownerships.clone(), links, local.clone(), locate, ids, max, tasks.soft().clone());
+        let tool_link = ToolLinkService::new(tasks.clone());
+        if let Some(cluster) = work.cluster {
+            tool_link.open(cluster);
+        }
+        let peers =
+            PeerPort::new(front.clone(), ports.asks).with_tool_link(tool_link).with_run_changes(changes);
         let acceptor = peer_tls.as_ref().map(|tls| tls.acceptor());
         let serving = peers.serve(listener, acceptor, work_stopped(tasks.clone(), stop.clone()));
         let (of_peers, calls_of_peers) = (tasks.clone(), calls.clone());
@@ -228,16 +227,9 @@ impl ServerBuilder {
             }
             drop(calls_of_peers);
         });
-        let links = peer_tls.map_or_else(|| Links::new(None), |tls| tls.links());
-        let front = Front::new(standings.clone(), links, local, ids, max, tasks.soft().clone());
-        let readiness =
-            Readiness::Replica { standings, store: store.clone(), replicas: replica.clone(), lease };
-        let refusals = is_audited.then(|| {
-            let (refusals, telling) = front.refusals();
-            tasks.spawn("refused calls", telling);
-            refusals
-        });
-        let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, refusals), &tasks);
+        let readiness = Readiness::of_replica(own.shared(), ownerships);
+        let identity = |gate| IdentityLayer::of_replica(gate, local);
+        let port = ports.open(quotas, clock, identity, &tasks);
         let stopped = work_stopped(tasks.clone(), stop);
         let routes = serve::Routes::default();
         let serving = serve::serve(port, routes, Some(front), readiness, stopped, tasks.clone());
@@ -245,6 +237,8 @@ impl ServerBuilder {
             serving.await;
             drop(calls);
         });
+        // Now it can do the work of the shards that it takes.
+        replica.ready();
         tracing::info!(%address, replica = replica.number(), at = replica_address, "listening");
         Ok(ReplicaServer {
             address,
@@ -252,7 +246,7 @@ impl ServerBuilder {
             metrics_address,
             replica,
             tasks,
-            store,
+            store: own,
             otlp,
             grace,
             reloader,
@@ -260,55 +254,75 @@ impl ServerBuilder {
     }
 }
 
-impl Successor {
-    /// Waits until this replica owns the database, and goes on with the work.
-    async fn succeed(self) {
-        let (tasks, replica) = (self.tasks.clone(), self.replica.clone());
-        let Some(Some(claim)) = tasks.soft().run_until_cancelled(replica.owned()).await else { return };
-        tracing::info!(replica = replica.number(), "this replica owns the database");
-        if let Err(error) = Box::pin(self.work(claim)).await {
-            tracing::error!(%error, "this replica cannot do the work; shutting down, so that another one does");
-            tasks.fail("ownership");
-        }
-    }
-
-    async fn work(self, claim: Claim) -> Result<(), StartError> {
-        let (options, replica) = (self.options, self.replica);
-        let own = open(&options, &replica, claim).await?;
-        let work = self.parts.start(own.shared(), Some(&own), self.calls_ended).await?;
-        work.show(self.metrics.as_ref(), Some(&own), self.reloader.as_ref());
-        self.stop.get_or_init(|| work.stop.clone());
-        let ending = end_when_the_store_fails(own.failed().clone(), replica, self.tasks.clone());
-        drop(self.tasks.spawn("store", ending));
-        self.store.send_replace(Some(own));
-        self.local.open(work.routes, work.audit);
-        tracing::info!("every unfinished run goes on");
-        Ok(())
-    }
-}
-
-/// Opens the database that this replica owns. It may be away for a moment: then nobody else could open it either.
-async fn open(options: &PostgresOptions, replica: &Replica, claim: Claim) -> Result<OwnStore, OpenError> {
+/// Opens the database for this replica. It may be away for a moment.
+async fn open(options: &PostgresOptions, replica: &Replica) -> Result<Arc<PostgresStore>, OpenError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match Box::pin(OwnStore::open_owned(options, claim)).await {
+        let opening = PostgresStore::open_replica(options, replica.number(), replica.scope().clone());
+        match Box::pin(opening).await {
+            Ok(store) => return Ok(Arc::new(store)),
             Err(error) if tries < OPEN_TRIES && !replica.failed().is_cancelled() => {
                 tracing::warn!(%error, "the database cannot be opened; trying again");
                 tokio::time::sleep(OPEN_AGAIN).await;
             }
-            opened => return opened,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Goes on with the work of shards that this replica gains, and ends that of shards that it gives away.
+async fn follow_shards(replica: Arc<Replica>, store: Arc<PostgresStore>, engine: Engine, tasks: Tasks) {
+    let soft = tasks.soft().clone();
+    let (mut holdings, gains) = (replica.holdings(), Arc::new(Notify::new()));
+    let (of_gains, arrived, gained) = (engine.clone(), gains.clone(), store.clone());
+    let gaining = async move {
+        loop {
+            arrived.notified().await;
+            if let Err(error) = gained.wake_runs_of_the_future().await {
+                tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+            }
+            of_gains.gained().await;
+        }
+    };
+    let until = soft.clone();
+    drop(tasks.spawn("gained shards", async move {
+        let _stopped = until.run_until_cancelled(Box::pin(gaining)).await;
+    }));
+    let (mut known, mut given) = (BTreeMap::new(), BTreeSet::new());
+    loop {
+        let Holdings { held, shedding } = holdings.borrow_and_update().clone();
+        if held.iter().any(|(shard, term)| known.get(shard) != Some(term)) {
+            gains.notify_one();
+        }
+        known = held;
+        given.retain(|shard| shedding.contains(shard));
+        let leaving: BTreeSet<ShardNo> = shedding.difference(&given).copied().collect();
+        if !leaving.is_empty() {
+            engine.leave_shards(leaving.clone()).await;
+            let shards: Vec<ShardNo> = leaving.iter().copied().collect();
+            while let Err(error) = store.forget_shards(&shards).await {
+                tracing::warn!(%error, "sessions cannot be given away yet; trying again");
+                if soft.run_until_cancelled(tokio::time::sleep(OPEN_AGAIN)).await.is_none() {
+                    return;
+                }
+            }
+            given.extend(leaving);
+            replica.given_away(shards);
+        }
+        let changed = soft.run_until_cancelled(holdings.changed()).await;
+        if !matches!(changed, Some(Ok(()))) {
+            return;
         }
     }
 }
 
 /// Ends the process at once when another replica has taken this one for dead. There is nothing to save: no write of this one
 /// counts any more.
-async fn end_when_fenced(replica: Arc<Replica>, tasks: Tasks, stop: Arc<OnceLock<Stop>>) {
+async fn end_when_fenced(replica: Arc<Replica>, tasks: Tasks, stop: Stop) {
     if tasks.soft().run_until_cancelled(replica.failed().cancelled()).await.is_some() {
-        let runs = stop.get().map_or(0, Stop::runs);
         tracing::error!(
-            runs,
+            runs = stop.runs(),
             "another replica has taken this one for dead, and takes its place: the runs at work here go on there; ending at once"
         );
         tasks.hard().cancel();
@@ -326,9 +340,7 @@ async fn end_when_the_store_fails(failed: CancellationToken, replica: Arc<Replic
 }
 
 /// Resolves when a shutdown has begun and the hosts have been sent away, if there are any.
-async fn work_stopped(tasks: Tasks, stop: Arc<OnceLock<Stop>>) {
+async fn work_stopped(tasks: Tasks, stop: Stop) {
     tasks.soft().cancelled().await;
-    if let Some(stop) = stop.get() {
-        stop.send_hosts_away().await;
-    }
+    stop.send_hosts_away().await;
 }

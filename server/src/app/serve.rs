@@ -14,7 +14,6 @@ use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 
 use crate::app::health::{self, Readiness};
-use crate::clock::Clock;
 use crate::cluster::Replicas;
 use crate::config::ServerOptions;
 use crate::engine::Engine;
@@ -91,8 +90,6 @@ pub(super) struct Port {
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
     /// Finds out who calls, and has the audit log written.
     pub(super) identity: IdentityLayer,
-    /// Tells when a connection was not accepted.
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// Serves until `stopped`, then waits until every call has ended. With a front, calls of the contract go there, and not to
@@ -105,13 +102,13 @@ pub(super) async fn serve(
     stopped: impl Future<Output = ()>,
     tasks: Tasks,
 ) {
-    let Port { listener, options, metrics, acceptor, identity, clock } = port;
+    let Port { listener, options, metrics, acceptor, identity } = port;
     let (health, health_service) = tonic_health::server::health_reporter();
     health::report(health, readiness, &tasks).await;
     let receive_budget = ReceiveBudget::new();
     let incoming = match acceptor {
         Some(acceptor) => {
-            let failed = identity.failed_handshakes(clock);
+            let failed = identity.failed_handshakes();
             tls_connections(listener, options.max_connections, acceptor, failed).left_stream()
         }
         None => connections(listener, options.max_connections).right_stream(),

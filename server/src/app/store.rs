@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{BlobOptions, PostgresLocation, StoreLocation, StoreOptions};
-use crate::store::postgres::{self, Claim, PostgresOptions, PostgresStore};
+use crate::store::postgres::{self, PostgresOptions, PostgresStore};
 use crate::store::sqlite::{self, SqliteOptions, SqliteStore};
 use crate::store::{BlobBounds, Store, StoreStats};
 
@@ -37,12 +37,6 @@ impl OwnStore {
         };
         let options = postgres_options(postgres, store, blobs);
         let opened = PostgresStore::open(&options).await?;
-        Ok(Self::Postgres(Arc::new(opened)))
-    }
-
-    /// Opens the database that this replica owns.
-    pub(super) async fn open_owned(options: &PostgresOptions, claim: Claim) -> Result<Self, OpenError> {
-        let opened = PostgresStore::open_owned(options, claim).await?;
         Ok(Self::Postgres(Arc::new(opened)))
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::tool::ToolDeclaration;
+use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -15,13 +16,16 @@ use crate::app::store::OwnStore;
 use crate::app::{StartError, metrics, offers_wait};
 use crate::auth::{Quota, Quotas, Scope};
 use crate::clock::Clock;
-use crate::cluster::Replicas;
+use crate::cluster::locate::Locate;
+use crate::cluster::{Ownerships, Replicas};
 use crate::config::{AuditOptions, Config};
 use crate::engine::{Engine, EngineOptions, EngineParts, Recall, Retention};
 use crate::extension::LocalExtensions;
 use crate::extension::remote::Remote;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::edge::audit::{AuditLog, AuditScope};
+use crate::grpc::edge::forward::links::Links;
+use crate::grpc::edge::tool_link::{ENCODE_REQUEST, ToolLinkDialer};
 use crate::grpc::server::ServerFacts;
 use crate::lifecycle::Tasks;
 use crate::mask::Masks;
@@ -29,7 +33,7 @@ use crate::memory::default_live_bytes;
 use crate::model::Models;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
+use crate::tool::{ClusterTools, LocatedOwners, OwnTools, RemoteTools, ToolExecutor, Tools};
 
 /// How often a shutdown looks if runs still wait for news of their calls.
 const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
@@ -52,6 +56,18 @@ pub(super) struct WorkParts {
     pub(super) authentication_required: bool,
     /// Those that share the database, if it is shared.
     pub(super) replicas: Option<Arc<dyn Replicas>>,
+    /// The way to them.
+    pub(super) cluster: Option<ClusterParts>,
+}
+
+/// The parts of a server that shares its database with others.
+pub(super) struct ClusterParts {
+    /// Who owns what.
+    pub(super) ownerships: Ownerships,
+    /// Finds the shards of runs.
+    pub(super) locate: Arc<dyn Locate>,
+    /// The links to other replicas.
+    pub(super) links: Links,
 }
 
 /// The work, which goes on from here.
@@ -64,6 +80,8 @@ pub(super) struct Work {
     pub(super) audit: Option<AuditLog>,
     /// Sends the hosts away.
     pub(super) stop: Stop,
+    /// The tools of all replicas, where there are several.
+    pub(super) cluster: Option<Arc<ClusterTools>>,
 }
 
 /// Sends the hosts away when a shutdown has begun. Clones do the same.
@@ -71,6 +89,7 @@ pub(super) struct Work {
 pub(super) struct Stop {
     engine: Engine,
     hosts: Arc<RemoteTools>,
+    cluster: Option<Arc<ClusterTools>>,
     offers_wait: Duration,
 }
 
@@ -85,6 +104,9 @@ impl Stop {
         self.hosts.close_offers(self.offers_wait).await;
         self.hosts.go_away();
         self.hosts.close();
+        if let Some(cluster) = &self.cluster {
+            cluster.close();
+        }
     }
 }
 
@@ -129,9 +151,19 @@ impl WorkParts {
         let blobs_idle = self.config.blobs.idle_timeout.duration();
         let audited = self.config.audit.take();
         let replicas = self.replicas.take();
-        let engine = self.start_engine(store.clone(), hosts.clone());
+        let (cluster, linking) = self.cluster.take().map(|parts| parts.tools(hosts.clone())).unzip();
+        let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
         let offers_wait = offers_wait(server.shutdown_grace.duration());
-        let driving = hosts.clone().drive(engine.sink());
+        let driving = match &cluster {
+            Some(cluster) => cluster.clone().drive(engine.sink()).boxed(),
+            None => hosts.clone().drive(engine.sink()).boxed(),
+        };
+        if let Some(linking) = linking {
+            let until = tasks.soft().clone();
+            drop(tasks.spawn("tool link", async move {
+                let _stopped = until.run_until_cancelled(linking).await;
+            }));
+        }
         let stopped = runs_stopped(tasks.soft().clone(), engine.clone(), hosts.clone(), offers_wait);
         tasks.spawn("tools", async move {
             tokio::select! { biased;
@@ -146,8 +178,9 @@ impl WorkParts {
         let services =
             serve::Services { engine: of_services, models, agents, tools, ids, facts, blobs_idle, replicas };
         let routes = services.routes(server.max_message_bytes, &tasks);
-        let stop = Stop { engine: engine.clone(), hosts: hosts.clone(), offers_wait };
-        Ok(Work { engine, hosts, routes, audit, stop })
+        let stop =
+            Stop { engine: engine.clone(), hosts: hosts.clone(), cluster: cluster.clone(), offers_wait };
+        Ok(Work { engine, hosts, routes, audit, stop, cluster })
     }
 
     fn take_agents(&mut self) -> Agents {
@@ -159,7 +192,12 @@ impl WorkParts {
         agents
     }
 
-    fn start_engine(mut self, store: Arc<dyn Store>, hosts: Arc<RemoteTools>) -> Engine {
+    fn start_engine(
+        mut self,
+        store: Arc<dyn Store>,
+        hosts: Arc<RemoteTools>,
+        cluster: Option<Arc<ClusterTools>>,
+    ) -> Engine {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         // A bound that the operator gave each tenant is its share.
@@ -186,11 +224,25 @@ impl WorkParts {
         };
         let own = self.tool_executors.into_iter().map(|(declaration, executor)| (declaration.name, executor));
         self.engine.tool_executors = own.collect();
-        let tools: Arc<dyn Tools> = match self.wrap_tools {
-            Some(wrap) => wrap(hosts),
-            None => hosts,
+        let tools: Arc<dyn Tools> = match (self.wrap_tools, cluster) {
+            (_, Some(cluster)) => cluster,
+            (Some(wrap), None) => wrap(hosts),
+            (None, None) => hosts,
         };
         self.engine.start(store, self.models, tools)
+    }
+}
+
+impl ClusterParts {
+    /// The tools of all replicas, and the task that keeps the way to their hosts. `hosts` are those of this replica.
+    fn tools(self, hosts: Arc<RemoteTools>) -> (Arc<ClusterTools>, impl Future<Output = ()> + Send + use<>) {
+        let Self { ownerships, locate, links } = self;
+        let me = ownerships.borrow().me();
+        let owners = Arc::new(LocatedOwners::new(locate, ownerships.clone()));
+        let tools = ClusterTools::new(me, hosts, owners, ENCODE_REQUEST);
+        let dialer = Arc::new(ToolLinkDialer::new(links, ownerships.clone()));
+        let linking = tools.clone().keep_linked(ownerships, dialer);
+        (tools, linking)
     }
 }
 

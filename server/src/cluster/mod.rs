@@ -1,23 +1,43 @@
-//! What a replica knows of itself and of the owner of the database, for those who have to know and do not decide it.
+//! What a replica knows of itself and of the owners of sessions, for those who have to know and do not decide it.
 //!
-//! One replica owns the database and does all the work. The others stand by: they take calls and send them on to the owner,
-//! and one of them becomes the owner when it ends. The store decides who owns it (`store/postgres/replica`).
+//! Sessions are divided into shards. Each shard has one owner, which does all the work of its sessions. Any replica takes any
+//! call, and sends it on to the owner that it concerns. The store decides who owns what (`store/postgres/replica`).
 
+pub mod locate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::{SHARDS, ShardNo};
 use agentloop_core::time::Timestamp;
 use tokio::sync::watch;
 
-/// The part of this replica.
+/// The shard whose owner keeps the tool hosts of all replicas: the hub.
+pub const HUB: ShardNo = ShardNo(0);
+
+/// Who owns which shard, as the last beat of this replica showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// It owns the database, and its lease is valid.
-    Owner,
-    /// Another replica owns the database, or nobody does for the moment. An owner whose lease is over is here too.
-    Standby {
-        /// The owner, if one is known.
-        owner: Option<Peer>,
-    },
+pub struct Ownership {
+    /// The number of this replica.
+    me: i64,
+    /// True while the lease of this replica is valid. Without it, nothing is its own.
+    is_valid: bool,
+    /// The owner of each shard; 0 where nobody is known, and where this replica gives its shard away.
+    owners: Arc<[i64]>,
+    /// The other replicas that are not fenced.
+    peers: Arc<BTreeMap<i64, Peer>>,
+}
+
+/// The owner of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// This replica, and its lease is valid.
+    Me,
+    /// Another one.
+    Peer(Peer),
+    /// Nobody for the moment, or nobody who is known.
+    Nobody,
 }
 
 /// Another replica, as it may be called.
@@ -29,8 +49,93 @@ pub struct Peer {
     pub address: String,
 }
 
-/// Follows the [`Standing`] of this replica.
-pub type Standings = watch::Receiver<Standing>;
+/// Follows the [`Ownership`] as this replica knows it.
+pub type Ownerships = watch::Receiver<Ownership>;
+
+impl Ownership {
+    /// A replica that knows of nobody yet.
+    #[must_use]
+    pub fn unknown(me: i64) -> Self {
+        let owners = vec![0; usize::from(SHARDS)].into();
+        Self { me, is_valid: false, owners, peers: Arc::default() }
+    }
+
+    /// What a beat showed. `owners` has one entry for each shard.
+    #[must_use]
+    pub fn new(me: i64, is_valid: bool, owners: Arc<[i64]>, peers: Arc<BTreeMap<i64, Peer>>) -> Self {
+        Self { me, is_valid, owners, peers }
+    }
+
+    /// The number of this replica.
+    #[must_use]
+    pub fn me(&self) -> i64 {
+        self.me
+    }
+
+    /// True while the lease of this replica is valid.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.is_valid
+    }
+
+    /// The same without a valid lease.
+    #[must_use]
+    pub fn lapsed(&self) -> Self {
+        Self { is_valid: false, ..self.clone() }
+    }
+
+    /// The owner of a shard.
+    #[must_use]
+    pub fn holder(&self, shard: ShardNo) -> Holder {
+        let owner = self.owners.get(usize::from(shard.0)).copied().unwrap_or_default();
+        if owner == self.me {
+            return if self.is_valid { Holder::Me } else { Holder::Nobody };
+        }
+        self.peers.get(&owner).cloned().map_or(Holder::Nobody, Holder::Peer)
+    }
+
+    /// True if this replica owns the shard, and its lease is valid.
+    #[must_use]
+    pub fn is_mine(&self, shard: ShardNo) -> bool {
+        self.is_valid && self.owners.get(usize::from(shard.0)) == Some(&self.me)
+    }
+
+    /// True if [`holder`](Self::holder) knows one.
+    #[must_use]
+    pub fn is_held(&self, shard: ShardNo) -> bool {
+        let owner = self.owners.get(usize::from(shard.0)).copied().unwrap_or_default();
+        if owner == self.me { self.is_valid } else { self.peers.contains_key(&owner) }
+    }
+
+    /// True if another replica, the one of this number, owns the shard.
+    #[must_use]
+    pub fn is_held_by(&self, shard: ShardNo, number: i64) -> bool {
+        number != self.me
+            && self.owners.get(usize::from(shard.0)) == Some(&number)
+            && self.peers.contains_key(&number)
+    }
+
+    /// The shards of this replica, whether its lease is valid or not.
+    pub fn own(&self) -> impl Iterator<Item = ShardNo> + '_ {
+        (0..SHARDS).map(ShardNo).filter(|shard| self.owners[usize::from(shard.0)] == self.me)
+    }
+
+    /// The owners that there are, each once, and this replica first if it is one.
+    #[must_use]
+    pub fn holders(&self) -> Vec<Holder> {
+        let mut numbers: Vec<i64> = self.owners.to_vec();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mine = (self.is_valid && numbers.contains(&self.me)).then_some(Holder::Me);
+        let others = numbers.iter().filter_map(|number| self.peers.get(number).cloned().map(Holder::Peer));
+        mine.into_iter().chain(others).collect()
+    }
+
+    /// The other replicas, whether they own anything or not.
+    pub fn peers(&self) -> impl Iterator<Item = &Peer> + '_ {
+        self.peers.values()
+    }
+}
 
 /// A replica, as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +148,10 @@ pub struct ReplicaRow {
     pub joined_at: Timestamp,
     /// The work that it does for the other replicas.
     pub part: ReplicaPart,
+    /// Number of the shards that it owns.
+    pub shards: u16,
+    /// True if it owns the shard whose owner keeps the tool hosts.
+    pub keeps_hosts: bool,
     /// Time for which the replica that looks has seen no sign of life from it. `None` for itself.
     pub silent_for: Option<Duration>,
     /// Digest of the part of its configuration that all replicas should have in common.
@@ -52,9 +161,9 @@ pub struct ReplicaRow {
 /// The part of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplicaPart {
-    /// It owns the database.
+    /// It owns shards.
     Owner,
-    /// It sends calls on, and may take the owner's place.
+    /// It owns none, sends calls on, and may take an owner's place.
     Standby,
     /// It was held to be dead. Its writes are refused.
     Fenced,

@@ -22,7 +22,7 @@ use crate::engine::run::lost::LostRuns;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRunsBound;
 use crate::engine::session::retention::Retention;
-use crate::engine::watch::{ChangedFrom, RunWatchers, SessionWatchers};
+use crate::engine::watch::{ChangedFrom, RunChange, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -145,8 +145,13 @@ impl Deps {
         from: ChangedFrom,
     ) {
         let (now, stall) = (self.clock.now(), self.options.subscriber_stall);
-        let stalled = self.run_watchers.changed(tenant, row, waiting_on, from, now, stall);
-        self.slow_subscribers.fetch_add(stalled, Ordering::Relaxed);
+        let change = RunChange::new(tenant, row, waiting_on, from);
+        self.count_slow(self.run_watchers.changed(change, now, stall));
+    }
+
+    /// Counts subscribers that were ended because they did not read.
+    pub(in crate::engine) fn count_slow(&self, subscribers: u64) {
+        self.slow_subscribers.fetch_add(subscribers, Ordering::Relaxed);
     }
 
     /// The same account, for what runs of this tenant hold.

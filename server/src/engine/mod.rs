@@ -16,6 +16,7 @@ mod query;
 mod quota;
 mod run;
 mod session;
+mod shards;
 mod watch;
 
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub use self::query::step::StepDone;
 pub use self::query::view::RunView;
 pub use self::session::retention::{KEPT_LEAST, Retention};
 pub use self::session::start::{Author, OnBusy, StartRequest, Started};
-pub use self::watch::{SessionItem, SessionUpdate, WatchChange, Watched};
+pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::audit;
 use crate::engine::deps::Deps;
@@ -197,6 +198,9 @@ impl Engine {
             Some((feed, RunHead { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+                if !self.store().owns(tenant, &row.session) {
+                    return Err(EngineError::Store(StoreError::Elsewhere));
+                }
                 let feed = deps.feeds.get_or_create(&key, &row.session, deps.options.subscriber_buffer);
                 (feed, row.session, row.last_seq, row.summary.status.is_terminal())
             }

@@ -8,6 +8,7 @@ use agentloop_core::limits::{
 use agentloop_core::message::{Message, SharedMessage, ToolCall, ToolResult};
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use super::{ExtensionError, RunContext};
 
@@ -74,7 +75,8 @@ impl Occasion {
 }
 
 /// A hook's verdict. The default changes nothing.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HookVerdict {
     /// A note for people, recorded with the run.
     pub annotation: String,

@@ -3,6 +3,7 @@
 //!
 //! An extension may be called twice for the same thing: after a restart, or after its host was lost before it responded.
 
+pub(crate) mod changes;
 mod hook;
 mod local;
 mod planner;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use agentloop_core::id::TenantId;
 use agentloop_core::run::state::RunState;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 pub use hook::{Hook, HookRequest, HookVerdict, Occasion};
 pub use local::LocalExtensions;
@@ -59,7 +61,8 @@ pub trait Extensions: Send + Sync + 'static {
 }
 
 /// The reason why a call of an extension failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum ExtensionError {
     /// No embedder or host has registered it.
     #[error("it is not registered")]

@@ -4,6 +4,7 @@ use agentloop_core::extension::SourceDeclaration;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use super::{ExtensionError, RunContext};
 
@@ -54,7 +55,7 @@ pub struct RememberRequest {
 }
 
 /// A piece of context.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextItem {
     /// The text that the model reads.
     pub text: String,

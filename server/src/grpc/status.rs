@@ -8,6 +8,7 @@ use agentloop_core::limits::LABELS_MAX;
 use agentloop_core::run::human::{BadAnswer, CannotRemember};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_proto::v1::ErrorReason;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -55,10 +56,22 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
     finished(code, message, details)
 }
 
-/// UNAVAILABLE, with RetryInfo: there is no owner of the database that does the call now.
+/// UNAVAILABLE, with RetryInfo: there is no owner that does the call now.
 #[must_use]
 pub fn owner_unavailable(message: &str) -> Status {
     retryable(Code::Unavailable, ErrorReason::OwnerUnavailable, message)
+}
+
+/// The header of an answer which says that nothing was done, because another replica owns what the call is about. Replicas look for
+/// the owner again then, and do not show the answer to their callers.
+pub const LOOK_AGAIN: &str = "agentloop-look-again";
+
+/// UNAVAILABLE, with RetryInfo and [`LOOK_AGAIN`].
+#[must_use]
+pub fn look_again(message: &str) -> Status {
+    let mut status = owner_unavailable(message);
+    status.metadata_mut().insert(LOOK_AGAIN, MetadataValue::from_static("1"));
+    status
 }
 
 /// True if the call was refused because a quota is used up.
@@ -73,7 +86,7 @@ fn has_reason(status: &Status, reason: ErrorReason) -> bool {
     reason.as_str_name().trim_start_matches("ERROR_REASON_") == named
 }
 
-/// True if the replica that says so stops or has lost the database, so that another one may do the call.
+/// True if the replica that says so stops or has lost its sessions, so that another one may do the call.
 #[must_use]
 pub fn leaves_it_to_another(status: &Status) -> bool {
     let says = |reason: ErrorReason| has_reason(status, reason);
@@ -288,6 +301,7 @@ fn store_status(error: StoreError) -> Status {
             let message = "another replica owns the run by now; try again";
             status(Code::Aborted, ErrorReason::OwnershipLost, message, [])
         }
+        StoreError::Elsewhere => look_again(&message),
         StoreError::RunExists => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
         StoreError::SessionExists => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
         StoreError::SessionBusy { run } => EngineError::SessionBusy { run }.into(),

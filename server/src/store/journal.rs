@@ -128,6 +128,11 @@ pub trait JournalStore: Send + Sync + 'static {
         Ok(claimed.map(|Claimed { epoch, row, .. }| ClaimedRow { epoch, row }))
     }
 
+    /// True if this store may write to the session: that is in a shard of this replica, or the server is alone.
+    fn owns(&self, _tenant: &TenantId, _session: &SessionId) -> bool {
+        true
+    }
+
     /// The first epoch of runs that this process creates and claims; higher than that of any process before it.
     fn epoch(&self) -> Epoch;
 

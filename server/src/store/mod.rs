@@ -68,6 +68,9 @@ pub enum StoreError {
     /// Another owner took the run, or has appended to it. The caller drops its state of the run.
     #[error("another owner took the run, or appended to it; read it again")]
     Conflict,
+    /// The session is in a shard that this replica does not own. Nothing was written.
+    #[error("another replica owns this session; ask there")]
+    Elsewhere,
     /// A run of this id exists.
     #[error("a run of this id exists")]
     RunExists,
@@ -174,6 +177,7 @@ impl StoreError {
             | Self::DamagedRule { .. }
             | Self::DamagedBlob { .. } => true,
             Self::Conflict
+            | Self::Elsewhere
             | Self::RunExists
             | Self::SessionBusy { .. }
             | Self::SessionMoved

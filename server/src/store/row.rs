@@ -9,9 +9,12 @@ use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
+use serde::{Deserialize, Serialize};
 
 /// The part of a run's row that lists show. It follows from the journal and is stored beside it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Replicas tell it to each other, as they do the [`RunRow`]: a field that is added needs a default, for replicas of earlier versions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSummary {
     /// Status after the last event.
     pub status: RunStatus,
@@ -41,7 +44,7 @@ impl RunSummary {
 }
 
 /// A run as stored.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
     /// Id of the run, unique within its tenant.
     pub run: RunId,

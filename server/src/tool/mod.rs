@@ -3,6 +3,7 @@
 //! The engine calls [`Tools`]. Tools report what happens to calls through [`CallSink`].
 
 mod catalogue;
+mod cluster;
 mod host;
 mod in_process;
 
@@ -17,6 +18,7 @@ use agentloop_core::run::input::{CallFacts, CallOutcome, NotOffered};
 use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 use agentloop_core::trace::TraceParent;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 pub use agentloop_core::host::CallUpdate;
 pub use agentloop_core::host::FleetCounts;
@@ -25,6 +27,10 @@ pub use agentloop_core::host::frame::{CallInHand, Disposition};
 pub use self::catalogue::own::{BadTool, OwnTools};
 pub use self::catalogue::registry::RememberedTool;
 pub use self::catalogue::terms::{RefusedDeclaration, TermsError};
+pub use self::cluster::{
+    ClusterTools, EncodeRequest, HubEnd, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound,
+    LocatedOwners, RunOwner, RunOwners,
+};
 pub use self::host::connection::{Connection, FrameError, Inbound, NotAccepted};
 pub use self::host::identity::HostIdentity;
 pub use self::host::options::HostOptions;
@@ -44,7 +50,7 @@ pub struct Offered {
 }
 
 /// The tenant, session and agent on whose behalf a call runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallOwner {
     /// The tenant whose hosts may serve it.
     pub tenant: TenantId,
@@ -160,7 +166,7 @@ pub trait Tools: Send + Sync + 'static {
 }
 
 /// A host's result for one attempt of a call, as received.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallAnswer {
     /// Attempt number, counted from 1.
     pub attempt: u32,
@@ -173,7 +179,8 @@ pub struct CallAnswer {
 }
 
 /// How a host's result was dealt with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is durable, or led to another attempt.
     Recorded,

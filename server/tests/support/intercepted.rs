@@ -27,6 +27,11 @@ pub(crate) trait Intercept: Send + Sync + 'static {
         read
     }
 
+    /// True if this server owns the session.
+    fn owns(&self, _session: &SessionId) -> bool {
+        true
+    }
+
     /// Performs a write, or refuses it.
     fn write<T: Send>(
         &self,
@@ -70,6 +75,10 @@ impl<I: Intercept> JournalStore for Intercepted<I> {
 
     fn epoch(&self) -> Epoch {
         self.inner.epoch()
+    }
+
+    fn owns(&self, _tenant: &TenantId, session: &SessionId) -> bool {
+        self.intercept.owns(session)
     }
 
     async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {

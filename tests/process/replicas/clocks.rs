@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::{Approve, ReplicaState, RunInput, RunStatus, ToolStatus};
+use agentloop_tests::owners::sessions_of;
 use agentloop_tests::process::built;
 use serde_json::json;
 
-use super::{Replicas, impatient, owner};
-use crate::support::eventually;
+use super::{Replicas, in_time};
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
@@ -31,9 +31,9 @@ fn off_by(folder: &Path, offset: &str) -> PathBuf {
     program
 }
 
-fn asks_for(number: u32, seconds: u32) -> RunInput {
-    let (run, session) = (format!("r-{number}"), format!("s-{number}"));
-    RunInput { approval_timeout_seconds: Some(seconds), ..input(&run, &session, "Mail bob") }
+fn asks_for(number: usize, session: &str, seconds: u32) -> RunInput {
+    let run = format!("r-{number}");
+    RunInput { approval_timeout_seconds: Some(seconds), ..input(&run, session, "Mail bob") }
 }
 
 /// Reads a run to its end. The times of its events never fall, whoever wrote them.
@@ -53,11 +53,13 @@ async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
     let (model, folder) = (Model::start().await, tempfile::tempdir().expect("a directory"));
     let programs = [Some(off_by(folder.path(), "+1h")), None, Some(off_by(folder.path(), "-1h"))];
     let Some(mut replicas) = Replicas::of_programs(&model, programs).await else { return };
-    let host = Host::start(&replicas.0[2], "h-1").await;
+    let host = Host::start(&replicas.servers[2], "h-1").await;
     model.answers("send_email", json!({ "to": "bob" }), "Done.");
-    let client = replicas.standby().client();
+    let client = replicas.other().client();
 
     // The owner is ahead, and the next one is right, or behind.
+    let sessions = sessions_of(&mut replicas.owners, &replicas.servers, 0, 4).await;
+    let asks_for = |number: usize, seconds| asks_for(number, &sessions[number - 1], seconds);
     for (number, seconds) in [(1, 4), (2, 7_200)] {
         let waits = client.run(asks_for(number, seconds)).await.expect("it asks");
         assert_eq!(waits.status(), RunStatus::AwaitingHuman, "{waits:?}");
@@ -69,7 +71,7 @@ async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
     // Not in an hour: the question is measured by the time of its run.
     let denied = ended(Follower::with(client.clone(), asks_for(1, 4)).await).await;
     assert_eq!(outcome(&denied.result_seen()).0, ToolStatus::Denied);
-    let question = replicas.standby().question("r-2").await;
+    let question = replicas.other().question("r-2").await;
     let asked = Follower::with(client.clone(), asks_for(2, 7_200)).await;
     asked.decide(&question, Decision::Approve(Approve {})).await;
     let approved = ended(asked).await;
@@ -77,18 +79,17 @@ async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
     assert_eq!(host.did("send_email").len(), 1);
 
     // The one that is ahead says so, and becomes the owner again: a question falls due an hour early by its clock.
-    let mut ahead = replicas.0[0].another();
+    let mut ahead = replicas.servers[0].another();
     ahead.line_with("is ahead of the database's").await;
     ahead.line_with("agentloop listens on").await;
     for (number, seconds) in [(3, 1_800), (4, 10_800)] {
         let waits = client.run(asks_for(number, seconds)).await.expect("it asks");
         assert_eq!(waits.status(), RunStatus::AwaitingHuman, "{waits:?}");
     }
-    replicas.0[1].kill().await;
-    replicas.0[2].kill().await;
-    let client = impatient(&replicas.0[0]);
-    eventually("an owner", || async { owner(&client).await }).await;
-    let client = replicas.0[0].client();
+    replicas.servers[1].kill().await;
+    replicas.servers[2].kill().await;
+    in_time("one owner of all", replicas.owners.shared_by(1)).await;
+    let client = replicas.servers[0].client();
     let early = ended(Follower::with(client.clone(), asks_for(3, 1_800)).await).await;
     assert_eq!(outcome(&early.result_seen()).0, ToolStatus::Denied);
     assert_eq!(client.get_run("r-4").await.expect("it is read").status(), RunStatus::AwaitingHuman);

@@ -29,18 +29,24 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
     let hosts = client.list_hosts().await?;
     let hosts = hosts.iter().filter(|host| host.health() != HostHealth::Lost).count();
     let rows: Vec<_> = replicas.iter().map(row).collect();
-    print::table(["REPLICA", "ADDRESS", "PART", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"], &rows)?;
+    let columns =
+        ["REPLICA", "ADDRESS", "PART", "SHARDS", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"];
+    print::table(columns, &rows)?;
     let connected = if hosts == 1 { "1 tool host is".to_owned() } else { format!("{hosts} tool hosts are") };
-    print::line(&format!("{connected} connected"))?;
+    let keeper = replicas.iter().find(|replica| replica.keeps_hosts);
+    let kept =
+        keeper.map_or_else(String::new, |keeper| format!(", all of them at replica {}", keeper.number));
+    print::line(&format!("{connected} connected{kept}"))?;
     notes(&replicas).iter().try_for_each(|note| print::line(note))?;
     Ok(Exit::Completed)
 }
 
-fn row(replica: &Replica) -> [String; 7] {
+fn row(replica: &Replica) -> [String; 8] {
     [
         replica.number.to_string(),
         replica.address.clone(),
         format::enum_name(replica.state().as_str_name(), "REPLICA_STATE_"),
+        replica.shards.to_string(),
         replica.version.clone(),
         format::time(replica.joined_at.as_ref()),
         format::duration(replica.silent_for.as_ref()),
@@ -56,8 +62,7 @@ fn notes(replicas: &[Replica]) -> Vec<String> {
     };
     let mut notes = Vec::new();
     if is_mixed(|replica| &replica.configuration_digest) {
-        let what =
-            "their configurations differ: runs depend on which of them is the owner; give all the same file";
+        let what = "their configurations differ: a run depends on which of them owns its session; give all the same file";
         notes.push(what.to_owned());
     }
     if is_mixed(|replica| &replica.version) {

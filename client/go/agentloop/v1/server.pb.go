@@ -90,9 +90,9 @@ type ReplicaState int32
 const (
 	// Not set.
 	ReplicaState_REPLICA_STATE_UNSPECIFIED ReplicaState = 0
-	// It owns the database and does all the work.
+	// It owns shards, and does the work of their sessions.
 	ReplicaState_REPLICA_STATE_OWNER ReplicaState = 1
-	// It sends calls on to the owner, and may take its place.
+	// It owns none, sends calls on to the owners, and may take their place.
 	ReplicaState_REPLICA_STATE_STANDBY ReplicaState = 2
 	// It was held to be dead: its writes are refused, and it ends when it notices.
 	ReplicaState_REPLICA_STATE_FENCED ReplicaState = 3
@@ -1705,8 +1705,12 @@ type Replica struct {
 	// Digest of the part of its configuration that all replicas should have in common. Where two differ, runs depend on
 	// which of them is the owner.
 	ConfigurationDigest string `protobuf:"bytes,7,opt,name=configuration_digest,json=configurationDigest,proto3" json:"configuration_digest,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Number of the shards that it owns: parts of all sessions, of which there are 1024.
+	Shards uint32 `protobuf:"varint,8,opt,name=shards,proto3" json:"shards,omitempty"`
+	// True if it keeps the streams of the tool hosts of all replicas.
+	KeepsHosts    bool `protobuf:"varint,9,opt,name=keeps_hosts,json=keepsHosts,proto3" json:"keeps_hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Replica) Reset() {
@@ -1786,6 +1790,20 @@ func (x *Replica) GetConfigurationDigest() string {
 		return x.ConfigurationDigest
 	}
 	return ""
+}
+
+func (x *Replica) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *Replica) GetKeepsHosts() bool {
+	if x != nil {
+		return x.KeepsHosts
+	}
+	return false
 }
 
 var File_agentloop_v1_server_proto protoreflect.FileDescriptor
@@ -1928,7 +1946,7 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x10known_hash_found\x18\a \x01(\bR\x0eknownHashFound\"\x15\n" +
 	"\x13ListReplicasRequest\"I\n" +
 	"\x14ListReplicasResponse\x121\n" +
-	"\breplicas\x18\x01 \x03(\v2\x15.agentloop.v1.ReplicaR\breplicas\"\xad\x02\n" +
+	"\breplicas\x18\x01 \x03(\v2\x15.agentloop.v1.ReplicaR\breplicas\"\xe6\x02\n" +
 	"\aReplica\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -1937,7 +1955,10 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x05state\x18\x05 \x01(\x0e2\x1a.agentloop.v1.ReplicaStateR\x05state\x128\n" +
 	"\n" +
 	"silent_for\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tsilentFor\x121\n" +
-	"\x14configuration_digest\x18\a \x01(\tR\x13configurationDigest*\x8a\x01\n" +
+	"\x14configuration_digest\x18\a \x01(\tR\x13configurationDigest\x12\x16\n" +
+	"\x06shards\x18\b \x01(\rR\x06shards\x12\x1f\n" +
+	"\vkeeps_hosts\x18\t \x01(\bR\n" +
+	"keepsHosts*\x8a\x01\n" +
 	"\n" +
 	"UsageGroup\x12\x1b\n" +
 	"\x17USAGE_GROUP_UNSPECIFIED\x10\x00\x12\x15\n" +

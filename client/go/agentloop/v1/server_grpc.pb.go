@@ -55,7 +55,7 @@ type ServerClient interface {
 	//
 	// UNAVAILABLE.
 	VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error)
-	// Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+	// Lists the replicas of the server that share its database. A server without replicas lists nothing.
 	//
 	// UNAVAILABLE.
 	ListReplicas(ctx context.Context, in *ListReplicasRequest, opts ...grpc.CallOption) (*ListReplicasResponse, error)
@@ -157,7 +157,7 @@ type ServerServer interface {
 	//
 	// UNAVAILABLE.
 	VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error)
-	// Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+	// Lists the replicas of the server that share its database. A server without replicas lists nothing.
 	//
 	// UNAVAILABLE.
 	ListReplicas(context.Context, *ListReplicasRequest) (*ListReplicasResponse, error)

@@ -313,7 +313,7 @@ class ListReplicasResponse(_message.Message):
     def __init__(self, replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class Replica(_message.Message):
-    __slots__ = ("number", "address", "version", "joined_at", "state", "silent_for", "configuration_digest")
+    __slots__ = ("number", "address", "version", "joined_at", "state", "silent_for", "configuration_digest", "shards", "keeps_hosts")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +321,8 @@ class Replica(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     SILENT_FOR_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_HOSTS_FIELD_NUMBER: _ClassVar[int]
     number: int
     address: str
     version: str
@@ -328,4 +330,6 @@ class Replica(_message.Message):
     state: ReplicaState
     silent_for: _duration_pb2.Duration
     configuration_digest: str
-    def __init__(self, number: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., silent_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., configuration_digest: _Optional[str] = ...) -> None: ...
+    shards: int
+    keeps_hosts: bool
+    def __init__(self, number: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., silent_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., configuration_digest: _Optional[str] = ..., shards: _Optional[int] = ..., keeps_hosts: _Optional[bool] = ...) -> None: ...

@@ -120,7 +120,7 @@ class ServerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListReplicas(self, request, context):
-        """Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+        """Lists the replicas of the server that share its database. A server without replicas lists nothing.
 
         UNAVAILABLE.
         """

@@ -143,6 +143,12 @@ impl Member {
         !self.is_over && self.held.contains_key(&shard) && self.lease.is_valid(now)
     }
 
+    /// True if the lease is valid: nobody may have fenced this replica.
+    #[must_use]
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        !self.is_over && self.lease.is_valid(now)
+    }
+
     /// The term under which this replica owns a shard.
     #[must_use]
     pub fn term(&self, shard: ShardNo) -> Option<Term> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::extension::ExtensionDeclaration;
 use crate::id::{CallId, HostId, InstanceId, SessionId, TenantId};
 pub use crate::outcome::{CallOutcome, CancelCause, Ran};
@@ -121,7 +123,7 @@ pub enum CancelOutcome {
 }
 
 /// Names one attempt of a call.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CallRef {
     /// The call, with its run.
     pub call: CallId,
@@ -178,7 +180,7 @@ pub enum Capability {
 }
 
 /// A call that a reconnecting host has, running or with an unacknowledged result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallInHand {
     /// The attempt that the host has.
     pub call: CallRef,
@@ -352,7 +354,8 @@ impl RefusalKind {
 }
 
 /// Verdict on what a reconnecting host is to do with a call that it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Disposition {
     /// Go on with it, or send its result if it is finished.
     Continue,

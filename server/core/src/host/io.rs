@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::frame::{
     CallInHand, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame, InputAnswer,
     QuestionContent, Ran, ServerFrame,
@@ -265,7 +267,8 @@ pub enum Output {
 }
 
 /// A change of a call at its host, reported to the call's run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallUpdate {
     /// A host reserves room for the call. The run may offer it the call.
     Granted {
@@ -293,6 +296,7 @@ pub enum CallUpdate {
         /// Attempt number, counted from 1.
         attempt: u32,
         /// Bytes for the next attempt, which only the tool understands.
+        #[serde(with = "crate::hex")]
         checkpoint: Vec<u8>,
     },
     /// The call left a state to go on from, and waits until it is recorded.
@@ -302,6 +306,7 @@ pub enum CallUpdate {
         /// Number of the state within the attempt, counted from 1.
         resume_no: u64,
         /// Bytes that only the tool understands.
+        #[serde(with = "crate::hex")]
         state: Vec<u8>,
     },
     /// The call asks a person.
@@ -313,6 +318,7 @@ pub enum CallUpdate {
         /// The question stays open for this long. `None` sets no limit.
         timeout: Option<Millis>,
         /// State to go on from with the answer.
+        #[serde(default, with = "crate::hex::maybe")]
         resume_state: Option<Vec<u8>>,
     },
     /// The host will not send a result of this attempt.
@@ -354,6 +360,7 @@ pub enum CallUpdate {
         /// True for standard error, false for standard output.
         stderr: bool,
         /// The bytes as the tool wrote them; may be cut within a character.
+        #[serde(with = "crate::hex")]
         data: Vec<u8>,
     },
 }

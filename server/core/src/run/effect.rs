@@ -1,6 +1,8 @@
 //! The effects of the machine: I/O that its driver must perform. Each leads to one later input, or says that it leads to
 //! nothing.
 
+use serde::{Deserialize, Serialize};
+
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RuntimeId};
 pub use crate::outcome::CancelCause;
@@ -140,7 +142,7 @@ pub enum Effect {
 }
 
 /// A call as it is offered to a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Slot of the call.
     pub slot: CallSlot,
@@ -163,8 +165,10 @@ pub struct Offer {
     /// Time until the deadline, for a host whose clock differs.
     pub time_left: Millis,
     /// Checkpoint of the last attempt that saved one.
+    #[serde(default, with = "crate::hex::maybe")]
     pub checkpoint: Option<Vec<u8>>,
     /// The state to go on from, if an attempt left one.
+    #[serde(default, with = "crate::hex::maybe")]
     pub resume_state: Option<Vec<u8>>,
     /// Answers to the questions of earlier attempts, in the order of the questions.
     pub answers: Vec<InputReply>,

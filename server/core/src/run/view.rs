@@ -117,7 +117,7 @@ impl PlanningGaps {
 }
 
 /// The thing that a run waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingOn {
     /// Kind of the thing.
     pub kind: WaitKind,
@@ -134,7 +134,8 @@ pub struct WaitingOn {
 }
 
 /// Kinds of things that a run waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WaitKind {
     /// The response of the model.
     Model,

@@ -73,6 +73,13 @@ impl JobQueue {
         its.for_each(|(_, job)| job.stop.cancel());
     }
 
+    /// Drops the jobs under way for these sessions: another replica does them.
+    pub(in crate::engine) fn stop_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
+        let under_way = self.under_way();
+        let left = under_way.jobs.iter().filter(|(id, job)| is_left(&id.tenant, &job.session));
+        left.for_each(|(_, job)| job.stop.cancel());
+    }
+
     /// Notes that a job is under way. False if it already is, or if [`JOBS_TOGETHER_MAX`] others are.
     pub(super) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
         let mut under_way = self.under_way();

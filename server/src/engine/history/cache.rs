@@ -116,6 +116,15 @@ impl HistoryCache {
         self.lock().remove(&SessionKey { tenant: tenant.clone(), session: session.clone() })
     }
 
+    /// Removes the histories of these sessions.
+    pub(in crate::engine) fn remove_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
+        let mut state = self.lock();
+        let left = state.histories.keys().filter(|key| is_left(&key.tenant, &key.session));
+        for key in left.cloned().collect::<Vec<_>>() {
+            state.remove(&key);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

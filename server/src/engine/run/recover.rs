@@ -78,6 +78,7 @@ impl Engine {
                     Err(error) if error.is_transient() => {
                         engine.deps().lost_runs.note(&error, &engine.deps().tasks);
                     }
+                    Err(EngineError::Store(StoreError::Elsewhere)) => {}
                     Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
                 }
             })
@@ -130,7 +131,7 @@ impl Engine {
                 }
             };
             let mut rows = page.rows;
-            rows.retain(|row| self.has_its_model_again(row));
+            rows.retain(|row| self.store().owns(&tenant, &row.session) && self.has_its_model_again(row));
             for row in rows {
                 let request = format!("model-configured:{}", row.last_seq.0);
                 if let Err(error) = self.resume(&tenant, &row.run, &request, "server").await {
@@ -271,7 +272,7 @@ impl Engine {
             match self.ensure_live(&key).await {
                 Err(error) if error.is_transient() => continue,
                 // Not found: the write that was to create the run failed.
-                Ok(()) | Err(EngineError::RunNotFound) => {}
+                Ok(()) | Err(EngineError::RunNotFound | EngineError::Store(StoreError::Elsewhere)) => {}
                 Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
             }
             if retry.is_done() {

@@ -67,6 +67,7 @@ impl Engine {
             run_observers,
             write_by: None,
             has_wake_time: false,
+            leaving: None,
         };
         (task, mailbox)
     }
@@ -101,7 +102,7 @@ impl Engine {
                 self.advance_queue_after_end(&key.tenant, &task.session).await;
             }
             TaskEnd::Parked | TaskEnd::Stopped => {}
-            TaskEnd::Lost(StoreError::Conflict) => {
+            TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
                 tracing::warn!("another owner has taken this run; its task here ends")
             }
             TaskEnd::Lost(error) => {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{self, Act};
 use crate::engine::error::EngineError;
+use crate::engine::shards::Leaving;
 
 /// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
@@ -30,6 +31,8 @@ pub(in crate::engine) enum Mail {
     InputWithReply(Input, Reply, Option<Arc<Act>>),
     /// A request for the durable state.
     ReadState(oneshot::Sender<Box<RunState>>),
+    /// Sessions are given away: the run stops if its own is among them.
+    Leave(Leaving),
 }
 
 /// The sending end of a run's mailbox. It is closed once the task has ended.
@@ -61,6 +64,12 @@ impl Mailbox {
     /// the reply would wait forever.
     async fn send_last(self, mail: Mail) -> Option<()> {
         self.0.send(mail).await.ok()
+    }
+
+    /// Says that sessions are given away.
+    pub(in crate::engine) async fn leave(&self, leaving: Leaving) {
+        // A task that has ended has stopped.
+        let _ended = self.0.send(Mail::Leave(leaving)).await;
     }
 
     /// Hands over an input without waiting for the verdict. False if the task has ended and did not take it.
@@ -173,6 +182,15 @@ impl LiveRuns {
             Some(Entry::Live(mailbox, _)) => Some(mailbox.clone()),
             Some(Entry::Starting(..)) | None => None,
         }
+    }
+
+    /// The mailboxes of all runs that have a task now.
+    pub(in crate::engine) fn mailboxes(&self) -> Vec<Mailbox> {
+        let of = |entry: &Entry| match entry {
+            Entry::Live(mailbox, _) => Some(mailbox.clone()),
+            Entry::Starting(..) => None,
+        };
+        self.table().entries.values().filter_map(of).collect()
     }
 
     /// Runs that are live or starting.

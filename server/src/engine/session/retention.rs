@@ -22,6 +22,8 @@ const PASS_EVERY: Duration = Duration::from_secs(10 * 60);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Sessions that are looked up at a time.
 const PAGE: u32 = 64;
+/// Sessions above the bound that are listed before the first of them is deleted.
+const EXCESS_MAX: u64 = 10_000;
 
 /// Bounds on how long sessions are kept, and how many of each tenant. The default is for ever, and all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,7 +59,8 @@ pub(in crate::engine) async fn watch(engine: Engine) {
 }
 
 impl Engine {
-    /// Applies the bounds once. Returns the number of deleted sessions.
+    /// Applies the bounds once, to the sessions that this server owns. Other replicas apply them to theirs. Returns the number
+    /// of deleted sessions.
     ///
     /// # Errors
     /// The store's. Sessions that were deleted before stay deleted.
@@ -67,37 +70,96 @@ impl Engine {
         for tenant in self.store().tenants_with_sessions().await? {
             let now = self.now();
             if let Some(max_age) = max_age {
-                deleted += self.retire(&tenant, before(now, max_age), u64::MAX).await?;
+                deleted += self.retire(&tenant, before(now, max_age)).await?;
             }
             if let Some(max) = max_sessions {
-                let excess = self.store().session_count(&tenant, None).await?.saturating_sub(max);
-                deleted += self.retire(&tenant, before(now, KEPT_LEAST), excess).await?;
+                deleted += self.retire_excess(&tenant, before(now, KEPT_LEAST), max).await?;
             }
         }
         Ok(deleted)
     }
 
-    /// Deletes idle sessions that were last used before this time, the oldest first, at most `most`.
-    async fn retire(&self, tenant: &TenantId, before: Timestamp, most: u64) -> Result<u64, EngineError> {
+    /// Deletes idle sessions that were last used before this time, the oldest first.
+    async fn retire(&self, tenant: &TenantId, before: Timestamp) -> Result<u64, EngineError> {
         let (mut deleted, mut after) = (0, None);
-        while deleted < most {
+        loop {
             let page = self.store().idle_sessions(tenant, before, after, PAGE).await?;
-            let Some(last) = page.last().cloned() else { break };
+            let Some(last) = page.last().cloned() else { return Ok(deleted) };
             for IdleSession { session, .. } in page {
-                if deleted == most {
-                    break;
-                }
-                if self.delete_idle_session(tenant, &session, before).await? {
-                    deleted += 1;
-                    self.deps().retired_sessions.fetch_add(1, Ordering::Relaxed);
-                }
-                if self.has_stopped_after(PAUSE).await {
-                    return Err(EngineError::ShuttingDown);
+                if self.store().owns(tenant, &session) {
+                    deleted += u64::from(self.retire_one(tenant, &session, before).await?);
                 }
             }
             after = Some(last);
         }
-        Ok(deleted)
+    }
+
+    /// Deletes the oldest idle sessions until there are no more than `max`. Those of other replicas count: their owners delete
+    /// them.
+    async fn retire_excess(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        max: u64,
+    ) -> Result<u64, EngineError> {
+        let count = async || self.store().session_count(tenant, None).await;
+        let mut deleted = 0;
+        loop {
+            let most = count().await?.saturating_sub(max).min(EXCESS_MAX);
+            if most == 0 {
+                return Ok(deleted);
+            }
+            let own = self.oldest(tenant, before, most).await?;
+            // Counted after the list was read, else another session would go for one that another replica has deleted meanwhile.
+            let excess = count().await?.saturating_sub(max);
+            let mut done = 0;
+            for (_, session) in own.into_iter().take_while(|(place, _)| *place < excess) {
+                done += u64::from(self.retire_one(tenant, &session, before).await?);
+            }
+            deleted += done;
+            if done == 0 {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// The own ones among the oldest idle sessions of a tenant, each with its place among all, from 0.
+    async fn oldest(
+        &self,
+        tenant: &TenantId,
+        before: Timestamp,
+        most: u64,
+    ) -> Result<Vec<(u64, SessionId)>, EngineError> {
+        let (mut own, mut place, mut after) = (Vec::new(), 0, None);
+        while place < most {
+            let page = self.store().idle_sessions(tenant, before, after, PAGE).await?;
+            let Some(last) = page.last().cloned() else { break };
+            for IdleSession { session, .. } in page {
+                if place < most && self.store().owns(tenant, &session) {
+                    own.push((place, session));
+                }
+                place += 1;
+            }
+            after = Some(last);
+        }
+        Ok(own)
+    }
+
+    /// Deletes an idle session, and waits a moment. False if it is there still.
+    async fn retire_one(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        before: Timestamp,
+    ) -> Result<bool, EngineError> {
+        let is_deleted = self.delete_idle_session(tenant, session, before).await?;
+        if is_deleted {
+            self.deps().retired_sessions.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.has_stopped_after(PAUSE).await {
+            return Err(EngineError::ShuttingDown);
+        }
+        Ok(is_deleted)
     }
 
     /// Deletes a session unless it was used meanwhile. False if it was, or is gone.

@@ -200,7 +200,7 @@ impl Engine {
 
     async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
-        let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
+        let session = request.session.clone().unwrap_or_else(|| self.new_session_id(&tenant));
         let author = request.author.name.as_deref();
         // A session that is made with the run counts, too.
         let _new_session = match request.create_session || request.session.is_none() {

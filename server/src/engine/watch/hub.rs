@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{RunId, TenantId};
-use agentloop_core::run::status::RunStatus;
-use agentloop_core::run::view::WaitingOn;
 use agentloop_core::time::{Millis, Timestamp};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
-use crate::store::{RunFilter, RunRow};
+use crate::engine::watch::peers::{ChangedFrom, KEPT_FOR, NewestRows, Peers, RunChange, TapSender};
+use crate::store::RunFilter;
 
 /// Changes that are kept for watchers that come back.
 const RECENT_MAX: usize = 4_096;
@@ -24,33 +23,17 @@ const RECENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 const WAITING_MAX: usize = 4_096;
 /// Bytes of these changes.
 const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The time for which changes are kept after the last watcher has left.
-const KEPT_FOR: Millis = Millis::secs(60);
-/// Bytes of a row beside its texts.
-const ROW_BYTES: usize = 512;
+/// Bytes of a removal that waits.
+const REMOVAL_BYTES: usize = 128;
+/// The reasons why a watcher has to begin again.
+const TOO_MANY: &str = "more changed than this reader has read";
+const MISSED: &str = "changes of runs of another replica may be unknown";
 
-/// A run's row after a change.
-#[derive(Debug)]
-pub(in crate::engine) struct RunChange {
-    /// Number of the change, from 1.
+/// A change, with its number among all changes, from 1.
+#[derive(Clone)]
+struct Numbered {
     no: u64,
-    tenant: TenantId,
-    pub(super) row: RunRow,
-    pub(super) waiting_on: Option<WaitingOn>,
-    from: ChangedFrom,
-}
-
-/// What a run was before a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum ChangedFrom {
-    /// There was no such run.
-    Nothing,
-    /// A run with this status.
-    Status(RunStatus),
-    /// Nobody knows: the store lost the response to a write.
-    Unknown,
-    /// The run was deleted. The row is its last one.
-    Deleted,
+    change: Arc<RunChange>,
 }
 
 /// The watchers of all lists of runs.
@@ -61,6 +44,7 @@ pub(in crate::engine) struct RunWatchers {
     /// Number of the last change that every watcher has been told.
     told: AtomicU64,
     state: Mutex<State>,
+    pub(super) peers: Peers,
 }
 
 #[derive(Default)]
@@ -68,11 +52,14 @@ struct State {
     /// Tells tokens of this process from those of others; 0 until somebody watches.
     process: u64,
     last: u64,
-    recent: VecDeque<Arc<RunChange>>,
+    recent: VecDeque<Numbered>,
     recent_bytes: usize,
     watchers: BTreeMap<u64, Arc<Watcher>>,
     last_id: u64,
     keep_until: Timestamp,
+    /// For other replicas. There may be one more, which nobody reads, until the next change.
+    taps: Vec<TapSender>,
+    newest: NewestRows,
 }
 
 struct Watcher {
@@ -89,8 +76,8 @@ struct Waiting {
     order: VecDeque<RunId>,
     changes: HashMap<RunId, Unread>,
     bytes: usize,
-    /// True if changes were dropped because there were too many.
-    is_lost: bool,
+    /// The reason why changes were dropped, if they were.
+    lost: Option<&'static str>,
     is_stalled: bool,
     read_at: Timestamp,
 }
@@ -122,8 +109,8 @@ pub(super) enum Read {
     Change(RunId, ListChange, u64),
     /// Everything up to this number was read.
     Nothing(u64),
-    /// Changes were dropped: only a snapshot helps.
-    Lost,
+    /// Changes were dropped, for this reason: only a snapshot helps.
+    Lost(&'static str),
     /// The watcher did not read for too long.
     Stalled,
 }
@@ -141,30 +128,65 @@ impl RunWatchers {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// Tells a durable change to all watchers. `stall` is the longest time for which a watcher may read nothing. Returns the
-    /// number of watchers that passed it.
-    pub(in crate::engine) fn changed(
+    /// Tells a durable change to all watchers, and to other replicas. `stall` is the longest time for which a watcher may read
+    /// nothing. Returns the number of watchers that passed it.
+    pub(in crate::engine) fn changed(&self, change: RunChange, now: Timestamp, stall: Millis) -> u64 {
+        let change = Arc::new(change);
+        let mut state = self.state();
+        state.taps.retain(|tap| tap.tell(&change));
+        self.tell(state, change, now, stall)
+    }
+
+    /// Tells a change at another replica to all watchers, unless they were told a newer one.
+    pub(super) fn peer_changed(&self, change: RunChange, now: Timestamp, stall: Millis) -> u64 {
+        let state = self.state();
+        if state.newest.has_newer(&change) {
+            return 0;
+        }
+        self.tell(state, Arc::new(change), now, stall)
+    }
+
+    fn tell(
         &self,
-        tenant: &TenantId,
-        row: RunRow,
-        waiting_on: Option<WaitingOn>,
-        from: ChangedFrom,
+        mut state: MutexGuard<'_, State>,
+        change: Arc<RunChange>,
         now: Timestamp,
         stall: Millis,
     ) -> u64 {
-        let mut state = self.state();
         if state.watchers.is_empty() && now > state.keep_until {
             state.forget();
+            state.newest = NewestRows::default();
             self.told.store(state.last, Ordering::Release);
-            self.is_active.store(false, Ordering::Relaxed);
+            self.is_active.store(!state.taps.is_empty(), Ordering::Relaxed);
             return 0;
         }
+        if self.peers.there_are() {
+            state.newest.note(&change);
+        }
         state.last += 1;
-        let change = Arc::new(RunChange { no: state.last, tenant: tenant.clone(), row, waiting_on, from });
-        state.keep(&change);
-        let stalled = state.watchers.values().filter(|watcher| watcher.take(&change, now, stall)).count();
+        let numbered = Numbered { no: state.last, change };
+        state.keep(&numbered);
+        let stalled = state.watchers.values().filter(|watcher| watcher.take(&numbered, now, stall)).count();
         self.told.store(state.last, Ordering::Release);
         stalled as u64
+    }
+
+    /// Changes may have been missed: all watchers begin again, and no token of before continues.
+    pub(super) fn missed(&self, now: Timestamp) {
+        let mut state = self.state();
+        state.forget();
+        state.watchers.values().for_each(|watcher| watcher.lose(MISSED, now));
+        self.told.store(state.last, Ordering::Release);
+    }
+
+    /// The changes of this engine's runs from now on.
+    pub(super) fn tap(&self) -> mpsc::Receiver<Arc<RunChange>> {
+        let (sender, changes) = TapSender::new();
+        let mut state = self.state();
+        state.taps.retain(TapSender::is_read);
+        state.taps.push(sender);
+        self.is_active.store(true, Ordering::Relaxed);
+        changes
     }
 
     /// Begins a watch. With a place whose later changes are all known, they wait to be read; the result then has their last
@@ -196,6 +218,7 @@ impl RunWatchers {
             watcher.take(change, now, Millis(u64::MAX));
         }
         state.watchers.insert(id, watcher.clone());
+        self.peers.watched_by(state.watchers.len());
         self.is_active.store(true, Ordering::Relaxed);
         drop(state);
         (WatchHandle { watchers: self.clone(), id, watcher, clock: clock.clone() }, goes_on)
@@ -204,6 +227,7 @@ impl RunWatchers {
     fn leave(&self, id: u64, now: Timestamp) {
         let mut state = self.state();
         state.watchers.remove(&id);
+        self.peers.watched_by(state.watchers.len());
         state.keep_until = now.after(KEPT_FOR);
     }
 
@@ -213,12 +237,12 @@ impl RunWatchers {
 }
 
 impl State {
-    fn keep(&mut self, change: &Arc<RunChange>) {
-        self.recent_bytes += change.bytes();
-        self.recent.push_back(change.clone());
+    fn keep(&mut self, numbered: &Numbered) {
+        self.recent_bytes += numbered.change.bytes();
+        self.recent.push_back(numbered.clone());
         while self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX {
             let Some(oldest) = self.recent.pop_front() else { return };
-            self.recent_bytes -= oldest.bytes();
+            self.recent_bytes -= oldest.change.bytes();
         }
     }
 
@@ -230,7 +254,7 @@ impl State {
     }
 
     /// The changes after a place. `None` if some are not known any more.
-    fn after(&self, place: Place) -> Option<impl Iterator<Item = &Arc<RunChange>>> {
+    fn after(&self, place: Place) -> Option<impl Iterator<Item = &Numbered>> {
         let next = place.no.checked_add(1)?;
         let known = self.recent.front().map_or(self.last, |first| first.no.saturating_sub(1));
         let is_known = place.process == self.process && (known..=self.last).contains(&place.no);
@@ -238,38 +262,43 @@ impl State {
     }
 }
 
-impl RunChange {
-    /// Approximate size in memory, in bytes.
-    fn bytes(&self) -> usize {
-        let labels = self.row.labels.iter().map(|(key, value)| key.len() + value.len() + 64).sum::<usize>();
-        let error = self.row.summary.error.as_ref().map_or(0, |error| error.message.len());
-        ROW_BYTES + labels + error + self.row.preview.len()
-    }
-}
-
 impl Watcher {
     /// Takes a change, if it is one of this list. True if the watcher has stalled now.
-    fn take(&self, change: &Arc<RunChange>, now: Timestamp, stall: Millis) -> bool {
+    fn take(&self, numbered: &Numbered, now: Timestamp, stall: Millis) -> bool {
         let mut waiting = self.waiting();
         if waiting.is_stalled {
             return false;
         }
-        let is_behind = waiting.is_lost || !waiting.order.is_empty();
+        let is_behind = waiting.is_behind();
         if is_behind && now.since(waiting.read_at) > stall {
             *waiting = Waiting { is_stalled: true, ..Waiting::default() };
             self.arrived.notify_one();
             return true;
         }
-        let Some(what) = self.change_of_list(change) else { return false };
+        let Some(what) = self.change_of_list(&numbered.change) else { return false };
         if !is_behind {
             waiting.read_at = waiting.read_at.max(now);
         }
-        if !waiting.is_lost {
-            waiting.push(change, what);
+        if waiting.lost.is_none() {
+            waiting.push(numbered, what);
         }
         drop(waiting);
         self.arrived.notify_one();
         false
+    }
+
+    /// Drops what waits: the watcher has to begin again, for this reason.
+    fn lose(&self, why: &'static str, now: Timestamp) {
+        let mut waiting = self.waiting();
+        if waiting.is_stalled {
+            return;
+        }
+        if !waiting.is_behind() {
+            waiting.read_at = waiting.read_at.max(now);
+        }
+        waiting.lose(why);
+        drop(waiting);
+        self.arrived.notify_one();
     }
 
     /// What the change means for this list; `None` if nothing.
@@ -296,20 +325,29 @@ impl Watcher {
 }
 
 impl Waiting {
-    fn push(&mut self, change: &Arc<RunChange>, what: ListChange) {
+    fn is_behind(&self) -> bool {
+        self.lost.is_some() || !self.order.is_empty()
+    }
+
+    fn lose(&mut self, why: &'static str) {
+        *self = Self { lost: Some(why), read_at: self.read_at, ..Self::default() };
+    }
+
+    fn push(&mut self, numbered: &Numbered, what: ListChange) {
+        let run = &numbered.change.row.run;
         self.bytes += what.bytes();
-        match self.changes.get_mut(&change.row.run) {
+        match self.changes.get_mut(run) {
             Some(unread) => {
                 self.bytes -= unread.what.bytes();
                 unread.what = what;
             }
             None => {
-                self.order.push_back(change.row.run.clone());
-                self.changes.insert(change.row.run.clone(), Unread { first: change.no, what });
+                self.order.push_back(run.clone());
+                self.changes.insert(run.clone(), Unread { first: numbered.no, what });
             }
         }
         if self.order.len() > WAITING_MAX || self.bytes > WAITING_BYTES_MAX {
-            *self = Self { is_lost: true, read_at: self.read_at, ..Self::default() };
+            self.lose(TOO_MANY);
         }
     }
 
@@ -330,7 +368,7 @@ impl ListChange {
     fn bytes(&self) -> usize {
         match self {
             Self::Row(change) => change.bytes(),
-            Self::Removed { .. } => ROW_BYTES / 4,
+            Self::Removed { .. } => REMOVAL_BYTES,
         }
     }
 }
@@ -344,8 +382,8 @@ impl WatchHandle {
         if waiting.is_stalled {
             return Read::Stalled;
         }
-        if waiting.is_lost {
-            return Read::Lost;
+        if let Some(why) = waiting.lost {
+            return Read::Lost(why);
         }
         waiting.read_at = waiting.read_at.max(self.clock.now());
         match waiting.pop() {
@@ -362,8 +400,14 @@ impl WatchHandle {
         self.watcher.arrived.notified().await;
     }
 
+    /// Waits until other replicas are followed, for a moment.
+    pub(super) async fn peers_followed(&self) {
+        self.watchers.peers.wait().await;
+    }
+
     /// Drops everything that waits. Returns the number of the last change that a snapshot from here on shows.
     pub(super) fn begin_again(&self) -> u64 {
+        self.watchers.peers.begin();
         let told = self.watchers.told.load(Ordering::Acquire);
         let mut waiting = self.watcher.waiting();
         let is_stalled = waiting.is_stalled;

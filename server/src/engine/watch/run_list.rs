@@ -157,6 +157,10 @@ impl RunList {
             match self.mode {
                 Mode::Ended => return None,
                 Mode::Begin { reason } => {
+                    tokio::select! { biased;
+                        () = self.stop.cancelled() => return Some(Err(EngineError::ShuttingDown)),
+                        () = self.handle.peers_followed() => {}
+                    }
                     let no = self.handle.begin_again();
                     self.mode = Mode::Snapshot { after: None, runs: 0, no };
                     return Some(Ok(self.unfinished(WatchChange::Reset { reason })));
@@ -222,8 +226,8 @@ impl RunList {
                 () = self.stop.cancelled() => Some(Err(EngineError::ShuttingDown)),
                 () = self.handle.arrived() => None,
             },
-            Read::Lost => {
-                self.mode = Mode::Begin { reason: "more changed than this reader has read" };
+            Read::Lost(reason) => {
+                self.mode = Mode::Begin { reason };
                 None
             }
             Read::Stalled => Some(Err(EngineError::SubscriberTooSlow)),

@@ -1,5 +1,7 @@
 //! What watchers of lists read: newest rows, removals, and what a token continues.
 
+mod peers;
+
 use std::sync::Arc;
 
 use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
@@ -7,8 +9,10 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
-use super::hub::{ChangedFrom, ListChange, Place, Read, RunWatchers, WatchHandle};
+use super::hub::{ListChange, Place, Read, RunWatchers, WatchHandle};
+use super::peers::{ChangedFrom, RunChange};
 use crate::clock::{Clock, TestClock};
+use crate::engine::Engine;
 use crate::store::conformance::fixture::summary;
 use crate::store::{RunFilter, RunRow};
 
@@ -37,6 +41,18 @@ fn row(run: &str, seq: u64, status: RunStatus) -> RunRow {
     }
 }
 
+fn change(run: &str, seq: u64, from: ChangedFrom, to: RunStatus) -> RunChange {
+    RunChange::new(&TenantId::local(), row(run, seq, to), None, from)
+}
+
+impl Engine {
+    /// Tells a change of a run, as the task of a run does.
+    pub(crate) fn tell_change(&self, run: &str, seq: u64) {
+        let status = RunStatus::ModelRunning;
+        self.deps().run_changed(&TenantId::local(), row(run, seq, status), None, ChangedFrom::Status(status));
+    }
+}
+
 impl Fixture {
     fn new() -> Self {
         Self { watchers: Arc::default(), clock: TestClock::at(Timestamp(1_000)) }
@@ -49,7 +65,7 @@ impl Fixture {
 
     fn changed(&self, run: &str, seq: u64, from: ChangedFrom, to: RunStatus) -> u64 {
         let now = self.clock.now();
-        self.watchers.changed(&TenantId::local(), row(run, seq, to), None, from, now, STALL)
+        self.watchers.changed(change(run, seq, from, to), now, STALL)
     }
 
     /// A change of a run that is at its model, before and after.
@@ -70,7 +86,7 @@ fn unread(handle: &WatchHandle) -> Vec<String> {
             Read::Change(run, ListChange::Removed { deleted: false }, _) => found.push(format!("{run} -")),
             Read::Change(run, ListChange::Removed { deleted: true }, _) => found.push(format!("{run} x")),
             Read::Nothing(_) => return found,
-            Read::Lost => return vec!["lost".to_owned()],
+            Read::Lost(_) => return vec!["lost".to_owned()],
             Read::Stalled => return vec!["stalled".to_owned()],
         }
     }

@@ -3,6 +3,7 @@
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::{Millis, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
 
@@ -24,6 +25,23 @@ pub struct ExtensionRequest {
     pub run: RunContext,
     /// The kind of request, with its data.
     pub body: RequestBody,
+}
+
+/// A request of another replica, which has encoded it for the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardedRequest {
+    /// The id to send in place of the one that is encoded.
+    pub id: String,
+    /// The message of the contract.
+    pub encoded: Vec<u8>,
+}
+
+impl ForwardedRequest {
+    /// Approximate size on the wire, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        OVERHEAD_BYTES + self.encoded.len()
+    }
 }
 
 /// The kinds of requests.
@@ -57,7 +75,8 @@ pub struct ExtensionResponse {
 }
 
 /// The kinds of responses.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ResponseBody {
     /// A planner's decision: the next instruction.
     Instruction(Instruction),

@@ -4,6 +4,7 @@
 //! If its host is lost or its response is invalid, the next host with the same extension is asked.
 
 mod message;
+mod mirror;
 mod proxy;
 mod registry;
 #[cfg(test)]
@@ -17,16 +18,18 @@ use agentloop_core::extension::{ExtensionDeclaration, ExtensionKind};
 use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-pub use message::{ExtensionRequest, ExtensionResponse, RequestBody, ResponseBody};
+pub use message::{ExtensionRequest, ExtensionResponse, ForwardedRequest, RequestBody, ResponseBody};
+pub use mirror::{KnownExtension, MirroredHost};
 use proxy::{RemoteHook, RemotePlanner, RemoteSource};
 use registry::{ExtensionKey, Registry};
 
 use super::{ContextSource, ExtensionError, Extensions, Hook, Planner};
 
 /// An extension as its host declares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtensionOffer {
     /// The name that runs use for it.
     pub name: String,
@@ -38,6 +41,12 @@ pub struct ExtensionOffer {
 pub trait RequestSender: Send + Sync + 'static {
     /// Queues a request for the host. False if the host cannot be reached or its queue is full. Never waits.
     fn send(&self, request: Box<ExtensionRequest>) -> bool;
+
+    /// As [`Self::send`], of a request of another replica.
+    fn forward(&self, request: ForwardedRequest) -> bool {
+        let _not_this_way = request;
+        false
+    }
 }
 
 /// A connection of a host that has said hello.
@@ -88,9 +97,7 @@ impl RemoteExtensions {
 
     /// The host is welcomed and may get requests.
     pub fn activate(&self, connection: ConnectionId) {
-        if let Some(stream) = self.lock().connections.get_mut(&connection) {
-            stream.active = true;
-        }
+        self.lock().activate(connection);
         self.changed.notify_waiters();
     }
 

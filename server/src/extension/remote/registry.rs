@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{ExtensionOffer, NewConnection, RequestSender, ResponseBody};
 use crate::extension::ExtensionError;
+use crate::extension::changes::Followers;
 
 /// The key of an extension. Two kinds may use the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,8 @@ pub(super) struct Registry {
     pub(super) connections: BTreeMap<ConnectionId, HostConnection>,
     open: BTreeMap<u64, OpenRequest>,
     last_id: u64,
+    /// Those that mirror the connections.
+    pub(super) followers: Followers<ConnectionId>,
 }
 
 /// An extension that a host offers, or has offered. Its terms stay known while no host offers it.
@@ -62,7 +65,7 @@ pub(super) struct HostConnection {
     /// True once the host may be sent requests.
     pub(super) active: bool,
     pub(super) offers: BTreeSet<ExtensionKey>,
-    max_frame_bytes: usize,
+    pub(super) max_frame_bytes: usize,
     sender: Arc<dyn RequestSender>,
     open: BTreeSet<u64>,
 }
@@ -82,6 +85,7 @@ impl Registry {
             connections: BTreeMap::new(),
             open: BTreeMap::new(),
             last_id: 0,
+            followers: Followers::default(),
         }
     }
 
@@ -92,7 +96,30 @@ impl Registry {
 
     /// Adds a connection, which is not active yet.
     pub(super) fn join(&mut self, new: NewConnection) {
+        self.followers.mark(&new.connection);
         self.connections.insert(new.connection, HostConnection::new(new));
+    }
+
+    /// The host of this connection may be sent requests from now on.
+    pub(super) fn activate(&mut self, connection: ConnectionId) {
+        if let Some(stream) = self.connections.get_mut(&connection) {
+            stream.active = true;
+            self.followers.mark(&connection);
+        }
+    }
+
+    /// Notes the terms of an extension, whatever was known of it before.
+    pub(super) fn learn(&mut self, tenant: &TenantId, offer: &ExtensionOffer) {
+        let key = ExtensionKey::new(tenant, offer.declaration.kind(), &offer.name);
+        match self.extensions.get_mut(&key) {
+            Some(known) => known.declaration = offer.declaration.clone(),
+            None => {
+                if self.make_room(tenant, key.kind).is_ok() {
+                    let declaration = offer.declaration.clone();
+                    self.extensions.insert(key, Extension { declaration, connections: BTreeSet::new() });
+                }
+            }
+        }
     }
 
     /// Replaces the offers of a connection. Returns for each the reason why it is refused, or `None`.
@@ -108,7 +135,8 @@ impl Registry {
         offered.iter().map(|extension| self.add(&tenant, connection, extension).err()).collect()
     }
 
-    fn add(
+    /// Adds an offer to those of its connection.
+    pub(super) fn add(
         &mut self,
         tenant: &TenantId,
         connection: ConnectionId,
@@ -159,6 +187,7 @@ impl Registry {
     /// Removes all offers of a connection.
     pub(super) fn withdraw(&mut self, connection: ConnectionId) {
         let Some(stream) = self.connections.get_mut(&connection) else { return };
+        self.followers.mark(&connection);
         for key in std::mem::take(&mut stream.offers) {
             if let Some(extension) = self.extensions.get_mut(&key) {
                 extension.connections.remove(&connection);

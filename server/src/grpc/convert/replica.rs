@@ -23,5 +23,7 @@ pub fn replica(row: ReplicaRow) -> wire::Replica {
         state: state.into(),
         silent_for: silent_for.map(|millis| duration(Millis(millis))),
         configuration_digest: row.configuration_digest,
+        shards: row.shards.into(),
+        keeps_hosts: row.keeps_hosts,
     }
 }

@@ -6,9 +6,10 @@ use agentloop_core::host::frame::{
 };
 use agentloop_core::id::CallId;
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
+use prost::Message as _;
 
 use super::{duration, extension, human, timestamp};
-use crate::extension::remote::ExtensionRequest;
+use crate::extension::remote::{ExtensionRequest, ForwardedRequest};
 
 /// Converts a frame to a host.
 pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
@@ -66,6 +67,18 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
 /// Converts a question for one of a host's extensions.
 pub(crate) fn extension_request(request: &ExtensionRequest) -> v1::ConnectResponse {
     v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(request))) }
+}
+
+/// Encodes a question for an extension whose host is connected to another replica.
+pub(crate) fn encoded_request(request: &ExtensionRequest) -> Vec<u8> {
+    extension::ask(request).encode_to_vec()
+}
+
+/// Converts a question that another replica has encoded. Of one that cannot be read, the host gets an empty one, and says so.
+pub(crate) fn forwarded_request(request: ForwardedRequest) -> v1::ConnectResponse {
+    let decoded = v1::ExtensionRequest::decode(request.encoded.as_slice()).unwrap_or_default();
+    let decoded = v1::ExtensionRequest { request_id: request.id, ..decoded };
+    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(decoded)) }
 }
 
 fn input_response(call: &CallId, reply: InputReply) -> v1::InputResponse {

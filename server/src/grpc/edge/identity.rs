@@ -22,8 +22,8 @@ use crate::auth::{
 use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
-use crate::grpc::edge::audit::{AuditLog, Call, RefusedCall, recorded};
-use crate::grpc::edge::forward::refusals::Refusals;
+use crate::grpc::edge::audit::{AuditLog, Call, recorded};
+use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{quota_exceeded, status, unauthenticated};
@@ -210,31 +210,37 @@ pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
 pub struct IdentityLayer {
     gate: Option<Arc<Gate>>,
     audit: Option<AuditLog>,
-    refusals: Option<Refusals>,
+    /// The services of a replica, which have the audit log of the calls that are refused here.
+    local: Option<LocalServices>,
 }
 
 impl IdentityLayer {
     /// Without a gate, nobody is asked. Without a log, nothing is written.
     #[must_use]
     pub fn new(gate: Option<Gate>, audit: Option<AuditLog>) -> Self {
-        Self { gate: gate.map(Arc::new), audit, refusals: None }
+        Self { gate: gate.map(Arc::new), audit, local: None }
     }
 
-    /// The layer of a replica: the owner writes each call that begins. `refusals` takes those that are refused here, if there is an
-    /// audit log.
+    /// The layer of a replica: whoever does a call writes it. Those that are refused here are written to the audit log of `local`,
+    /// if it has one.
     #[must_use]
-    pub fn of_replica(gate: Option<Gate>, refusals: Option<Refusals>) -> Self {
-        Self { gate: gate.map(Arc::new), audit: None, refusals }
+    pub fn of_replica(gate: Option<Gate>, local: LocalServices) -> Self {
+        Self { gate: gate.map(Arc::new), audit: None, local: Some(local) }
+    }
+
+    /// The log of what is refused.
+    fn refused(&self) -> Option<AuditLog> {
+        self.audit.clone().or_else(|| self.local.as_ref()?.audit())
     }
 
     /// Takes connections whose handshake failed, to have them written.
     #[must_use]
-    pub fn failed_handshakes(&self, clock: Arc<dyn Clock>) -> HandshakeFailed {
-        let (audit, refusals) = (self.audit.clone(), self.refusals.clone());
-        Arc::new(move |from, why| match (&audit, &refusals) {
-            (Some(audit), _) => audit.handshake_failed(from, why),
-            (None, Some(refusals)) => refusals.tell(RefusedCall::handshake(&*clock, from, why)),
-            (None, None) => {}
+    pub fn failed_handshakes(&self) -> HandshakeFailed {
+        let layer = self.clone();
+        Arc::new(move |from, why| {
+            if let Some(audit) = layer.refused() {
+                audit.handshake_failed(from, why);
+            }
         })
     }
 }
@@ -243,8 +249,7 @@ impl<S> Layer<S> for IdentityLayer {
     type Service = Identified<S>;
 
     fn layer(&self, inner: S) -> Identified<S> {
-        let Self { gate, audit, refusals } = self.clone();
-        Identified { inner, gate, audit, refusals }
+        Identified { inner, layer: self.clone() }
     }
 }
 
@@ -252,9 +257,7 @@ impl<S> Layer<S> for IdentityLayer {
 #[derive(Clone)]
 pub struct Identified<S> {
     inner: S,
-    gate: Option<Arc<Gate>>,
-    audit: Option<AuditLog>,
-    refusals: Option<Refusals>,
+    layer: IdentityLayer,
 }
 
 /// The answer of a call that is looked at on its way.
@@ -275,26 +278,24 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        if self.gate.is_none() && self.audit.is_none() {
+        if self.layer.gate.is_none() && self.layer.audit.is_none() {
             return Either::Left(self.inner.call(request));
         }
-        let (gate, audit, refusals) = (self.gate.clone(), self.audit.clone(), self.refusals.clone());
+        let layer = self.layer.clone();
         // The service that is ready is the one that must be called.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
             let call = Call::of(&request);
-            let admitted = match &gate {
+            let admitted = match &layer.gate {
                 None => None,
                 Some(gate) => match gate.admit(&mut request).await {
                     Ok(admitted) => admitted,
                     Err(refused) => {
                         let Refused { status, cause, why, principal } = *refused;
                         let refused = call.refused(&*gate.clock, principal.as_deref(), cause, why);
-                        if let Some(audit) = audit {
+                        if let Some(audit) = layer.refused() {
                             audit.refused(refused);
-                        } else if let Some(refusals) = refusals {
-                            refusals.tell(refused);
                         }
                         return Ok(status.into_http());
                     }
@@ -302,6 +303,7 @@ where
             };
             let is_open = Access::of(request.uri().path()) == Access::Anyone;
             let principal = admitted.as_ref().map(|admitted| admitted.identity.principal.clone());
+            let IdentityLayer { gate, audit, local: _ } = layer;
             let work = async move {
                 match (gate, admitted) {
                     (Some(gate), Some(admitted)) => gate.serve(admitted, inner, request).await,

@@ -17,7 +17,9 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::auth::{Quota, Quotas};
 use crate::grpc::convert::host::{self as convert, Malformed};
-use crate::grpc::convert::server_frame::{extension_request, result_verdict, server_frame};
+use crate::grpc::convert::server_frame::{
+    extension_request, forwarded_request, result_verdict, server_frame,
+};
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::tenant;
 use crate::grpc::status::{Violations, quota_exceeded, retryable, status};
@@ -225,6 +227,7 @@ impl Responses {
                 Some(Ok(server_frame(frame)))
             }
             Outbound::Ask(question) => Some(Ok(extension_request(&question))),
+            Outbound::Forward(request) => Some(Ok(forwarded_request(request))),
             Outbound::End(reason) => {
                 let fault = std::mem::take(&mut self.fault);
                 end(reason, fault).map(|error| Err(error.into()))

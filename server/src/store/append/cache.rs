@@ -67,6 +67,11 @@ impl WriterCache {
         self.specs.contains(digest)
     }
 
+    /// Drops the specs: somebody may have deleted one.
+    pub(in crate::store) fn forget_specs(&mut self) {
+        self.specs.clear();
+    }
+
     /// Takes over the rows that a commit has written.
     pub(in crate::store) fn update(&mut self, rows: CommitRows<'_>) {
         self.checks_made_ids = false;

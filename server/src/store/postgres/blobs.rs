@@ -1,13 +1,13 @@
 //! Blobs: their bytes are pieces in a table, under the number of their upload.
 //!
 //! **Invariant:** an upload is nobody's until the write that ends it, which gives it its digest and makes the row of the blob. What a
-//! crash leaves has no digest, and is deleted by the next start or sweep.
+//! crash leaves has no digest, and is deleted by the next start of a server alone, or by a sweep.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
@@ -25,6 +25,9 @@ use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBl
 
 /// Bytes of a piece, but for the last one of a blob.
 const PIECE_BYTES: usize = 256 * 1024;
+/// Time for which the bytes of all blobs are taken to be those that were counted, beside what this server stores. Other replicas may
+/// store more than there is room for in that time.
+const COUNTED_FOR: Millis = Millis::secs(60);
 const FIND: &str = concat!(
     "SELECT b.size_bytes, b.media_type FROM blobs AS b WHERE b.tenant = $1 AND b.digest = $2 AND ",
     readable!(),
@@ -37,6 +40,8 @@ pub(in crate::store::postgres) struct Blobs(Arc<Inner>);
 
 struct Inner {
     bounds: BlobBounds,
+    /// True if no other server stores blobs.
+    is_alone: bool,
     db: Readers,
     writes: WeakWriteSender,
     tasks: Tasks,
@@ -46,10 +51,12 @@ struct Inner {
 }
 
 /// Bytes that count against [`BlobBounds::total_bytes`].
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     /// Of stored ones. `None` until they have been counted.
     stored: Option<u64>,
+    /// When they were counted.
+    counted_at: Timestamp,
     /// Of those under way.
     uploading: u64,
 }
@@ -57,12 +64,13 @@ struct Usage {
 impl Blobs {
     pub(in crate::store::postgres) fn new(
         bounds: BlobBounds,
+        is_alone: bool,
         db: Readers,
         writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
         let (counting, usage) = Default::default();
-        Self(Arc::new(Inner { bounds, db, writes, tasks, counting, usage }))
+        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counting, usage }))
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
@@ -91,19 +99,29 @@ impl Blobs {
         Ok(())
     }
 
-    /// Counts the bytes of stored blobs, once.
+    /// Counts the bytes of stored blobs: once, or from time to time if there may be other servers that store some.
     async fn count(&self) -> Result<(), StoreError> {
         let _counting = self.0.counting.lock().await;
-        if self.usage().stored.is_some() {
+        let now = SystemClock.now();
+        let Usage { stored, counted_at, .. } = *self.usage();
+        if stored.is_some() && (self.0.is_alone || now.since(counted_at) < COUNTED_FOR) {
             return Ok(());
         }
         let sql = "SELECT coalesce(sum(b.size_bytes), 0)::bigint AS bytes
                    FROM (SELECT max(size_bytes) AS size_bytes FROM blobs GROUP BY digest) AS b";
         let row = self.0.db.in_time(sqlx::query(sql).fetch_one(&*self.0.db)).await?;
         let bytes = row.and_then(|row| rows::number(&row, "bytes"));
-        self.usage().stored = Some(bytes.map_err(|error| rows::failure("bytes of blobs", &error))?);
+        let bytes = bytes.map_err(|error| rows::failure("bytes of blobs", &error))?;
+        let mut usage = self.usage();
+        (usage.stored, usage.counted_at) = (Some(bytes), now);
         Ok(())
     }
+}
+
+/// The error of an upload that a sweep has deleted.
+fn given_up() -> StoreError {
+    let what = "the upload took so long that it was given up; begin it again";
+    StoreError::Unavailable { what: what.to_owned() }
 }
 
 /// An upload under way.
@@ -138,11 +156,16 @@ impl Upload {
             return Ok(());
         }
         self.hash.update(&self.buffer);
-        let sql = "INSERT INTO blob_pieces (upload_no, piece_no, bytes) VALUES ($1, $2, $3)";
+        // A sweep may have deleted an upload that took too long.
+        let sql = "INSERT INTO blob_pieces (upload_no, piece_no, bytes)
+                   SELECT upload_no, $2, $3 FROM blob_uploads WHERE upload_no = $1 FOR KEY SHARE";
         let query = sqlx::query(sql).bind(self.no).bind(self.pieces).bind(std::mem::take(&mut self.buffer));
         let db = &self.blobs.0.db;
         let written = db.in_time(query.execute(&**db)).await?;
-        written.map_err(|error| rows::failure("piece of an upload", &error))?;
+        let written = written.map_err(|error| rows::failure("piece of an upload", &error))?;
+        if written.rows_affected() == 0 {
+            return Err(given_up());
+        }
         self.pieces += 1;
         Ok(())
     }
@@ -176,8 +199,10 @@ impl BlobUpload for Upload {
             return Err(StoreError::BlobMismatch { field: "digest", problem });
         }
         let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
-        let BlobResult::Kept { existed, is_first } = self.blobs.write(op).await? else {
-            unreachable!("the end of an upload has its own answer")
+        let (existed, is_first) = match self.blobs.write(op).await? {
+            BlobResult::Kept { existed, is_first } => (existed, is_first),
+            BlobResult::GivenUp => return Err(given_up()),
+            other => unreachable!("the end of an upload is answered with {other:?}"),
         };
         self.is_kept = true;
         if is_first {

@@ -1,18 +1,23 @@
 //! The search index: a table with the words of each message, filled by a task of its own.
 //!
 //! The writer numbers each message of a user or a model; entries of forks share the number. The index has a document under
-//! that number. The task adds the messages above the highest number that it has added. A search first waits until every
-//! acknowledged message is in the index.
+//! that number. Each server gives out numbers of a block of its own, in their order, and the index knows the last number that
+//! it has of each block. So it finds what it lacks of every server, also of one that has died. A search first waits until
+//! every acknowledged message is in the index, whoever wrote it.
+//!
+//! Several servers may fill the same block at once. A document is added once, and a block goes on only from where the server
+//! that added to it has seen it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::message::Role;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, Row as _};
+use sqlx::{Error, PgConnection, Row as _};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -27,51 +32,104 @@ const BATCH_MESSAGES: usize = 256;
 /// Longest wait of a search for an index that is being filled. Filling may take minutes for a large database.
 const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages after the last one that the index has, each once, in the order of their numbers.
+/// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers. With `$2`, only of
+/// the blocks of that server. The limits of one row keep PostgreSQL from reading whole tables to find the few that are meant.
 const UNINDEXED: &str = "
-    SELECT DISTINCT ON (i.search_no) i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
+    SELECT g.first, g.upto, i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
            coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
            coalesce(e.payload, k.payload) AS payload,
            CASE WHEN i.keep IS NULL THEN e.checksum ELSE k.checksum END AS checksum
-    FROM session_entries AS i
-    LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
-    LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
-    LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
-    WHERE i.search_no > (SELECT value FROM meta WHERE key = 'documents')
-    ORDER BY i.search_no LIMIT $1";
+    FROM search_blocks AS g
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT ON (o.search_no) o.search_no, o.run_no, o.seq, o.keep
+        FROM session_entries AS o
+        WHERE o.search_no > g.upto AND o.search_no < g.until
+        ORDER BY o.search_no LIMIT $1) AS i
+    LEFT JOIN LATERAL (
+        SELECT * FROM runs AS t WHERE i.keep IS NULL AND t.run_no = i.run_no LIMIT 1) AS r ON true
+    LEFT JOIN LATERAL (
+        SELECT * FROM run_events AS t
+        WHERE i.keep IS NULL AND t.run_no = i.run_no AND t.seq = i.seq LIMIT 1) AS e ON true
+    LEFT JOIN LATERAL (
+        SELECT * FROM kept_events AS t
+        WHERE t.keep = i.keep AND t.run_no = i.run_no AND t.seq = i.seq LIMIT 1) AS k ON true
+    WHERE NOT g.is_done AND ($2::bigint IS NULL OR g.owner_no = $2)
+    ORDER BY g.first, i.search_no";
 
-/// Adds documents of entries that are there still. The entries are locked: a deletion that comes later finds the documents.
+/// Adds documents of entries that are there still, and tells which are. The entries are locked: a deletion that comes later
+/// finds the documents.
 const ADD: &str = "
     WITH there AS MATERIALIZED (
-        SELECT search_no FROM session_entries WHERE search_no = ANY ($1) FOR KEY SHARE)
-    INSERT INTO search_documents (search_no, words)
-    SELECT v.no, to_tsvector('agentloop', v.words) FROM unnest($1::bigint[], $2::text[]) AS v (no, words)
-    WHERE v.no IN (SELECT search_no FROM there)
-    ON CONFLICT (search_no) DO NOTHING";
+        SELECT search_no FROM session_entries WHERE search_no = ANY ($1) FOR KEY SHARE),
+    added AS (
+        INSERT INTO search_documents (search_no, words)
+        SELECT v.no, to_tsvector('agentloop', v.words) FROM unnest($1::bigint[], $2::text[]) AS v (no, words)
+        WHERE v.no IN (SELECT search_no FROM there)
+        ORDER BY v.no
+        ON CONFLICT (search_no) DO NOTHING)
+    SELECT DISTINCT search_no FROM there";
+
+/// Blocks that are at their end, of which the index has everything, are looked at no more. An owner takes its next block after
+/// its last commit with numbers of the one before, and its row goes after its last commit of all. So a look that finds it so
+/// finds all messages of the block.
+const CLOSE_BLOCKS: &str = "
+    UPDATE search_blocks AS g SET is_done = true
+    WHERE NOT g.is_done AND g.owner_no IS NOT NULL
+      AND (NOT EXISTS (SELECT 1 FROM owners AS o WHERE o.owner_no = g.owner_no)
+           OR EXISTS (SELECT 1 FROM search_blocks AS n WHERE n.owner_no = g.owner_no AND n.first > g.first))
+      AND NOT EXISTS (SELECT 1 FROM session_entries AS i WHERE i.search_no > g.upto AND i.search_no < g.until)";
 
 /// A handle to the index and the task that fills it.
 #[derive(Debug, Clone)]
 pub(in crate::store::postgres) struct Index {
     db: Readers,
+    /// The server whose blocks the task fills. The others are filled by theirs, and by searches. `None`: all, of a server alone.
+    own: Option<i64>,
     /// Messages that were acknowledged since a batch was last announced.
     unannounced: Arc<AtomicUsize>,
     batch_ready: Arc<Notify>,
+    /// True after a search that could not wait for all blocks: the task fills them once.
+    is_behind: Arc<AtomicBool>,
     /// Held while the index is filled.
     filling: Arc<Mutex<()>>,
 }
 
+/// Messages of one block that are to be added.
+#[derive(Debug, Default)]
+struct Batch {
+    /// The block, by the number before its first one.
+    first: i64,
+    /// The last number that the index had of the block.
+    seen: i64,
+    /// The last number of these messages.
+    last: i64,
+    messages: usize,
+    nos: Vec<i64>,
+    texts: Vec<String>,
+}
+
 impl Index {
-    /// Starts the task. It ends when `closing` is cancelled.
-    pub(in crate::store::postgres) fn start(db: Readers, closing: CancellationToken, tasks: &Tasks) -> Self {
-        let index =
-            Self { db, unannounced: Arc::default(), batch_ready: Arc::default(), filling: Arc::default() };
+    /// Starts the task. It ends when `closing` is cancelled. `own` is the number of this server if there may be others.
+    pub(in crate::store::postgres) fn start(
+        db: Readers,
+        own: Option<i64>,
+        closing: CancellationToken,
+        tasks: &Tasks,
+    ) -> Self {
+        let (unannounced, batch_ready, is_behind, filling) = Default::default();
+        let index = Self { db, own, unannounced, batch_ready, is_behind, filling };
         let _supervised = tasks.spawn("search index", index.clone().run(closing));
         index
     }
 
     async fn run(self, closing: CancellationToken) {
+        let closed = self.db.in_time(sqlx::query(CLOSE_BLOCKS).execute(&*self.db)).await;
+        if let Err(error) = closed.map_err(Error::from).and_then(|done| done) {
+            tracing::debug!(%error, "blocks of numbers that are at their end stay open until the next start");
+        }
         while closing.run_until_cancelled(self.batch_ready.notified()).await.is_some() {
-            if let Err(error) = self.fill().await
+            let own = if self.is_behind.swap(false, Ordering::Relaxed) { None } else { self.own };
+            if let Err(error) = self.fill(own).await
                 && !self.db.is_closed()
             {
                 tracing::warn!(%error, "messages could not be added to the search index; the next search tries again");
@@ -89,14 +147,15 @@ impl Index {
         }
     }
 
-    /// Waits until the index has every message that was acknowledged before.
+    /// Waits until the index has every message that any server acknowledged before.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] if that takes longer than ten seconds, or fails.
     pub(in crate::store::postgres) async fn filled(&self) -> Result<(), StoreError> {
-        match tokio::time::timeout(FILLED_TIMEOUT, self.fill()).await {
+        match tokio::time::timeout(FILLED_TIMEOUT, self.fill(None)).await {
             Ok(filled) => filled.map_err(|error| rows::failure("filling of the search index", &error)),
             Err(_) => {
+                self.is_behind.store(true, Ordering::Relaxed);
                 self.batch_ready.notify_one();
                 let what = "the search index is being filled, which takes minutes for a large database; try again later";
                 Err(StoreError::Unavailable { what: what.to_owned() })
@@ -104,32 +163,74 @@ impl Index {
         }
     }
 
-    async fn fill(&self) -> Result<(), Error> {
+    /// Adds everything that the blocks of `own` have, or those of all servers.
+    async fn fill(&self, own: Option<i64>) -> Result<(), Error> {
         let _filling = self.filling.lock().await;
-        while self.add_batch().await? {}
-        Ok(())
-    }
-
-    /// Adds one batch. True if there may be more.
-    async fn add_batch(&self) -> Result<bool, Error> {
-        let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
-        let found = self.db.in_time(sqlx::query(UNINDEXED).bind(limit).fetch_all(&*self.db)).await??;
-        let Some(last) = found.last() else { return Ok(false) };
-        let last: i64 = last.try_get("search_no")?;
-        let (mut nos, mut texts) = (Vec::new(), Vec::new());
-        for row in &found {
-            if let Some(text) = text_of(row)? {
-                nos.push(row.try_get::<i64, _>("search_no")?);
-                texts.push(text);
+        loop {
+            match self.add_batches(own).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // A deletion takes the same locks in another order. One of both is ended, and may come again.
+                Err(error) if rows::code(&error).as_deref() == Some("40P01") => {}
+                Err(error) => return Err(error),
             }
         }
-        let mut transaction = self.db.begin().await?;
-        sqlx::query(ADD).bind(nos).bind(texts).execute(&mut *transaction).await?;
-        let sql = "UPDATE meta SET value = greatest(value, $1) WHERE key = 'documents'";
-        sqlx::query(sql).bind(last).execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(found.len() == BATCH_MESSAGES)
     }
+
+    /// Adds one batch of each block. True if there may be more.
+    async fn add_batches(&self, own: Option<i64>) -> Result<bool, Error> {
+        let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
+        let query = sqlx::query(UNINDEXED).bind(limit).bind(own);
+        let found = self.db.in_time(query.fetch_all(&*self.db)).await??;
+        let mut more = false;
+        for batch in batches(&found)? {
+            more |= batch.messages == BATCH_MESSAGES;
+            more |= !self.db.in_time(self.add(batch)).await??;
+        }
+        Ok(more)
+    }
+
+    /// Adds a batch. False if another server has changed the block since it was read: then it is read again.
+    async fn add(&self, batch: Batch) -> Result<bool, Error> {
+        let Batch { first, seen, last, mut nos, mut texts, .. } = batch;
+        let mut transaction = self.db.begin().await?;
+        while !nos.is_empty() {
+            let query = sqlx::query(ADD).bind(&nos).bind(&texts);
+            let there = query.fetch_all(&mut *transaction).await?;
+            let there = there.iter().map(|row| row.try_get("search_no"));
+            let there = there.collect::<Result<HashSet<i64>, _>>()?;
+            if there.is_empty() {
+                break;
+            }
+            // The entry may be gone, and a fork of it may have come while this waited for that.
+            let missing = nos.into_iter().zip(texts).filter(|(no, _)| !there.contains(no));
+            (nos, texts) = missing.unzip();
+        }
+        let sql = "UPDATE search_blocks SET upto = $3 WHERE first = $1 AND upto = $2";
+        let query = sqlx::query(sql).bind(first).bind(seen).bind(last);
+        let is_added = query.execute(&mut *transaction).await?.rows_affected() == 1;
+        transaction.commit().await?;
+        Ok(is_added)
+    }
+}
+
+/// The messages, by their blocks.
+fn batches(found: &[PgRow]) -> Result<Vec<Batch>, Error> {
+    let mut all: Vec<Batch> = Vec::new();
+    for row in found {
+        let (first, no) = (row.try_get("first")?, row.try_get("search_no")?);
+        if all.last().is_none_or(|batch| batch.first != first) {
+            all.push(Batch { first, seen: row.try_get("upto")?, ..Batch::default() });
+        }
+        let Some(batch) = all.last_mut() else { continue };
+        batch.last = no;
+        batch.messages += 1;
+        if let Some(text) = text_of(row)? {
+            batch.nos.push(no);
+            batch.texts.push(text);
+        }
+    }
+    Ok(all)
 }
 
 /// The words of a message. `None` if it has none, or is damaged: then whoever reads the entry is told.
@@ -144,8 +245,8 @@ fn text_of(row: &PgRow) -> Result<Option<String>, Error> {
 }
 
 /// Empties the index of a store that is opened without search.
-pub(in crate::store::postgres) async fn empty(db: &mut sqlx::PgConnection) -> Result<(), Error> {
-    let sql = "WITH emptied AS (UPDATE meta SET value = 0 WHERE key = 'documents' AND value > 0 RETURNING 1)
+pub(in crate::store::postgres) async fn empty(db: &mut PgConnection) -> Result<(), Error> {
+    let sql = "WITH emptied AS (UPDATE search_blocks SET upto = first, is_done = false WHERE upto > first RETURNING 1)
                DELETE FROM search_documents WHERE EXISTS (SELECT 1 FROM emptied)";
     sqlx::query(sql).execute(db).await.map(|_| ())
 }

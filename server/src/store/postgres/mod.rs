@@ -1,4 +1,5 @@
-//! A store in a PostgreSQL database, for which one server at a time is the owner.
+//! A store in a PostgreSQL database: of a server alone, or of one of several replicas, each of which writes to the sessions of
+//! its own shards.
 //!
 //! It is built like the SQLite store: one writing task, which checks appends against rows that it has in memory, and a few
 //! reading connections. A commit of many appends is one statement and one round trip. A read sees every write that was
@@ -15,6 +16,7 @@ mod read;
 mod readers;
 mod replica;
 mod rows;
+mod scope;
 mod settings;
 mod words;
 mod write;
@@ -25,30 +27,34 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::Epoch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
-pub use self::owner::Claim;
 use self::readers::Readers;
-pub use self::replica::{Replica, ReplicaOptions};
+pub use self::replica::{Holdings, Replica, ReplicaOptions};
+pub use self::scope::Scope;
 
 use self::blobs::Blobs;
 use self::index::Index;
 use self::open::OpenedStore;
 pub(in crate::store) use self::open::for_copy as open_for_copy;
+use self::owner::Hold;
 pub(in crate::store) use self::rows::clean;
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
-use self::write::own::WriteSender;
+use self::write::own::{WriteOp, WriteSender};
 use self::write::task::Writer;
+use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
 use crate::store::append::WriterCache;
 use crate::store::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::features_used::FeaturesUsed;
+use crate::store::number::int;
 use crate::store::write::{WriteCounters, write_queue};
-use crate::store::{BlobBounds, StoreStats};
+use crate::store::{BlobBounds, StoreError, StoreStats};
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +100,7 @@ pub struct PostgresStore {
     writes: WriteSender,
     readers: Readers,
     epoch: Epoch,
+    scope: Scope,
     counters: Arc<WriteCounters>,
     used: FeaturesUsed,
     damaged: DamagedSessions,
@@ -114,25 +121,56 @@ impl PostgresStore {
     /// [`OpenError`].
     pub async fn open(options: &PostgresOptions) -> Result<Self, OpenError> {
         let opened = Box::pin(open::open(options, false)).await?;
-        Ok(Self::start(opened, options))
+        Ok(Self::start(opened, options, Scope::all()))
     }
 
-    /// Opens the database that this replica owns, see [`Replica::owned`]. Its tables are there: the replica has made them.
+    /// Opens the database as the replica of this number, which reads all of it and writes to the sessions of its shards
+    /// ([`Replica::scope`]). The tables are there: the replica has made them.
     ///
     /// # Errors
-    /// [`OpenError`], of which [`OpenError::Fenced`] says that the replica owns it no longer.
-    pub async fn open_owned(options: &PostgresOptions, claim: Claim) -> Result<Self, OpenError> {
-        let opened = Box::pin(open::open_owned(options, claim)).await?;
-        Ok(Self::start(opened, options))
+    /// [`OpenError`], of which [`OpenError::Fenced`] says that others have taken the replica for dead.
+    pub async fn open_replica(
+        options: &PostgresOptions,
+        number: i64,
+        scope: Scope,
+    ) -> Result<Self, OpenError> {
+        let opened = Box::pin(open::open_replica(options, number)).await?;
+        Ok(Self::start(opened, options, scope))
+    }
+
+    /// Makes parked runs due whose last event lies in the future, in the shards that this replica has gained: the clock of their
+    /// owner before was ahead. Their waits are measured anew. It needs no fence, since a run that is woken early waits on.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn wake_runs_of_the_future(&self) -> Result<(), StoreError> {
+        let now = SystemClock.now();
+        let sql = "UPDATE run_states SET wake_at = $1
+                   WHERE wake_at > $1 AND updated_at > $1 AND ($2::bigint[] IS NULL OR shard = ANY ($2))";
+        let query = sqlx::query(sql).bind(int(now.0)).bind(self.scope.listed()).execute(&*self.readers);
+        let woken = self.readers.in_time(query).await?;
+        woken.map(|_| ()).map_err(|error| rows::failure("waits of runs", &error))
+    }
+
+    /// Writes nothing more to the sessions of these shards. Returns after the last commit that may have.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the database does not answer. The shards are forgotten all the same, but a commit may be under way.
+    pub async fn forget_shards(&self, shards: &[ShardNo]) -> Result<(), StoreError> {
+        for shard in shards {
+            self.scope.remove(*shard);
+        }
+        // The writing task looks at the shards before each commit.
+        self.writes.done(WriteOp::Check).await
     }
 
     /// Opens a database that a copy is made into, to compare it.
     pub(in crate::store) async fn open_copy(options: &PostgresOptions) -> Result<Self, OpenError> {
         let opened = Box::pin(open::open(options, true)).await?;
-        Ok(Self::start(opened, options))
+        Ok(Self::start(opened, options, Scope::all()))
     }
 
-    fn start(opened: OpenedStore, options: &PostgresOptions) -> Self {
+    fn start(opened: OpenedStore, options: &PostgresOptions, scope: Scope) -> Self {
         let (writes, queue) = write_queue();
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
@@ -147,20 +185,29 @@ impl PostgresStore {
             numbers: opened.started.numbers,
             cache: WriterCache::default(),
             epoch: opened.started.epoch,
+            scope: scope.clone(),
+            additions: 0,
+            removals: 0,
             requests: queue,
             closing: closing.clone(),
             failed: tasks.soft().clone(),
             counters: counters.clone(),
             retry_for: options.retry_for,
+            specs_since: SystemClock.now(),
             audited: None,
         };
-        let blobs = Blobs::new(options.blobs, opened.readers.clone(), writes.downgrade(), tasks.clone());
+        let is_alone = opened.hold == Hold::Lock;
+        let (bounds, readers) = (options.blobs, opened.readers.clone());
+        let blobs = Blobs::new(bounds, is_alone, readers, writes.downgrade(), tasks.clone());
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
-        let index = options.search.then(|| Index::start(opened.readers.clone(), closing.clone(), &tasks));
+        let own = (!is_alone).then_some(opened.owner.no);
+        let index =
+            options.search.then(|| Index::start(opened.readers.clone(), own, closing.clone(), &tasks));
         Self {
             writes,
             readers: opened.readers,
             epoch: opened.started.epoch,
+            scope,
             counters,
             used: opened.started.used,
             damaged: DamagedSessions::default(),

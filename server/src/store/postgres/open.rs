@@ -5,7 +5,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 
 use super::migrations::NotMigrated;
-use super::owner::{self, Claim, ConnectError, Hold, Owner};
+use super::owner::{self, ConnectError, Hold, Owner};
 use super::readers::Readers;
 use super::write::{blobs, ops};
 use super::{PostgresOptions, index, migrations, pooler, rows, settings};
@@ -202,16 +202,16 @@ pub(in crate::store::postgres) async fn open(
         check_copied(&mut db, &at).await?;
     }
     let owner = owner::take_over(&mut db).await.map_err(failed)?;
-    let started = begin(&mut db, options).await.map_err(failed)?;
+    let started = begin(&mut db, options, owner, Hold::Lock).await.map_err(failed)?;
     let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
     Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started })
 }
 
-/// Opens the database that a replica owns. What a start changes is one transaction behind the fence: an earlier owner's
-/// epoch is lower, and an owner that was fenced meanwhile changes nothing.
-pub(in crate::store::postgres) async fn open_owned(
+/// Opens the database for a replica. What a start changes is one transaction behind the fence: one that was fenced meanwhile
+/// changes nothing.
+pub(in crate::store::postgres) async fn open_replica(
     options: &PostgresOptions,
-    claim: Claim,
+    number: i64,
 ) -> Result<OpenedStore, OpenError> {
     let base = connect_options(options)?;
     let at = place(&base);
@@ -219,10 +219,10 @@ pub(in crate::store::postgres) async fn open_owned(
     let failed = |error: Error| failure(&at, &error);
     settings::to_write(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
-    owner::name_connection(&mut db, claim).await.map_err(failed)?;
+    owner::name_connection(&mut db, number).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
-    let owner = owner::enter(&mut db, claim).await.map_err(|error| not_had(&at, error))?;
-    let started = begin(&mut db, options).await.map_err(failed)?;
+    let owner = owner::enter(&mut db, number).await.map_err(|error| not_had(&at, error))?;
+    let started = begin(&mut db, options, owner, Hold::Lease).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
     let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
     Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lease, started })
@@ -268,13 +268,20 @@ pub(in crate::store::postgres) async fn for_replica(
     Ok(ReplicaConnection { db, options: base, at })
 }
 
-/// Begins the epoch of this start, and drops what the start before has left.
-async fn begin(db: &mut PgConnection, options: &PostgresOptions) -> Result<Started, Error> {
-    let epoch = ops::begin_epoch(db, SystemClock.now()).await?;
-    let numbers = ops::number_block(db).await?;
-    blobs::forget_unfinished(db).await?;
+/// Begins the epoch of this start, and drops what the start before has left. What is of other replicas stays.
+async fn begin(
+    db: &mut PgConnection,
+    options: &PostgresOptions,
+    owner: Owner,
+    hold: Hold,
+) -> Result<Started, Error> {
+    let epoch = ops::begin_epoch(db, hold, SystemClock.now()).await?;
+    let numbers = ops::number_block(db, owner).await?;
+    if hold == Hold::Lock {
+        blobs::forget_unfinished(db).await?;
+    }
     ops::complete_jobs(db).await?;
-    let used = ops::features_used(db).await?;
+    let used = ops::features_used(db, hold).await?;
     if !options.search {
         index::empty(db).await?;
     }

@@ -48,15 +48,6 @@ pub(in crate::store::postgres) struct Owner {
     pub(in crate::store::postgres) conn: i64,
 }
 
-/// A replica's ownership of the database, with which it opens the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
-    /// The number of this start of a server. It is never used again.
-    pub number: i64,
-    /// The number of claims so far, this one included. It is higher than that of every earlier owner.
-    pub term: u64,
-}
-
 /// The means by which a server keeps others from writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::postgres) enum Hold {
@@ -143,7 +134,8 @@ async fn holder(db: &mut PgConnection) -> Result<ConnectError, Error> {
 
 /// Replicas first: none whose connection was cut can claim from then on, and what one has claimed before goes with the
 /// owners.
-const DISMISS: &str = "DELETE FROM replicas; UPDATE ownership SET owner_no = NULL WHERE owner_no IS NOT NULL; DELETE FROM owners";
+const DISMISS: &str = "DELETE FROM replicas; UPDATE ownership SET owner_no = NULL WHERE owner_no IS NOT NULL;
+    UPDATE shards SET owner_no = NULL WHERE owner_no IS NOT NULL; DELETE FROM owners";
 
 /// Becomes the only owner: the rows of earlier ones go. A commit of theirs that is under way is waited for.
 pub(in crate::store::postgres) async fn take_over(db: &mut PgConnection) -> Result<Owner, Error> {
@@ -157,24 +149,24 @@ pub(in crate::store::postgres) async fn take_over(db: &mut PgConnection) -> Resu
 /// replica stands still in the middle.
 pub(in crate::store::postgres) async fn name_connection(
     db: &mut PgConnection,
-    claim: Claim,
+    number: i64,
 ) -> Result<(), Error> {
     let sql = "UPDATE owners SET pid = pg_backend_pid() WHERE owner_no = $1 AND NOT fenced";
-    sqlx::query(sql).bind(claim.number).execute(db).await.map(|_| ())
+    sqlx::query(sql).bind(number).execute(db).await.map(|_| ())
 }
 
-/// Makes this connection the one that writes for a replica that owns the database. The caller has a transaction open.
+/// Makes this connection the one that writes for a replica. The caller has a transaction open.
 ///
 /// # Errors
-/// [`ConnectError::Fenced`] if the replica owns it no longer.
+/// [`ConnectError::Fenced`] if the replica is fenced, or has left.
 pub(in crate::store::postgres) async fn enter(
     db: &mut PgConnection,
-    claim: Claim,
+    number: i64,
 ) -> Result<Owner, ConnectError> {
     let sql = "UPDATE owners SET conn = conn + 1, pid = pg_backend_pid() WHERE owner_no = $1 AND NOT fenced
                RETURNING conn";
-    let row = sqlx::query(sql).bind(claim.number).fetch_optional(db).await?.ok_or(ConnectError::Fenced)?;
-    Ok(Owner { no: claim.number, conn: row.try_get("conn")? })
+    let row = sqlx::query(sql).bind(number).fetch_optional(db).await?.ok_or(ConnectError::Fenced)?;
+    Ok(Owner { no: number, conn: row.try_get("conn")? })
 }
 
 /// A connection in the place of one that was lost, and the number of the last commit that happened. From then on the lost

@@ -108,6 +108,28 @@ impl<O: OwnOp> WriteOp<O> {
         }
     }
 
+    /// The session that the write changes, where it names one.
+    pub(in crate::store) fn session(&self) -> Option<(&TenantId, &SessionId)> {
+        match self {
+            Self::Append(append) => Some((&append.session.0, &append.session.1)),
+            Self::CreateSession(NewSession { tenant, session, .. })
+            | Self::GetOrCreateSession(NewSession { tenant, session, .. })
+            | Self::UpdateSession(NewUpdate { tenant, session, .. })
+            | Self::Fork(NewFork { tenant, session, .. })
+            | Self::SetNotes(NewNotes { tenant, session, .. })
+            | Self::DeleteSession { tenant, session, .. } => Some((tenant, session)),
+            Self::Claim { .. }
+            | Self::DeleteRule { .. }
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
+            | Self::SaveTools { .. }
+            | Self::ForgetTool { .. }
+            | Self::Audit(_)
+            | Self::Check
+            | Self::Own(_) => None,
+        }
+    }
+
     /// True if a caller's act may consist of it.
     pub(in crate::store) fn is_act(&self) -> bool {
         match self {

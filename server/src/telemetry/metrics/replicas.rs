@@ -11,8 +11,10 @@ use prometheus_client::registry::Unit;
 /// The replicas at the time of a scrape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplicaReadings {
-    /// True if this one owns the database, and its lease is valid.
-    pub is_owner: bool,
+    /// Shards of sessions that this one owns, while its lease is valid.
+    pub shards: usize,
+    /// True if it keeps the tool hosts of all.
+    pub keeps_hosts: bool,
     /// Replicas that are not fenced, this one included.
     pub living: usize,
     /// The longest time for which one of them has shown no sign of life.
@@ -30,15 +32,18 @@ impl<F> fmt::Debug for ReplicasAtScrape<F> {
 
 impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasAtScrape<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let ReplicaReadings { is_owner, living, silent_for } = (self.0)();
+        let ReplicaReadings { shards, keeps_hosts, living, silent_for } = (self.0)();
         let mut gauge = |name: &str, help: &str, value: i64| {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
+        gauge("replica_owner", "1 if this replica owns sessions, 0 if it stands by", i64::from(shards > 0))?;
+        let help = "Shards of sessions that this replica owns, of 1024";
+        gauge("replica_shards", help, i64::try_from(shards).unwrap_or(i64::MAX))?;
         gauge(
-            "replica_owner",
-            "1 if this replica owns the database, 0 if it stands by",
-            i64::from(is_owner),
+            "replica_keeps_hosts",
+            "1 if this replica keeps the streams of all tool hosts",
+            i64::from(keeps_hosts),
         )?;
         let help = "Replicas that share the database and are not held to be dead";
         gauge("replicas", help, i64::try_from(living).unwrap_or(i64::MAX))?;

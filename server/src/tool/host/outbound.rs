@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
-use crate::extension::remote::{ExtensionRequest, RequestSender};
+use crate::extension::remote::{ExtensionRequest, ForwardedRequest, RequestSender};
 
 /// Frames that may wait for one host. After a reconnect it may get all its calls at once, and one frame more for each.
 const FRAMES_MAX: usize = 2 * CALLS_PER_HOST_MAX;
@@ -27,6 +27,8 @@ pub enum Outbound {
     Frame(ServerFrame),
     /// A question for one of its extensions.
     Ask(Box<ExtensionRequest>),
+    /// A question of another replica for one of its extensions.
+    Forward(ForwardedRequest),
     /// The end of the stream. Nothing follows it.
     End(CloseReason),
 }
@@ -96,6 +98,10 @@ impl RequestSender for AskLine {
     fn send(&self, ask: Box<ExtensionRequest>) -> bool {
         self.backlog.add(ask.size()).is_ok() && self.frames.send(Outbound::Ask(ask)).is_ok()
     }
+
+    fn forward(&self, request: ForwardedRequest) -> bool {
+        self.backlog.add(request.size()).is_ok() && self.frames.send(Outbound::Forward(request)).is_ok()
+    }
 }
 
 impl Backlog {
@@ -119,6 +125,7 @@ impl Stream for OutboundFrames {
         match &next {
             Poll::Ready(Some(Outbound::Frame(frame))) => self.backlog.take(frame.size()),
             Poll::Ready(Some(Outbound::Ask(ask))) => self.backlog.take(ask.size()),
+            Poll::Ready(Some(Outbound::Forward(request))) => self.backlog.take(request.size()),
             Poll::Ready(Some(Outbound::End(_)) | None) | Poll::Pending => {}
         }
         next

@@ -28,6 +28,8 @@ pub(in crate::tool) struct State {
     /// The time that the timer task sleeps until.
     pub(in crate::tool) timer_deadline: Option<Timestamp>,
     pub(in crate::tool) closing: bool,
+    /// False while another replica has the streams of hosts.
+    pub(in crate::tool) is_hub: bool,
     /// The principals of the hosts that were connected since the start, by tenant and id.
     pub(in crate::tool) principals: BTreeMap<(TenantId, HostId), Option<String>>,
 }
@@ -74,6 +76,10 @@ impl State {
     /// Takes the rows that the store should write.
     pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
         let mut rows = self.catalogue.take_unsaved(now);
+        if !self.is_hub {
+            // The replica that has the hosts saves their tools.
+            return Vec::new();
+        }
         for row in &mut rows {
             row.terms = self.terms.beside(&row.tenant, &row.declaration);
         }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::extension::ExtensionCall;
+use crate::hex::{self, maybe as maybe_hex};
 use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
@@ -26,7 +27,7 @@ use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
 pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
-use format::{hex, is_none, is_nothing, is_one, is_zero, maybe_hex, one};
+use format::{is_none, is_nothing, is_one, is_zero, one};
 
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;

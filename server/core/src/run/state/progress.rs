@@ -1,5 +1,7 @@
 //! Progress of a run: its times, its place in the journal and in the session, and its counters.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{EntryNo, Seq};
 use crate::message::Usage;
 use crate::run::state::RunState;
@@ -37,7 +39,8 @@ pub(super) struct Counters {
 }
 
 /// Numbers of calls that ended, for the account of what was used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CallCounts {
     /// Model calls that ended with an answer, those of compactions included.
     pub model_calls: u64,

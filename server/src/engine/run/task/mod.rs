@@ -38,6 +38,7 @@ use crate::engine::ports::RunObserver;
 use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::WakeSignal;
+use crate::engine::shards::Leaving;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
@@ -111,6 +112,8 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) write_by: Option<Timestamp>,
     /// True if the run's row has a time at which the timer wakes the run.
     pub(in crate::engine) has_wake_time: bool,
+    /// The run's session is given away: whoever gives it away waits until the task has ended.
+    pub(in crate::engine) leaving: Option<Leaving>,
 }
 
 /// A caller of `Step`, who waits until the step begins.
@@ -272,6 +275,11 @@ impl RunTask {
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)
             }
+            Mail::Leave(leaving) if leaving.has(self.tenant(), &self.session) => {
+                self.leaving = Some(leaving);
+                Box::pin(self.stop()).await.map(Some)
+            }
+            Mail::Leave(_) => Ok(None),
         }
     }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::id::TenantId;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap, HeaderValue, Version, request::Parts};
 
 use crate::auth::Principal;
-use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, REPLICA, sent_on};
+use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, sent_on};
 use crate::grpc::edge::forward::principal;
 use crate::grpc::edge::incoming::Peer;
 
@@ -22,11 +24,15 @@ pub(super) trait Call {
     fn is_whole(&self) -> bool;
 }
 
+/// Marks a call that a replica of an earlier version has sent here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relayed;
+
 /// A call without its messages.
 #[derive(Clone)]
 pub(super) struct Head {
     parts: Parts,
-    /// The headers for other replicas, without the number of the one that is meant.
+    /// The headers for other replicas, without those that say which one is meant.
     for_replicas: HeaderMap,
 }
 
@@ -41,11 +47,20 @@ impl Head {
         if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
             for_replicas.insert(CALLER, address);
         }
+        if parts.extensions.get::<Relayed>().is_some() {
+            for_replicas.insert(RELAYED, HeaderValue::from_static("1"));
+        }
         Self { parts, for_replicas }
     }
 
     pub(super) fn path(&self) -> &str {
         self.parts.uri.path()
+    }
+
+    /// The tenant of the caller.
+    pub(super) fn tenant(&self) -> TenantId {
+        let principal = self.parts.extensions.get::<Arc<Principal>>();
+        principal.map_or_else(TenantId::local, |principal| principal.tenant.clone())
     }
 
     /// The same caller's call of another RPC.
@@ -60,8 +75,8 @@ impl Head {
         http::Request::from_parts(self.parts.clone(), body)
     }
 
-    /// The call for the replica of this number.
-    pub(super) fn for_replica(&self, number: i64, body: Body) -> http::Request<Body> {
+    /// The call for the replica of this number, which owns this shard.
+    pub(super) fn for_replica(&self, number: i64, shard: ShardNo, body: Body) -> http::Request<Body> {
         let mut request = http::Request::new(body);
         *request.method_mut() = self.parts.method.clone();
         *request.version_mut() = Version::HTTP_2;
@@ -69,6 +84,7 @@ impl Head {
         *request.uri_mut() = self.path().parse().unwrap_or_default();
         *request.headers_mut() = self.for_replicas.clone();
         request.headers_mut().insert(REPLICA, HeaderValue::from(number));
+        request.headers_mut().insert(SHARD, HeaderValue::from(shard.0));
         request
     }
 }

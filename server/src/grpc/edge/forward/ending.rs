@@ -1,4 +1,4 @@
-//! Streams that end before their services end them: theirs is the owner no more.
+//! Calls that go to the services of this replica as they come, and streams that end before their services end them.
 
 use futures_util::stream::unfold;
 use http_body::Frame;
@@ -9,22 +9,23 @@ use crate::grpc::edge::forward::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::local::Opened;
 use crate::grpc::edge::forward::outcome::{refusal, unanswered};
-use crate::grpc::edge::forward::routing::{Moved, Routing};
+use crate::grpc::edge::forward::routing::{Asked, Moved, Routing};
 use crate::grpc::edge::forward::rules::Rule;
 
-/// Has a call done by the services of this replica. Its stream ends when this replica has had no valid lease for some time; the
-/// services themselves end it when this replica stops.
+/// Has a call done by the services of this replica, once and as it comes. Its stream ends when this replica
+/// [lets go](Routing::moved) of it; the services themselves end it when this replica stops.
 pub(super) async fn done_here(
     routing: &Routing,
     services: Opened,
+    asked: Asked,
+    rule: Rule,
     request: http::Request<Body>,
 ) -> http::Response<Body> {
-    let rule = Rule::of(request.uri().path());
     let response = services.call(request).await;
     match rule {
         Rule::Repeated | Rule::RepeatedForRun => response,
-        Rule::Events | Rule::Changes | Rule::Download | Rule::Upload | Rule::Unknown => {
-            broken_off(response, routing.deposed(), Box::pin(std::future::pending()))
+        Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
+            broken_off(response, routing.moved(asked), Box::pin(std::future::pending()))
         }
     }
 }

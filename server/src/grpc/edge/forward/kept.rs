@@ -47,7 +47,7 @@ impl Kept {
                 return Err(status(Code::ResourceExhausted, ErrorReason::MessageTooLarge, message, []));
             }
         }
-        let full = "too many large requests wait for the owner of the database; try again later";
+        let full = "too many large requests are under way; try again later";
         let taken = budget.take(framed.len());
         let taken = taken.ok_or_else(|| retryable(Code::ResourceExhausted, ErrorReason::QueueFull, full))?;
         Ok(Self { head: Head::of(parts), framed: framed.into(), _share: Some(Arc::new(taken)) })
@@ -73,11 +73,14 @@ impl Kept {
         Self { head: self.head.to_path(path), framed: framed(&[message]), _share: None }
     }
 
-    /// Gives what the call creates its ids, if the caller gave none. The call that is repeated then finds it.
-    pub(super) fn set_ids(&mut self, ids: &dyn Ids) {
-        if let Some(fields) = self.message().and_then(|message| missing_ids(self.head.path(), message, ids)) {
+    /// Gives what the call creates its ids, if the caller gave none. The call that is repeated then finds it. Returns true if there
+    /// are new ids.
+    pub(super) fn set_ids(&mut self, ids: &dyn Ids) -> bool {
+        let fields = self.message().and_then(|message| missing_ids(self.head.path(), message, ids));
+        fields.is_some_and(|fields| {
             self.set(&fields);
-        }
+            true
+        })
     }
 
     /// True if an `Abort` names a run.

@@ -1,21 +1,22 @@
-//! The end of a replica that stands by. Its callers are told to connect again, and the owner is told that they have not left.
+//! The end of a replica. Its callers are told to connect again, and the other replicas are told that they have not left.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
+use tonic::transport::Channel;
 use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
-use crate::grpc::edge::forward::metadata::REPLICA;
-use crate::grpc::edge::forward::routing::{Moved, Routing, Target};
+use crate::grpc::edge::forward::routing::{Moved, Routing};
 
 /// The call with which a replica says that it stops. Only the port for replicas takes it.
 pub(super) const LEAVE: &str = "/agentloop.replica/Leave";
-/// Time in which the owner is told.
+/// Time in which the others are told.
 const TELL_WAIT: Duration = Duration::from_secs(1);
 /// Time that is left to calls with one answer. Most need less.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
@@ -26,8 +27,8 @@ pub(super) fn shutting_down() -> Status {
 }
 
 impl Routing {
-    /// Resolves when this replica stops, as soon as the owner has been told. From then on, a call that is given up here says nothing
-    /// about its caller.
+    /// Resolves when this replica stops, as soon as the others have been told. From then on, a call that is given up here says
+    /// nothing about its caller.
     pub(super) async fn stopping(&self) {
         self.stop.cancelled().await;
         self.told.get_or_init(async || drop(timeout(TELL_WAIT, self.tell()).await)).await;
@@ -46,14 +47,16 @@ impl Routing {
     }
 
     async fn tell(&self) {
-        let Some(Target::Owner { number, link }) = self.present() else { return };
-        let mut request = http::Request::new(Body::empty());
-        *request.method_mut() = http::Method::POST;
-        *request.version_mut() = http::Version::HTTP_2;
-        *request.uri_mut() = http::Uri::from_static(LEAVE);
-        request.headers_mut().insert(REPLICA, number.into());
-        if let Err(error) = link.oneshot(request).await {
-            tracing::debug!(%error, "the owner cannot be told that this replica stops");
-        }
+        join_all(self.links.all().into_iter().map(say_leave)).await;
+    }
+}
+
+async fn say_leave(link: Channel) {
+    let mut request = http::Request::new(Body::empty());
+    *request.method_mut() = http::Method::POST;
+    *request.version_mut() = http::Version::HTTP_2;
+    *request.uri_mut() = http::Uri::from_static(LEAVE);
+    if let Err(error) = link.oneshot(request).await {
+        tracing::debug!(%error, "a replica cannot be told that this one stops");
     }
 }

@@ -1,11 +1,12 @@
-//! The link to the owner: one HTTP/2 connection, made with the first call and kept.
+//! The links to other replicas: one HTTP/2 connection to each, made with the first call and kept.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::cluster::Peer;
+use crate::cluster::{Ownership, Peer};
 
 /// Time to make a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
@@ -48,36 +49,37 @@ pub struct BadLink {
     problem: String,
 }
 
-/// The link to the owner. Clones share it.
+/// The links to other replicas. Clones share them.
 #[derive(Clone, Default)]
 pub struct Links(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     tls: Option<LinkTls>,
-    /// The peer that was called last. Another one replaces it.
-    link: Option<(Peer, Channel)>,
+    /// The peers that were called, by their numbers.
+    links: BTreeMap<i64, (Peer, Channel)>,
 }
 
 impl Links {
     /// Links with TLS, or plain ones.
     #[must_use]
     pub fn new(tls: Option<LinkTls>) -> Self {
-        Self(Arc::new(Mutex::new(State { tls, link: None })))
+        Self(Arc::new(Mutex::new(State { tls, links: BTreeMap::new() })))
     }
 
     /// Uses other certificates for links that are made from now on. Calls under way keep theirs.
     pub fn renew(&self, tls: Option<LinkTls>) {
-        *self.state() = State { tls, link: None };
+        *self.state() = State { tls, links: BTreeMap::new() };
     }
 
-    /// The link to this peer. It connects with its first call, and again after it broke.
+    /// The link to this peer. It connects with its first call, and again after it broke. Links to replicas that are gone by now are
+    /// dropped when a new one is made.
     ///
     /// # Errors
     /// [`BadLink`]
-    pub(super) fn to(&self, peer: &Peer) -> Result<Channel, BadLink> {
+    pub(in crate::grpc::edge) fn to(&self, peer: &Peer, ownership: &Ownership) -> Result<Channel, BadLink> {
         let mut state = self.state();
-        if let Some((known, channel)) = &state.link
+        if let Some((known, channel)) = state.links.get(&peer.number)
             && known == peer
         {
             return Ok(channel.clone());
@@ -87,8 +89,14 @@ impl Links {
             address: peer.address.clone(),
             problem: problem.to_string(),
         })?;
-        state.link = Some((peer.clone(), channel.clone()));
+        state.links.retain(|number, _| ownership.peers().any(|peer| peer.number == *number));
+        state.links.insert(peer.number, (peer.clone(), channel.clone()));
         Ok(channel)
+    }
+
+    /// All links that there are.
+    pub(super) fn all(&self) -> Vec<Channel> {
+        self.state().links.values().map(|(_, channel)| channel.clone()).collect()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -1,4 +1,4 @@
-//! The services of this replica, which are there as soon as it owns the database.
+//! The services of this replica, and its audit log.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 #[derive(Clone)]
 pub struct LocalServices(Arc<watch::Sender<Option<Opened>>>);
 
-/// Services that take calls, with the audit log of the database that they use.
+/// Services that take calls, with the audit log that they write.
 #[derive(Clone)]
 pub(super) struct Opened {
     routes: Routes,
@@ -53,17 +53,12 @@ impl LocalServices {
     }
 
     /// The audit log, if there is one by now.
-    pub(super) fn audit(&self) -> Option<AuditLog> {
-        self.0.borrow().as_ref().and_then(Opened::audit)
+    pub(in crate::grpc) fn audit(&self) -> Option<AuditLog> {
+        self.0.borrow().as_ref().and_then(|opened| opened.audit.clone())
     }
 }
 
 impl Opened {
-    /// The audit log, if one is written.
-    pub(super) fn audit(&self) -> Option<AuditLog> {
-        self.audit.clone()
-    }
-
     /// Has a call done. The principal is in its extensions.
     pub(super) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
         let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };

@@ -2,18 +2,25 @@
 
 use tonic::codegen::http::header::{self, HeaderMap, HeaderName};
 
+use crate::grpc::status;
+
 /// Number of the replica that a call means.
-pub(super) const REPLICA: HeaderName = HeaderName::from_static("agentloop-replica");
+pub(in crate::grpc::edge) const REPLICA: HeaderName = HeaderName::from_static("agentloop-replica");
+/// The shard whose owner a call means. Replicas of earlier versions do not set it.
+pub(super) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
 /// The principal that the accepting replica has authenticated.
 pub(super) const PRINCIPAL: HeaderName = HeaderName::from_static("agentloop-principal-bin");
 /// Address and port of the caller, for the audit log.
 pub(super) const CALLER: HeaderName = HeaderName::from_static("agentloop-caller");
-/// In an answer: this replica does not own the database, and nothing was done.
-pub(super) const LOOK_AGAIN: HeaderName = HeaderName::from_static("agentloop-look-again");
+/// A replica of an earlier version has sent the call to the one that sends it on. So an end of the call does not tell if its caller
+/// has left.
+pub(super) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
+/// In an answer: the session is another replica's, and nothing was done.
+pub(super) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);
 
 /// Takes out what only replicas may say.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    for name in [REPLICA, PRINCIPAL, CALLER, LOOK_AGAIN] {
+    for name in [REPLICA, SHARD, PRINCIPAL, CALLER, RELAYED, LOOK_AGAIN] {
         headers.remove(name);
     }
 }
@@ -38,8 +45,10 @@ mod tests {
     fn credentials_and_what_only_replicas_may_say_are_not_sent_on() {
         let names = [
             "agentloop-replica",
+            "agentloop-shard",
             "agentloop-principal-bin",
             "agentloop-caller",
+            "agentloop-relayed",
             "agentloop-look-again",
             "authorization",
             "host",

@@ -1,4 +1,4 @@
-//! Calls that reach a replica which does not own the database are sent on to the one that does.
+//! Calls that reach a replica which does not own what they are about are sent on to the one that does.
 //!
 //! [`front::Front`] takes the calls of the public port, behind the check of credentials. It gives them to the services of this
 //! replica, or sends them over a link to the owner, whose [`peer`] port takes them. The caller is authenticated where it dials in.
@@ -13,16 +13,18 @@ mod leave;
 pub mod links;
 pub mod local;
 mod messages;
-mod metadata;
+pub(in crate::grpc::edge) mod metadata;
 mod outcome;
 mod passing;
 pub mod peer;
+mod place;
 mod principal;
-pub mod refusals;
+mod refusals;
 mod replayable;
 mod resume;
 mod routing;
 mod rules;
+mod run_shards;
 mod send;
 mod streams;
 

@@ -1,4 +1,4 @@
-//! One attempt to have a call done by the owner, and its outcome.
+//! One attempt to have a call done, and its outcome.
 
 use std::error::Error as StdError;
 
@@ -9,18 +9,19 @@ use tonic::{ConnectError, Status};
 use tower::ServiceExt as _;
 
 use crate::grpc::edge::forward::bodies::{next_frame, of_frames};
+use crate::grpc::edge::forward::local::Opened;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
 use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 
 /// The outcome of one attempt.
 pub(super) enum Outcome {
-    /// The owner did the call, or refused it.
+    /// The call was done, or refused.
     Answered(http::Response<Body>),
-    /// The owner stops, or has lost the database. The response says so.
+    /// The replica stops, or has lost the session. The response says so.
     Stopping(http::Response<Body>),
-    /// The owner did not see the call, or did not take it.
+    /// The replica did not see the call, or it was not the one to do it.
     NotDone,
-    /// The link broke. The owner may have done the call.
+    /// The link broke, or the session was given away. The call may have been done.
     Broken,
 }
 
@@ -39,21 +40,28 @@ pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: Unti
         Ok(response) => response,
         Err(error) if was_never_sent(&error) => return Outcome::NotDone,
         Err(error) => {
-            tracing::debug!(%error, "the link to the owner broke");
+            tracing::debug!(%error, "the link to another replica broke");
             return Outcome::Broken;
         }
     };
-    if response.headers().contains_key(LOOK_AGAIN) {
-        return Outcome::NotDone;
+    match (outcome(response), until) {
+        (Outcome::Answered(response), Until::Whole) if refusal(&response).is_none() => {
+            whole(response).await.map_or(Outcome::Broken, Outcome::Answered)
+        }
+        (outcome, _) => outcome,
     }
+}
+
+/// Has a call done by the services of this replica.
+pub(super) async fn ask_here(services: Opened, request: http::Request<Body>) -> Outcome {
+    outcome(services.call(request).await)
+}
+
+fn outcome(response: http::Response<Body>) -> Outcome {
     match refusal(&response) {
-        Some(status) if leaves_it_to_another(&status) => return Outcome::Stopping(response),
-        Some(_) => return Outcome::Answered(response),
-        None => {}
-    }
-    match until {
-        Until::Begun => Outcome::Answered(response),
-        Until::Whole => whole(response).await.map_or(Outcome::Broken, Outcome::Answered),
+        _ if response.headers().contains_key(LOOK_AGAIN) => Outcome::NotDone,
+        Some(status) if leaves_it_to_another(&status) => Outcome::Stopping(response),
+        Some(_) | None => Outcome::Answered(response),
     }
 }
 
@@ -91,12 +99,12 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
 
 /// No owner took the call in time.
 pub(super) fn nobody() -> Status {
-    owner_unavailable("no replica owns the database for now; try again")
+    owner_unavailable("no replica owns the session of this call for now; try again")
 }
 
 /// The owner had the call, and its answer did not come.
 pub(super) fn unanswered() -> Status {
     owner_unavailable(
-        "the owner of the database changed before its answer came; look whether the call was done, and try again",
+        "the owner of the session changed before its answer came; look whether the call was done, and try again",
     )
 }

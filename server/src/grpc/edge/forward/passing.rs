@@ -9,17 +9,18 @@ use tonic::codegen::http;
 use crate::grpc::edge::forward::call::Call;
 use crate::grpc::edge::forward::ending::broken_off;
 use crate::grpc::edge::forward::outcome::Until;
-use crate::grpc::edge::forward::routing::Routing;
+use crate::grpc::edge::forward::place::Named;
+use crate::grpc::edge::forward::routing::{Moved, Routing};
 use crate::grpc::edge::forward::send::send;
 
-/// Has a call done whose answer is a stream, or whose requests are. If `repeats` is true, it begins at another owner as long as its
-/// answer has not begun.
-pub(super) async fn pass(routing: &Arc<Routing>, call: impl Call, repeats: bool) -> http::Response<Body> {
-    let sent = send(routing, &call, repeats, Until::Begun).await;
-    if sent.from.is_none() {
-        // The services of this replica end it themselves.
-        return sent.response;
-    }
-    let moved = sent.moved(routing);
-    broken_off(sent.response, moved, routing.stopping_stream())
+/// Has a call done whose answer is a stream, or whose requests are. It begins at another owner as long as its answer has not begun.
+pub(super) async fn pass(routing: &Arc<Routing>, call: impl Call, named: &Named) -> http::Response<Body> {
+    let sent = send(routing, &call, named, true, Until::Begun).await;
+    let Some(asked) = sent.from else { return sent.response };
+    // The services of this replica end their streams themselves when it stops.
+    let stopping: Moved = match asked.number {
+        None => Box::pin(std::future::pending()),
+        Some(_) => routing.stopping_stream(),
+    };
+    broken_off(sent.response, routing.moved(asked), stopping)
 }

@@ -1,34 +1,41 @@
 //! The port for other replicas: takes the calls that they send on, for the callers whom they have authenticated.
 
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::ShardNo;
 use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::{self, HeaderMap, HeaderValue};
+use tonic::codegen::http::{self, HeaderMap, HeaderName};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::{Layer, Service};
 
 use crate::auth::{ClientAuth, SubjectPattern};
-use crate::cluster::{Standing, Standings};
+use crate::cluster::Ownerships;
+use crate::engine::Engine;
+use crate::grpc::edge::forward::call::Relayed;
+use crate::grpc::edge::forward::front::Front;
 use crate::grpc::edge::forward::leave::LEAVE;
 use crate::grpc::edge::forward::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
-use crate::grpc::edge::forward::local::{LocalServices, Opened};
-use crate::grpc::edge::forward::metadata::{CALLER, LOOK_AGAIN, PRINCIPAL, REPLICA, strip};
+use crate::grpc::edge::forward::local::Opened;
+use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
 use crate::grpc::edge::forward::principal;
 use crate::grpc::edge::forward::refusals::{self, REFUSED};
-use crate::grpc::edge::incoming::{HandshakeFailed, Peer as Connected, connections, tls_connections};
+use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer as Connected, connections, tls_connections};
+use crate::grpc::edge::run_changes;
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
-use crate::grpc::status::{owner_unavailable, unauthenticated};
+use crate::grpc::edge::tool_link::{self, ToolLinkService};
+use crate::grpc::status::{self, unauthenticated};
 
 /// Connections of other replicas. Each replica keeps one.
 const CONNECTIONS_MAX: usize = 256;
@@ -36,18 +43,20 @@ const CONNECTIONS_MAX: usize = 256;
 const STREAMS_MAX: u32 = 1_000_000;
 /// Streams that may be reset before they are accepted. Many callers share a link, and many may leave at one time.
 const PENDING_RESETS_MAX: usize = 10_000;
-/// Time for which a call waits until a new owner has opened its services.
+/// Time for which a call waits until a replica that has just joined has opened its services.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// Time for the handshake of a connection.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
-/// Takes calls that other replicas send on. It never sends them further.
+/// Takes calls that other replicas send on. It sends none further, except those of replicas of an earlier version: they know of one
+/// owner alone, and the [`Front`] knows the right one.
 #[derive(Clone)]
 pub struct PeerPort {
-    number: i64,
-    standings: Standings,
-    local: LocalServices,
+    ownerships: Ownerships,
+    front: Front,
     needs_principal: bool,
+    tool_link: Option<ToolLinkService>,
+    run_changes: Option<Engine>,
 }
 
 /// The acceptor of the port for replicas: a client must present a certificate of the same roots.
@@ -66,10 +75,22 @@ pub fn peer_acceptor(tls: &LinkTls) -> Result<Acceptor, BadTlsFiles> {
 }
 
 impl PeerPort {
-    /// The port of the replica with this number. `needs_principal` is true if callers must present credentials.
+    /// The port of the replica with this front. `needs_principal` is true if callers must present credentials.
     #[must_use]
-    pub fn new(number: i64, standings: Standings, local: LocalServices, needs_principal: bool) -> Self {
-        Self { number, standings, local, needs_principal }
+    pub fn new(front: Front, needs_principal: bool) -> Self {
+        Self { ownerships: front.ownerships(), front, needs_principal, tool_link: None, run_changes: None }
+    }
+
+    /// Takes the links to the tool hosts of this replica, too.
+    #[must_use]
+    pub fn with_tool_link(self, tool_link: ToolLinkService) -> Self {
+        Self { tool_link: Some(tool_link), ..self }
+    }
+
+    /// Tells other replicas the changes of the runs of this engine, too.
+    #[must_use]
+    pub fn with_run_changes(self, engine: Engine) -> Self {
+        Self { run_changes: Some(engine), ..self }
     }
 
     /// Serves until `stop`, then waits until every call has ended. Without an acceptor, whoever reaches the port is believed.
@@ -84,7 +105,7 @@ impl PeerPort {
     ) -> Result<(), tonic::transport::Error> {
         let incoming = match acceptor {
             Some(acceptor) => {
-                let local = self.local.clone();
+                let local = self.front.local().clone();
                 let failed: HandshakeFailed = Arc::new(move |from, why| {
                     if let Some(audit) = local.audit() {
                         audit.handshake_failed(from, why);
@@ -116,12 +137,33 @@ impl PeerPort {
             }
             return Status::ok("").into_http();
         }
-        let meant = request.headers().get(REPLICA).and_then(|number| number.to_str().ok()?.parse().ok());
-        let services = if meant == Some(self.number) { self.services().await } else { None };
-        let Some(services) = services else { return look_again() };
-        if request.uri().path() == REFUSED {
-            return refusals::take(services.audit(), request).await.into_http();
+        if request.uri().path() == tool_link::PATH
+            && let Some(tool_link) = &self.tool_link
+        {
+            return tool_link.serve(request).await;
         }
+        if number_in(request.headers(), &REPLICA) != Some(self.ownerships.borrow().me()) {
+            return look_again();
+        }
+        if request.uri().path() == run_changes::PATH
+            && let Some(engine) = &self.run_changes
+        {
+            return run_changes::serve(engine.clone(), request).await;
+        }
+        if request.uri().path() == REFUSED {
+            return refusals::take(self.front.local().audit(), request).await.into_http();
+        }
+        let services = if request.headers().contains_key(SHARD) {
+            let shard = number_in(request.headers(), &SHARD).map(ShardNo);
+            let services = match shard {
+                Some(shard) => self.services(shard).await,
+                None => None,
+            };
+            let Some(services) = services else { return look_again() };
+            Some(services)
+        } else {
+            None
+        };
         let told = request.headers().get(PRINCIPAL).map(principal::decode);
         match told {
             Some(Some(principal)) => drop(request.extensions_mut().insert(principal)),
@@ -130,7 +172,11 @@ impl PeerPort {
                 return unauthenticated("the replica that took the call names no caller").into_http();
             }
         }
-        let link = request.extensions().get::<Connected>().map(|replica| replica.link.clone());
+        let link = match request.headers().contains_key(RELAYED) {
+            // A link that counts as lost.
+            true => Some(Link::default()),
+            false => request.extensions().get::<Connected>().map(|replica| replica.link.clone()),
+        };
         if let Some(link) = link {
             request.extensions_mut().insert(link);
         }
@@ -138,31 +184,41 @@ impl PeerPort {
         let caller = caller(request.headers());
         request.extensions_mut().insert(caller);
         strip(request.headers_mut());
-        services.call(request).await
+        match services {
+            Some(services) => services.call(request).await,
+            None => {
+                request.extensions_mut().insert(Relayed);
+                self.front.serve(request).await
+            }
+        }
     }
 }
 
 impl PeerPort {
-    /// The services, while this replica owns the database. A new owner opens them within moments: waiting here costs less than a
-    /// question of every call again and again.
-    async fn services(&self) -> Option<Opened> {
-        let (mut standings, mut local) = (self.standings.clone(), self.local.news());
+    /// The services, while this replica owns the shard. One that has just joined opens them within moments: waiting here costs less
+    /// than a question of every call again and again.
+    async fn services(&self, shard: ShardNo) -> Option<Opened> {
+        let (mut ownerships, mut local) = (self.ownerships.clone(), self.front.local().news());
         let until = Instant::now() + OPEN_WAIT;
         loop {
-            if *standings.borrow_and_update() != Standing::Owner {
+            if !ownerships.borrow_and_update().is_mine(shard) {
                 return None;
             }
             local.mark_unchanged();
-            if let Some(services) = self.local.get() {
+            if let Some(services) = self.front.local().get() {
                 return Some(services);
             }
             tokio::select! {
-                changed = standings.changed() => changed.ok()?,
+                changed = ownerships.changed() => changed.ok()?,
                 changed = local.changed() => changed.ok()?,
                 () = sleep_until(until) => return None,
             }
         }
     }
+}
+
+fn number_in<N: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<N> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
 fn caller(headers: &HeaderMap) -> Connected {
@@ -172,9 +228,7 @@ fn caller(headers: &HeaderMap) -> Connected {
 
 /// Tells the other replica that nothing was done. It does not show this to its caller.
 fn look_again() -> http::Response<Body> {
-    let mut response = owner_unavailable("this replica does not own the database; look again").into_http();
-    response.headers_mut().insert(LOOK_AGAIN, HeaderValue::from_static("1"));
-    response
+    status::look_again("this replica does not own the session; look again").into_http()
 }
 
 impl<S> Layer<S> for PeerPort {

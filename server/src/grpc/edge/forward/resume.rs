@@ -1,8 +1,8 @@
-//! The place that a caller has reached in a stream, and the call that goes on from there.
+//! The position that a caller has reached in a stream, and the call that goes on from there.
 
+use agentloop_core::id::SessionId;
 use agentloop_proto::v1 as wire;
 use prost::Message;
-use tonic::codegen::Bytes;
 
 use crate::grpc::edge::forward::call::Call as _;
 use crate::grpc::edge::forward::kept::{Kept, PREFIX_BYTES};
@@ -12,40 +12,54 @@ const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
 /// The call that joins a run, and shows its events.
 const RUN_STREAM: &str = "/agentloop.v1.AgentLoop/RunStream";
 
-/// The place that a caller has reached.
-pub(super) enum Place {
+/// The position that a caller has reached.
+pub(super) enum Position {
     /// In the events that `Subscribe` shows: the last durable one, 0 before the first.
     Subscription(u64),
     /// In the events of a run that the caller started or joined.
-    Run(RunPlace),
+    Run(RunPosition),
     /// In a list of changes: the last token, empty before the first.
     Changes(String),
 }
 
-/// The place in the events of a run that the caller started or joined.
-pub(super) struct RunPlace {
+/// The position in the events of a run that the caller started or joined.
+pub(super) struct RunPosition {
     /// The last durable event that the caller has; 0 before the first.
     after: u64,
-    /// The run that the events are of; empty before the first.
+    /// The run that the events are of, and its session; empty before the first.
     run: String,
+    session: String,
     on_disconnect: i32,
     /// The id of the call's own run, if its messages may go to another one. A call with this id would not find that run.
     own_run: Option<String>,
 }
 
-/// The fields of an event's message that say where it stands.
+/// The field of an event's message that says where it stands.
 #[derive(Clone, PartialEq, Message)]
 struct EventMessage {
     #[prost(message, optional, tag = "1")]
-    event: Option<EventPlace>,
+    event: Option<EventSeq>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct EventPlace {
+struct EventSeq {
     #[prost(uint64, tag = "1")]
     seq: u64,
+}
+
+/// The fields of the first event's message that say what it is of.
+#[derive(Clone, PartialEq, Message)]
+struct FirstMessage {
+    #[prost(message, optional, tag = "1")]
+    event: Option<EventIds>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EventIds {
     #[prost(string, tag = "2")]
     run_id: String,
+    #[prost(string, tag = "3")]
+    session_id: String,
 }
 
 /// The same of `WatchRunsResponse` and `SubscribeSessionResponse`.
@@ -55,7 +69,7 @@ struct ChangeMessage {
     resume_token: String,
 }
 
-impl Place {
+impl Position {
     /// The beginning of the stream of `RunStream` or `Subscribe`.
     pub(super) fn before_events(call: &Kept) -> Self {
         if call.head().path() == SUBSCRIBE {
@@ -63,9 +77,10 @@ impl Place {
         }
         let input = call.message().and_then(|message| wire::RunStreamRequest::decode(message).ok()?.input);
         let input = input.unwrap_or_default();
-        Self::Run(RunPlace {
+        Self::Run(RunPosition {
             after: 0,
             run: String::new(),
+            session: String::new(),
             on_disconnect: input.on_disconnect,
             own_run: (input.on_busy_session() == wire::BusySessionPolicy::Steer)
                 .then_some(input.run_id.unwrap_or_default()),
@@ -78,7 +93,7 @@ impl Place {
     }
 
     /// Notes a message that the caller is about to get. False for a durable event that it has.
-    pub(super) fn passes(&mut self, framed: &Bytes) -> bool {
+    pub(super) fn passes(&mut self, framed: &[u8]) -> bool {
         let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
         let after = match self {
             Self::Changes(last) => {
@@ -89,39 +104,46 @@ impl Place {
                 return true;
             }
             Self::Subscription(after) => after,
-            Self::Run(place) => &mut place.after,
+            Self::Run(position) => &mut position.after,
         };
         let event = EventMessage::decode(message).ok().and_then(|message| message.event);
-        // A transient event has no place.
+        // A transient event has no position.
         let Some(event) = event.filter(|event| event.seq > 0) else { return true };
         if event.seq <= *after {
             return false;
         }
         *after = event.seq;
-        if let Self::Run(place) = self
-            && place.run.is_empty()
+        if let Self::Run(position) = self
+            && position.run.is_empty()
+            && let Some(first) = FirstMessage::decode(message).ok().and_then(|message| message.event)
         {
-            place.run = event.run_id;
+            (position.run, position.session) = (first.run_id, first.session_id);
         }
         true
     }
 
     /// True once the run is known, so that its id is all that is needed of the call.
     pub(super) fn names_the_run(&self) -> bool {
-        matches!(self, Self::Run(place) if place.after > 0)
+        matches!(self, Self::Run(position) if position.after > 0)
+    }
+
+    /// The session of the run that the caller started or joined, once it is known.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        let Self::Run(position) = self else { return None };
+        SessionId::parse(position.session.as_str()).ok()
     }
 
     /// The call that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
     pub(super) fn call(&self, first: &Kept) -> Kept {
         let mut call = first.clone();
         match self {
-            Self::Subscription(0) | Self::Run(RunPlace { after: 0, .. }) => {}
+            Self::Subscription(0) | Self::Run(RunPosition { after: 0, .. }) => {}
             // The last value of a field counts.
             Self::Subscription(after_seq) => {
                 let fields = wire::SubscribeRequest { after_seq: *after_seq, ..Default::default() };
                 call.set(&fields.encode_to_vec());
             }
-            Self::Run(place) => return place.call(first),
+            Self::Run(position) => return position.call(first),
             Self::Changes(token) => {
                 // `WatchRuns` has it as its second field too.
                 let fields =
@@ -133,7 +155,7 @@ impl Place {
     }
 }
 
-impl RunPlace {
+impl RunPosition {
     /// `RunStream` arms `on_disconnect` at the new owner too. A run that was steered has the policy of whoever started it.
     fn call(&self, first: &Kept) -> Kept {
         let (run_id, after_seq) = (self.run.clone(), self.after);

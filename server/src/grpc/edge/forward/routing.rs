@@ -1,60 +1,111 @@
-//! Where a call goes now: to the services of this replica, or to the owner.
+//! Where a call goes now: to the services of this replica, or to the owner of a shard.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::ShardNo;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use crate::cluster::{Standing, Standings};
+use crate::cluster::locate::{Locate, LocateError};
+use crate::cluster::{Holder, Ownership, Ownerships};
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::{LocalServices, Opened};
+use crate::grpc::edge::forward::place::{Named, spread};
+use crate::grpc::edge::forward::run_shards::RunShards;
 
 /// Time for which a call waits for an owner.
 pub(super) const SEARCH_WAIT: Duration = Duration::from_secs(10);
-/// Time without a valid lease after which an owner lets go of its own streams.
+/// Time without a valid lease after which a replica lets go of its own streams.
 pub(super) const DEPOSED_AFTER: Duration = Duration::from_secs(15);
-/// The wait before a peer is asked again that did not take a call.
+/// The wait before a replica is asked again that did not take a call.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Where calls may go.
 pub(super) struct Routing {
-    pub(super) standings: Standings,
+    pub(super) ownerships: Ownerships,
     pub(super) links: Links,
     pub(super) local: LocalServices,
+    runs: RunShards,
     /// Cancelled when this replica stops.
     pub(super) stop: CancellationToken,
-    /// Set when the owner has been told that this replica stops.
+    /// Set when the other replicas have been told that this one stops.
     pub(super) told: OnceCell<()>,
 }
 
-/// Where a call goes.
+/// Where a call is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// At this replica, whatever it owns.
+    Here,
+    /// At the owner of a shard.
+    Owner(ShardNo),
+}
+
+/// Who does a call now.
 pub(super) enum Target {
-    /// This replica owns the database.
+    /// This replica.
     Local(Opened),
-    /// Another one owns the database.
+    /// Another one.
     Owner {
         /// The number that the call means.
         number: i64,
+        /// The shard that it owns.
+        shard: ShardNo,
         /// The link to it.
         link: Channel,
     },
 }
 
-/// Resolves when the owner that a call went to is the owner no more. Never for the services of this replica.
+/// Who was asked to do a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Number of the replica; `None` for this one.
+    pub(super) number: Option<i64>,
+    /// The shard for which it was asked; `None` if any replica, or any owner, does the call.
+    pub(super) shard: Option<ShardNo>,
+}
+
+/// Resolves when whoever does a call is not the one to do it any more.
 pub(super) type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+impl Target {
+    /// Who it is, for a call that is to be done there.
+    pub(super) fn asked(&self, at: At) -> Asked {
+        let shard = match at {
+            At::Here => None,
+            At::Owner(shard) => Some(shard),
+        };
+        match self {
+            Self::Local(_) => Asked { number: None, shard },
+            Self::Owner { number, .. } => Asked { number: Some(*number), shard },
+        }
+    }
+}
+
 impl Routing {
-    /// Where a call goes at this moment; `None` if nobody takes it.
-    pub(super) fn present(&self) -> Option<Target> {
-        let standing = self.standings.borrow();
-        match &*standing {
-            Standing::Owner => self.local.get().map(Target::Local),
-            Standing::Standby { owner: None } => None,
-            Standing::Standby { owner: Some(peer) } => match self.links.to(peer) {
-                Ok(link) => Some(Target::Owner { number: peer.number, link }),
+    pub(super) fn new(
+        ownerships: Ownerships,
+        links: Links,
+        local: LocalServices,
+        locate: Arc<dyn Locate>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { ownerships, links, local, runs: RunShards::new(locate), stop, told: OnceCell::new() }
+    }
+
+    /// Who does a call at this moment; `None` if nobody takes it.
+    pub(super) fn present(&self, at: At) -> Option<Target> {
+        let At::Owner(shard) = at else { return self.local.get().map(Target::Local) };
+        let ownership = self.ownerships.borrow();
+        match ownership.holder(shard) {
+            Holder::Me => self.local.get().map(Target::Local),
+            Holder::Nobody => None,
+            Holder::Peer(peer) => match self.links.to(&peer, &ownership) {
+                Ok(link) => Some(Target::Owner { number: peer.number, shard, link }),
                 Err(error) => {
                     tracing::warn!(%error, "calls cannot be sent on; correct cluster.advertise there, or the certificates");
                     None
@@ -63,72 +114,125 @@ impl Routing {
         }
     }
 
-    /// Where a call goes. Waits for an owner until the given moment; `None` if there is none by then.
-    pub(super) async fn target(&self, until: Instant) -> Option<Target> {
-        let (mut standings, mut local) = (self.standings.clone(), self.local.news());
+    /// Who does a call. Waits for an owner until the given moment; `None` if there is none by then.
+    pub(super) async fn target(&self, at: At, until: Instant) -> Option<Target> {
+        let (mut ownerships, mut local) = (self.ownerships.clone(), self.local.news());
         loop {
-            standings.mark_unchanged();
+            ownerships.mark_unchanged();
             local.mark_unchanged();
-            if let Some(target) = self.present() {
+            if let Some(target) = self.present(at) {
                 return Some(target);
             }
             tokio::select! {
-                changed = standings.changed() => changed.ok()?,
+                changed = ownerships.changed() => changed.ok()?,
                 changed = local.changed() => changed.ok()?,
                 () = sleep_until(until) => return None,
             }
         }
     }
 
-    /// Number of the owner, if another replica is.
-    pub(super) fn owner(&self) -> Option<i64> {
-        match &*self.standings.borrow() {
-            Standing::Owner => None,
-            Standing::Standby { owner } => owner.as_ref().map(|peer| peer.number),
+    /// Who does a call that names this. Waits as [`target`](Self::target) does. `again`: the call was sent before, so there may be
+    /// a run by now, and what is remembered may be wrong.
+    pub(super) async fn find(&self, named: &Named, again: bool, until: Instant) -> Option<(Target, Asked)> {
+        loop {
+            match timeout_at(until, self.at(named, again)).await.ok()? {
+                Ok(at) => {
+                    let target = self.target(at, until).await?;
+                    let asked = target.asked(at);
+                    return Some((target, asked));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a call waits for the database");
+                    sleep_until(Instant::now() + ASK_AGAIN).await;
+                }
+            }
         }
     }
 
-    /// Resolves when the replica of this number is not the owner any more.
-    pub(super) fn moved(&self, number: i64) -> Moved {
-        let mut standings = self.standings.clone();
-        Box::pin(async move {
-            let known = standings.wait_for(|standing| !is_owned_by(standing, number)).await.is_ok();
-            if !known {
-                // The process ends; its streams end with it.
-                std::future::pending::<()>().await;
-            }
-        })
-    }
-
-    /// Resolves when this replica has had no valid lease for some time. Then its own streams are of no use: another replica may
-    /// own the database, while this one cannot reach it and does not know.
-    pub(super) fn deposed(&self) -> Moved {
-        let mut standings = self.standings.clone();
-        Box::pin(async move {
-            loop {
-                if standings.wait_for(|standing| *standing != Standing::Owner).await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-                let again = standings.wait_for(|standing| *standing == Standing::Owner);
-                if timeout_at(Instant::now() + DEPOSED_AFTER, again).await.is_err() {
-                    return;
+    async fn at(&self, named: &Named, again: bool) -> Result<At, LocateError> {
+        Ok(match named {
+            Named::Nothing => At::Here,
+            Named::Shard(shard) => At::Owner(*shard),
+            Named::Any(_) if self.owns_any() => At::Here,
+            Named::Any(shard) => At::Owner(*shard),
+            Named::Run(key) => self.runs.find(key, again).await?.map_or(At::Here, At::Owner),
+            Named::Start { key, is_new } => {
+                let found = if *is_new && !again { None } else { self.runs.find(key, again).await? };
+                match found {
+                    Some(shard) => At::Owner(shard),
+                    // Nobody else has this id, so no other replica may be at work with it.
+                    None if *is_new && self.owns_any() => At::Here,
+                    None => At::Owner(spread(key)),
                 }
             }
         })
     }
 
-    /// Waits before the same owner is asked again: a moment, or until another one owns the database.
-    pub(super) async fn pause(&self, number: i64, until: Instant) {
+    fn owns_any(&self) -> bool {
+        let ownership = self.ownerships.borrow();
+        ownership.is_valid() && ownership.own().next().is_some()
+    }
+
+    /// True as long as whoever was asked is the one to ask.
+    pub(super) fn is_right(&self, asked: Asked) -> bool {
+        let Some(shard) = asked.shard else { return true };
+        let ownership = self.ownerships.borrow();
+        match asked.number {
+            None => ownership.is_mine(shard),
+            Some(number) => ownership.is_held_by(shard, number),
+        }
+    }
+
+    /// Resolves when whoever was asked has nothing more to say.
+    ///
+    /// Another replica: as soon as it owns the shard no more. It writes nothing for it then.
+    ///
+    /// This one: when another one owns the shard. Before that, its own engine may still be at work, and would take a stream that
+    /// ends for a caller who leaves. The same holds when this replica has had no valid lease for some time: others may own its
+    /// shards, while it cannot reach the database and does not know.
+    pub(super) fn moved(&self, asked: Asked) -> Moved {
+        let ownerships = self.ownerships.clone();
+        match (asked.number, asked.shard) {
+            (Some(number), Some(shard)) => Box::pin(async move {
+                changed_until(ownerships, |ownership| !ownership.is_held_by(shard, number)).await;
+            }),
+            (_, shard) => Box::pin(let_go(ownerships, shard)),
+        }
+    }
+
+    /// Waits before the same replica is asked again: a moment, or until it is not the one to ask.
+    pub(super) async fn pause(&self, asked: Asked, until: Instant) {
         let end = until.min(Instant::now() + ASK_AGAIN);
-        let _still_there = timeout_at(end, self.moved(number)).await;
+        let _still_there = timeout_at(end, self.moved(asked)).await;
     }
 
-    /// Waits until another replica owns the database. Returns false if none does by then.
-    pub(super) async fn other_than(&self, number: i64, until: Instant) -> bool {
-        timeout_at(until, self.moved(number)).await.is_ok()
+    /// Waits until another replica owns the shard. Returns false if none does by then.
+    pub(super) async fn other_than(&self, asked: Asked, until: Instant) -> bool {
+        timeout_at(until, self.moved(asked)).await.is_ok()
     }
 }
 
-fn is_owned_by(standing: &Standing, number: i64) -> bool {
-    matches!(standing, Standing::Standby { owner: Some(peer) } if peer.number == number)
+async fn changed_until(mut ownerships: Ownerships, is_over: impl FnMut(&Ownership) -> bool) {
+    if ownerships.wait_for(is_over).await.is_err() {
+        // The process ends; its streams end with it.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Resolves when this replica lets go of what it does itself.
+async fn let_go(ownerships: Ownerships, shard: Option<ShardNo>) {
+    let is_others = |ownership: &Ownership| {
+        shard.is_some_and(|shard| ownership.is_held(shard) && !ownership.is_mine(shard))
+    };
+    loop {
+        changed_until(ownerships.clone(), |ownership| !ownership.is_valid() || is_others(ownership)).await;
+        if is_others(&ownerships.borrow()) {
+            return;
+        }
+        let again =
+            changed_until(ownerships.clone(), |ownership| ownership.is_valid() || is_others(ownership));
+        if timeout_at(Instant::now() + DEPOSED_AFTER, again).await.is_err() {
+            return;
+        }
+    }
 }

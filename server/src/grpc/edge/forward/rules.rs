@@ -1,4 +1,6 @@
-//! How each RPC is sent on: one table.
+//! Where each RPC is done, and how it is sent on: one table.
+
+use crate::grpc::edge::forward::place::Place;
 
 /// How an RPC is sent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,61 +17,57 @@ pub(super) enum Rule {
     Download,
     /// A stream of requests, which is sent again as long as it has no answer and its first bytes are kept.
     Upload,
-    /// Nothing is known of it: it is sent once, as it comes.
-    Unknown,
 }
 
-/// The rule of each RPC.
-const TABLE: &[(&str, Rule)] = &[
-    ("/agentloop.v1.AgentLoop/Run", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/RunStream", Rule::Events),
-    ("/agentloop.v1.AgentLoop/Subscribe", Rule::Events),
-    ("/agentloop.v1.AgentLoop/Abort", Rule::RepeatedForRun),
-    ("/agentloop.v1.AgentLoop/SubmitApproval", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/SubmitInput", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/Step", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/GetRun", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/ListRuns", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/ListPending", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/ResumeRun", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/ReplayRun", Rule::Repeated),
-    ("/agentloop.v1.AgentLoop/WatchRuns", Rule::Changes),
-    ("/agentloop.v1.Blobs/PutBlob", Rule::Upload),
-    ("/agentloop.v1.Blobs/GetBlob", Rule::Download),
-    ("/agentloop.v1.Server/GetServerInfo", Rule::Repeated),
-    ("/agentloop.v1.Server/ListAgents", Rule::Repeated),
-    ("/agentloop.v1.Server/GetUsage", Rule::Repeated),
-    ("/agentloop.v1.Server/ListAuditRecords", Rule::Repeated),
-    ("/agentloop.v1.Server/ListReplicas", Rule::Repeated),
-    ("/agentloop.v1.Server/VerifyAudit", Rule::Repeated),
-    ("/agentloop.v1.Sessions/CreateSession", Rule::Repeated),
-    ("/agentloop.v1.Sessions/GetSession", Rule::Repeated),
-    ("/agentloop.v1.Sessions/UpdateSession", Rule::Repeated),
-    ("/agentloop.v1.Sessions/GetOrCreateSession", Rule::Repeated),
-    ("/agentloop.v1.Sessions/ImportEntries", Rule::Repeated),
-    ("/agentloop.v1.Sessions/ExportSession", Rule::Download),
-    ("/agentloop.v1.Sessions/ListSessions", Rule::Repeated),
-    ("/agentloop.v1.Sessions/ListEntries", Rule::Repeated),
-    ("/agentloop.v1.Sessions/SearchEntries", Rule::Repeated),
-    ("/agentloop.v1.Sessions/SubscribeSession", Rule::Changes),
-    ("/agentloop.v1.Sessions/ForkSession", Rule::Repeated),
-    ("/agentloop.v1.Sessions/DeleteSession", Rule::Repeated),
-    ("/agentloop.v1.ToolHost/Connect", Rule::Upload),
-    ("/agentloop.v1.ToolHost/CompleteCall", Rule::Repeated),
-    ("/agentloop.v1.Tools/ListTools", Rule::Repeated),
-    ("/agentloop.v1.Tools/ListHosts", Rule::Repeated),
-    ("/agentloop.v1.Tools/CheckPolicy", Rule::Repeated),
-    ("/agentloop.v1.Tools/ListRules", Rule::Repeated),
-    ("/agentloop.v1.Tools/DeleteRule", Rule::Repeated),
-    ("/agentloop.v1.Tools/AcceptTool", Rule::Repeated),
-    ("/agentloop.v1.Tools/ForgetTool", Rule::Repeated),
+/// The rule and the place of each RPC.
+const TABLE: &[(&str, Rule, Place)] = &[
+    ("/agentloop.v1.AgentLoop/Run", Rule::Repeated, Place::Input),
+    ("/agentloop.v1.AgentLoop/RunStream", Rule::Events, Place::Input),
+    ("/agentloop.v1.AgentLoop/Subscribe", Rule::Events, Place::Run),
+    ("/agentloop.v1.AgentLoop/Abort", Rule::RepeatedForRun, Place::Target),
+    ("/agentloop.v1.AgentLoop/SubmitApproval", Rule::Repeated, Place::Question),
+    ("/agentloop.v1.AgentLoop/SubmitInput", Rule::Repeated, Place::Question),
+    ("/agentloop.v1.AgentLoop/Step", Rule::Repeated, Place::Run),
+    ("/agentloop.v1.AgentLoop/GetRun", Rule::Repeated, Place::Run),
+    ("/agentloop.v1.AgentLoop/ListRuns", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.AgentLoop/ListPending", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.AgentLoop/ResumeRun", Rule::Repeated, Place::Run),
+    ("/agentloop.v1.AgentLoop/ReplayRun", Rule::Repeated, Place::Run),
+    ("/agentloop.v1.AgentLoop/WatchRuns", Rule::Changes, Place::Here),
+    ("/agentloop.v1.Blobs/PutBlob", Rule::Upload, Place::Here),
+    ("/agentloop.v1.Blobs/GetBlob", Rule::Download, Place::Here),
+    ("/agentloop.v1.Server/GetServerInfo", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Server/ListAgents", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Server/GetUsage", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Server/ListAuditRecords", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Server/ListReplicas", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Server/VerifyAudit", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Sessions/CreateSession", Rule::Repeated, Place::Session),
+    ("/agentloop.v1.Sessions/GetSession", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Sessions/UpdateSession", Rule::Repeated, Place::Session),
+    ("/agentloop.v1.Sessions/GetOrCreateSession", Rule::Repeated, Place::User),
+    ("/agentloop.v1.Sessions/ImportEntries", Rule::Repeated, Place::Import),
+    ("/agentloop.v1.Sessions/ExportSession", Rule::Download, Place::Here),
+    ("/agentloop.v1.Sessions/ListSessions", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Sessions/ListEntries", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Sessions/SearchEntries", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Sessions/SubscribeSession", Rule::Changes, Place::Session),
+    ("/agentloop.v1.Sessions/ForkSession", Rule::Repeated, Place::Fork),
+    ("/agentloop.v1.Sessions/DeleteSession", Rule::Repeated, Place::Session),
+    ("/agentloop.v1.ToolHost/Connect", Rule::Upload, Place::Hub),
+    ("/agentloop.v1.ToolHost/CompleteCall", Rule::Repeated, Place::Hub),
+    ("/agentloop.v1.Tools/ListTools", Rule::Repeated, Place::Hub),
+    ("/agentloop.v1.Tools/ListHosts", Rule::Repeated, Place::Hub),
+    ("/agentloop.v1.Tools/CheckPolicy", Rule::Repeated, Place::Hub),
+    ("/agentloop.v1.Tools/ListRules", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Tools/DeleteRule", Rule::Repeated, Place::Here),
+    ("/agentloop.v1.Tools/AcceptTool", Rule::Repeated, Place::Hub),
+    ("/agentloop.v1.Tools/ForgetTool", Rule::Repeated, Place::Hub),
 ];
 
-impl Rule {
-    /// The rule of the RPC of this path.
-    pub(super) fn of(path: &str) -> Self {
-        TABLE.iter().find(|(rpc, _)| *rpc == path).map_or(Self::Unknown, |(_, rule)| *rule)
-    }
+/// The rule and the place of the RPC of this path; `None` for one that this version does not know.
+pub(super) fn of(path: &str) -> Option<(Rule, Place)> {
+    TABLE.iter().find(|(rpc, ..)| *rpc == path).map(|(_, rule, place)| (*rule, *place))
 }
 
 #[cfg(test)]
@@ -96,10 +94,11 @@ mod tests {
     fn every_rpc_has_the_rule_that_its_streams_allow() {
         let rpcs = rpcs();
         assert!(rpcs.len() > 30, "{rpcs:?}");
-        let listed: Vec<&str> = TABLE.iter().map(|(path, _)| *path).collect();
+        let listed: Vec<&str> = TABLE.iter().map(|(path, ..)| *path).collect();
         for (path, method) in &rpcs {
             assert_eq!(listed.iter().filter(|listed| *listed == path).count(), 1, "{path} needs one row");
-            let fits = match Rule::of(path) {
+            let (rule, place) = of(path).unwrap();
+            let fits = match rule {
                 Rule::Repeated | Rule::RepeatedForRun => {
                     !method.client_streaming() && !method.server_streaming()
                 }
@@ -107,9 +106,11 @@ mod tests {
                     !method.client_streaming() && method.server_streaming()
                 }
                 Rule::Upload => method.client_streaming(),
-                Rule::Unknown => false,
             };
             assert!(fits, "{path}");
+            // Of these, the messages are not read before the place is known.
+            let is_read = !matches!(rule, Rule::Upload | Rule::Download);
+            assert!(is_read || matches!(place, Place::Here | Place::Hub), "{path}");
         }
         assert_eq!(listed.len(), rpcs.len(), "each row is an RPC");
     }

@@ -9,10 +9,10 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::call::Call;
-use crate::grpc::edge::forward::ending::done_here;
 use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, nobody, unanswered};
-use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT, Target};
+use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, ask_here, nobody, unanswered};
+use crate::grpc::edge::forward::place::Named;
+use crate::grpc::edge::forward::routing::{Asked, Routing, SEARCH_WAIT, Target};
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
@@ -25,94 +25,126 @@ const LOST_OWNERS_MAX: usize = 3;
 /// The answer of whoever did the call.
 pub(super) struct Sent {
     pub(super) response: http::Response<Body>,
-    /// Number of the replica that answered; `None` for this one.
-    pub(super) from: Option<i64>,
+    /// The replica that answered; `None` if nobody did, and the response says so.
+    pub(super) from: Option<Asked>,
 }
 
 impl Sent {
-    fn here(response: http::Response<Body>) -> Self {
-        Self { response, from: None }
-    }
-
-    /// Resolves when whoever answered owns the database no more.
-    pub(super) fn moved(&self, routing: &Routing) -> Moved {
-        self.from.map_or_else(|| Box::pin(std::future::pending()) as Moved, |number| routing.moved(number))
+    fn refused(status: Status) -> Self {
+        Self { response: status.into_http(), from: None }
     }
 }
 
-/// Has a call done. `repeats` is true if it may be sent again where an owner may have done it. The call ends with this replica.
-pub(super) async fn send(routing: &Routing, call: &impl Call, repeats: bool, until: Until) -> Sent {
-    tokio::select! {
-        biased;
-        sent = send_until_answered(routing, call, repeats, until) => sent,
-        () = routing.stopped() => Sent::here(shutting_down().into_http()),
-    }
-}
-
-async fn send_until_answered(routing: &Routing, call: &impl Call, repeats: bool, until: Until) -> Sent {
+/// Has a call done. `repeats` is true if it may be sent again where an owner may have done it. A call at another replica ends with
+/// this one; the services of this replica end theirs themselves.
+pub(super) async fn send(
+    routing: &Routing,
+    call: &impl Call,
+    named: &Named,
+    repeats: bool,
+    until: Until,
+) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
+    let mut again = false;
     loop {
-        let Some(target) = routing.target(give_up).await else { return Sent::here(nobody().into_http()) };
-        let (number, link) = match target {
-            Target::Local(services) => {
-                let request = call.head().for_local(call.body());
-                return Sent::here(done_here(routing, services, request).await);
-            }
-            Target::Owner { number, link } => (number, link),
-        };
-        let began = Instant::now();
-        let request = call.head().for_replica(number, call.body());
-        let outcome = tokio::select! {
+        let found = tokio::select! {
             biased;
-            outcome = ask(link, request, until) => outcome,
-            () = routing.moved(number) => Outcome::Broken,
+            found = routing.find(named, again, give_up) => found,
+            () = routing.stopped() => return Sent::refused(shutting_down()),
+        };
+        let Some((target, asked)) = found else { return Sent::refused(nobody()) };
+        again = true;
+        let began = Instant::now();
+        let Some(outcome) = attempt(routing, call, target, asked, until).await else {
+            return Sent::refused(shutting_down());
         };
         match outcome {
-            Outcome::Answered(response) => return Sent { response, from: Some(number) },
+            Outcome::Answered(response) => return Sent { response, from: Some(asked) },
             Outcome::Stopping(response) => {
-                let end = Instant::now() + SEARCH_WAIT;
-                if !repeats || !call.is_whole() || !routing.other_than(number, end).await {
-                    return Sent { response, from: Some(number) };
+                let goes_on = repeats && call.is_whole() && is_left(routing, asked).await;
+                if !goes_on {
+                    return Sent { response, from: Some(asked) };
                 }
             }
             Outcome::NotDone if !call.is_whole() => {
-                return refused_later(routing, number, nobody()).await;
+                return refused_later(routing, asked, nobody()).await;
             }
             Outcome::Broken if !call.is_whole() => {
-                return refused_later(routing, number, unanswered()).await;
+                return refused_later(routing, asked, unanswered()).await;
             }
-            Outcome::Broken if !repeats => return Sent::here(unanswered().into_http()),
-            Outcome::Broken if is_lost(&mut lost, number, began) => {
+            Outcome::Broken if !repeats => return Sent::refused(unanswered()),
+            Outcome::Broken if is_lost(&mut lost, asked, began) => {
                 tracing::warn!(
                     path = call.head().path(),
                     "owners were lost while they had this call; it is not sent to more"
                 );
-                return Sent::here(unanswered().into_http());
+                return Sent::refused(unanswered());
             }
-            Outcome::NotDone | Outcome::Broken => routing.pause(number, give_up).await,
+            Outcome::NotDone | Outcome::Broken => routing.pause(asked, give_up).await,
         }
-        if began.elapsed() >= WAS_WELL || routing.owner() != Some(number) {
+        if began.elapsed() >= WAS_WELL || !routing.is_right(asked) {
             give_up = Instant::now() + SEARCH_WAIT;
         }
         if Instant::now() >= give_up {
-            return Sent::here(nobody().into_http());
+            return Sent::refused(nobody());
         }
     }
 }
 
+/// Asks once. `None`: this replica stops.
+async fn attempt(
+    routing: &Routing,
+    call: &impl Call,
+    target: Target,
+    asked: Asked,
+    until: Until,
+) -> Option<Outcome> {
+    match target {
+        Target::Local(services) => {
+            let request = call.head().for_local(call.body());
+            Some(tokio::select! {
+                biased;
+                outcome = ask_here(services, request) => outcome,
+                () = routing.moved(asked) => Outcome::Broken,
+            })
+        }
+        Target::Owner { number, shard, link } => {
+            let request = call.head().for_replica(number, shard, call.body());
+            tokio::select! {
+                biased;
+                outcome = ask(link, request, until) => Some(outcome),
+                () = routing.moved(asked) => Some(Outcome::Broken),
+                () = routing.stopped() => None,
+            }
+        }
+    }
+}
+
+/// True if the call goes on at another replica within the time of a search, after the one that was asked left it.
+pub(super) async fn is_left(routing: &Routing, asked: Asked) -> bool {
+    if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_right(asked)) {
+        return false;
+    }
+    tokio::select! {
+        biased;
+        other = routing.other_than(asked, Instant::now() + SEARCH_WAIT) => other,
+        () = routing.stopped() => false,
+    }
+}
+
 /// Notes that an owner was lost while it had the call. True if it is one too many. One that had it for long is not counted.
-fn is_lost(lost: &mut BTreeSet<i64>, number: i64, began: Instant) -> bool {
+fn is_lost(lost: &mut BTreeSet<Option<i64>>, asked: Asked, began: Instant) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
     }
-    lost.insert(number);
+    lost.insert(asked.number);
     lost.len() >= LOST_OWNERS_MAX
 }
 
 /// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner is the owner no more. A host that is
 /// refused at once tries again at once, and waits longer each time: when there is an owner again, it would wait still.
-async fn refused_later(routing: &Routing, number: i64, refusal: Status) -> Sent {
-    let _moved = routing.other_than(number, Instant::now() + REFUSED_AFTER).await;
-    Sent::here(refusal.into_http())
+async fn refused_later(routing: &Routing, asked: Asked, refusal: Status) -> Sent {
+    let _moved = routing.other_than(asked, Instant::now() + REFUSED_AFTER).await;
+    Sent::refused(refusal)
 }

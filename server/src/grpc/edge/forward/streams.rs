@@ -1,8 +1,9 @@
-//! Streams that go on at the next owner, so that their caller notices a pause and nothing else.
+//! Streams that go on at the next owner, so that their caller notices a pause and nothing else. The owner may be this replica.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::shard_of;
 use futures_util::stream::unfold;
 use http_body::Frame;
 use tokio::time::Instant;
@@ -11,13 +12,16 @@ use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
 use crate::grpc::edge::forward::bodies::{NextFrame, end_with, next_frame, of_frames};
+use crate::grpc::edge::forward::call::Call as _;
 use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::messages::Messages;
-use crate::grpc::edge::forward::outcome::{Until, nobody, refusal, unanswered};
-use crate::grpc::edge::forward::resume::Place;
-use crate::grpc::edge::forward::routing::{Moved, Routing, SEARCH_WAIT};
-use crate::grpc::edge::forward::send::{Sent, send};
+use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+use crate::grpc::edge::forward::outcome::{Until, nobody, refusal};
+use crate::grpc::edge::forward::place::Named;
+use crate::grpc::edge::forward::resume::Position;
+use crate::grpc::edge::forward::routing::{Asked, Moved, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::send::{is_left, send};
 use crate::grpc::status::leaves_it_to_another;
 
 /// A stream that broke sooner, without any message, brought nothing.
@@ -25,23 +29,18 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Streams in a row that may bring nothing. There is a moment between two.
 const FRUITLESS_MAX: u32 = 50;
 
-/// Has a call with a stream done, and goes on from `place` wherever the stream breaks.
-pub(super) async fn follow(routing: Arc<Routing>, call: Kept, place: Place) -> http::Response<Body> {
-    let sent = send(&routing, &call, true, Until::Begun).await;
-    // The stream of this replica's own services ends with this replica.
-    let Some(number) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
-    let moved = sent.moved(&routing);
-    let stopping = routing.stopping_stream();
+/// Has a call with a stream done, and goes on from `position` wherever the stream breaks.
+pub(super) async fn follow(
+    routing: Arc<Routing>,
+    call: Kept,
+    named: Named,
+    position: Position,
+) -> http::Response<Body> {
+    let sent = send(&routing, &call, &named, true, Until::Begun).await;
+    let Some(asked) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
     let (parts, body) = sent.response.into_parts();
-    let following = Following {
-        routing,
-        call,
-        place,
-        source: Source::new(Some(number), body, moved),
-        stopping,
-        fruitless: 0,
-        forgot_input: false,
-    };
+    let source = Source::new(&routing, asked, body);
+    let following = Following { routing, call, named, position, source, fruitless: 0, forgot_input: false };
     let frames = unfold(Some(following), async |following| following?.step().await);
     http::Response::from_parts(parts, of_frames(frames))
 }
@@ -50,22 +49,22 @@ pub(super) async fn follow(routing: Arc<Routing>, call: Kept, place: Place) -> h
 struct Following {
     routing: Arc<Routing>,
     call: Kept,
-    place: Place,
+    named: Named,
+    position: Position,
     source: Source,
     /// True once the input of the run is not kept any more.
     forgot_input: bool,
-    /// Resolves when this replica stops.
-    stopping: Moved,
     /// Streams in a row that brought nothing.
     fruitless: u32,
 }
 
-/// The stream of one owner.
+/// The stream of one owner, which may be this replica.
 struct Source {
-    /// Number of the owner; `None` for this replica.
-    number: Option<i64>,
+    asked: Asked,
     body: Body,
     moved: Moved,
+    /// Resolves when this replica stops. Its own services end their streams themselves.
+    stopping: Moved,
     messages: Messages,
     began: Instant,
     is_fruitful: bool,
@@ -78,17 +77,24 @@ enum Next {
     Ended(HeaderMap),
     /// The owner is not the owner any more, or the link broke.
     Broken,
+    /// This replica stops.
+    Stopping,
 }
 
 impl Source {
-    fn new(number: Option<i64>, body: Body, moved: Moved) -> Self {
-        let (messages, began) = (Messages::default(), Instant::now());
-        Self { number, body, moved, messages, began, is_fruitful: false }
+    fn new(routing: &Arc<Routing>, asked: Asked, body: Body) -> Self {
+        let stopping: Moved = match asked.number {
+            None => Box::pin(std::future::pending()),
+            Some(_) => routing.stopping_stream(),
+        };
+        let (moved, messages, began) = (routing.moved(asked), Messages::default(), Instant::now());
+        Self { asked, body, moved, stopping, messages, began, is_fruitful: false }
     }
 
     async fn next(&mut self) -> Next {
         let frame = tokio::select! {
             biased;
+            () = &mut self.stopping => return Next::Stopping,
             () = &mut self.moved => return Next::Broken,
             frame = next_frame(&mut self.body) => frame,
         };
@@ -104,23 +110,22 @@ impl Following {
     /// The next frame for the caller, and what follows it.
     async fn step(mut self) -> Option<(NextFrame, Option<Self>)> {
         loop {
-            while let Some(message) = self.source.messages.pop() {
-                self.source.is_fruitful = true;
-                if self.place.passes(&message) {
-                    self.forget_input();
-                    return Some((Ok(Frame::data(message)), Some(self)));
-                }
+            let Self { source, position, .. } = &mut self;
+            let passed = source.messages.take(|message| {
+                source.is_fruitful = true;
+                position.passes(message)
+            });
+            if let Some(messages) = passed {
+                self.forget_input();
+                return Some((Ok(Frame::data(messages)), Some(self)));
             }
-            let next = tokio::select! {
-                biased;
-                () = &mut self.stopping => return Some((end_with(&shutting_down()), None)),
-                next = self.source.next() => next,
-            };
-            let told = match next {
+            let told = match self.source.next().await {
+                Next::Stopping => return Some((end_with(&shutting_down()), None)),
                 Next::Bytes(bytes) => {
                     self.source.messages.push(bytes);
                     continue;
                 }
+                Next::Ended(trailers) if trailers.contains_key(LOOK_AGAIN) => None,
                 Next::Ended(trailers) => {
                     let status = Status::from_header_map(&trailers).filter(leaves_it_to_another);
                     if status.is_none() {
@@ -136,37 +141,43 @@ impl Following {
         }
     }
 
-    /// Goes on at the next owner. `told` is the status with which an owner that stops ended its stream.
+    /// Goes on at the next owner. `told` is the status with which a replica that stops ended its stream.
     async fn resume(&mut self, told: Option<Status>) -> Result<(), Status> {
         self.give_up_source();
         let brought_nothing = !self.source.is_fruitful && self.source.began.elapsed() < SHORT;
         self.fruitless = if brought_nothing { self.fruitless + 1 } else { 0 };
-        let end = Instant::now() + SEARCH_WAIT;
-        match (self.source.number, told) {
-            // This replica's own services ended it: it is about to end.
-            (None, told) => return Err(told.unwrap_or_else(unanswered)),
-            (Some(number), Some(told)) => {
-                if !self.routing.other_than(number, end).await {
-                    return Err(told);
-                }
+        let asked = self.source.asked;
+        match told {
+            Some(told) if !is_left(&self.routing, asked).await => return Err(told),
+            Some(_) => {}
+            None if self.fruitless > FRUITLESS_MAX => return Err(nobody()),
+            None => self.routing.pause(asked, Instant::now() + SEARCH_WAIT).await,
+        }
+        let call = self.position.call(&self.call);
+        let sent = send(&self.routing, &call, &self.named, true, Until::Begun).await;
+        match (refusal(&sent.response), sent.from) {
+            (None, Some(asked)) => {
+                self.source = Source::new(&self.routing, asked, sent.response.into_body());
+                Ok(())
             }
-            (Some(_), None) if self.fruitless > FRUITLESS_MAX => return Err(nobody()),
-            (Some(number), None) => self.routing.pause(number, end).await,
+            (status, _) => Err(status.unwrap_or_else(nobody)),
         }
-        let sent: Sent = send(&self.routing, &self.place.call(&self.call), true, Until::Begun).await;
-        if let Some(status) = refusal(&sent.response) {
-            return Err(status);
-        }
-        let moved = sent.moved(&self.routing);
-        self.source = Source::new(sent.from, sent.response.into_body(), moved);
-        Ok(())
     }
 
-    /// Keeps only what names the run, once it is known: the input may be large, and the stream may be open for days.
+    /// Keeps only what names the run, once it is known: the input may be large, and the stream may be open for days. The run's
+    /// session says from here on who the owner is.
     fn forget_input(&mut self) {
-        if !self.forgot_input && self.place.names_the_run() {
-            self.call = self.place.call(&self.call);
-            self.forgot_input = true;
+        if self.forgot_input || !self.position.names_the_run() {
+            return;
+        }
+        self.forgot_input = true;
+        self.call = self.position.call(&self.call);
+        let Some(session) = self.position.session() else { return };
+        let shard = shard_of(&self.call.head().tenant(), &session);
+        self.named = Named::Shard(shard);
+        let asked = Asked { shard: Some(shard), ..self.source.asked };
+        if asked != self.source.asked {
+            (self.source.moved, self.source.asked) = (self.routing.moved(asked), asked);
         }
     }
 

@@ -17,7 +17,7 @@ impl JobStore for PostgresStore {
         after: Option<&TenantId>,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.readers.in_time(read::due_jobs(&self.readers, now, after, limit)).await?
+        self.readers.in_time(read::due_jobs(&self.readers, &self.scope, now, after, limit)).await?
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {

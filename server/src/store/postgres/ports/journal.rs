@@ -41,6 +41,10 @@ impl JournalStore for PostgresStore {
         self.writes.claim(tenant, run).await
     }
 
+    fn owns(&self, tenant: &TenantId, session: &SessionId) -> bool {
+        self.scope.has_session(tenant, session)
+    }
+
     fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -100,10 +104,10 @@ impl JournalStore for PostgresStore {
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
-        self.readers.in_time(read::unfinished(&self.readers)).await?
+        self.readers.in_time(read::unfinished(&self.readers, &self.scope)).await?
     }
 
     async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
-        self.readers.in_time(read::due(&self.readers, now, limit)).await?
+        self.readers.in_time(read::due(&self.readers, &self.scope, now, limit)).await?
     }
 }

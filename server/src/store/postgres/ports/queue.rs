@@ -18,11 +18,11 @@ impl QueueStore for PostgresStore {
     }
 
     async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
-        self.readers.in_time(read::queue_heads(&self.readers)).await?
+        self.readers.in_time(read::queue_heads(&self.readers, &self.scope)).await?
     }
 
     async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        self.readers.in_time(read::interrupted(&self.readers)).await?
+        self.readers.in_time(read::interrupted(&self.readers, &self.scope)).await?
     }
 
     async fn interrupted_in(

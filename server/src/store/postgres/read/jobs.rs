@@ -6,6 +6,7 @@ use sqlx::{Error, PgPool};
 
 use super::{all, one, rows};
 use crate::store::number::int;
+use crate::store::postgres::scope::Scope;
 use crate::store::sql::turns::{DueJobs, due_in_turn};
 use crate::store::{Job, StoreError};
 
@@ -19,7 +20,9 @@ const TENANTS_WITH_JOBS: &str = "
         FROM each_one AS one WHERE one.tenant IS NOT NULL
     )
     SELECT one.tenant FROM each_one AS one
-    WHERE EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant = one.tenant AND j.due_at <= $2)
+    WHERE EXISTS (
+        SELECT 1 FROM jobs AS j JOIN runs AS r ON r.run_no = j.run_no
+        WHERE j.tenant = one.tenant AND j.due_at <= $2 AND ($4::bigint[] IS NULL OR r.shard = ANY ($4)))
     LIMIT $3";
 
 const DUE_JOBS: &str = "
@@ -27,7 +30,7 @@ const DUE_JOBS: &str = "
     FROM jobs AS j
     JOIN runs AS r ON r.run_no = j.run_no
     JOIN sessions AS s ON s.session_no = r.session_no
-    WHERE j.tenant = $1 AND j.due_at <= $2
+    WHERE j.tenant = $1 AND j.due_at <= $2 AND ($4::bigint[] IS NULL OR r.shard = ANY ($4))
     ORDER BY j.due_at, j.run_no, j.kind LIMIT $3";
 
 const NEXT_DUE: &str = "SELECT due_at FROM jobs WHERE due_at > $1 ORDER BY due_at LIMIT 1";
@@ -37,18 +40,22 @@ struct DueAt<'a> {
     db: &'a PgPool,
     now: Timestamp,
     limit: u32,
+    /// The shards whose jobs are meant. `None`: all.
+    shards: Option<Vec<i64>>,
 }
 
 impl DueJobs for DueAt<'_> {
     async fn tenants(&self, after: &str) -> Result<Vec<TenantId>, Error> {
         let (now, limit) = (int(self.now.0), i64::from(self.limit));
-        let query = sqlx::query(TENANTS_WITH_JOBS).bind(after).bind(now).bind(limit);
+        let query =
+            sqlx::query(TENANTS_WITH_JOBS).bind(after).bind(now).bind(limit).bind(self.shards.as_deref());
         all(self.db, query, |row| rows::tenant_id(row, "tenant")).await
     }
 
     async fn jobs(&self, tenant: &TenantId) -> Result<Vec<Job>, Error> {
         let (now, limit) = (int(self.now.0), i64::from(self.limit));
         let query = sqlx::query(DUE_JOBS).bind(tenant.as_str()).bind(now).bind(limit);
+        let query = query.bind(self.shards.as_deref());
         all(self.db, query, rows::job).await
     }
 }
@@ -56,12 +63,15 @@ impl DueJobs for DueAt<'_> {
 /// Due jobs of the tenants that come after this one, and the time at which the next one becomes due.
 pub(in crate::store::postgres) async fn due_jobs(
     db: &PgPool,
+    scope: &Scope,
     now: Timestamp,
     after: Option<&TenantId>,
     limit: u32,
 ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
     let failure = |error| rows::failure("due jobs", &error);
-    let due = due_in_turn(&DueAt { db, now, limit }, after, limit).await.map_err(failure)?;
+    let due = due_in_turn(&DueAt { db, now, limit, shards: scope.listed() }, after, limit)
+        .await
+        .map_err(failure)?;
     let next = sqlx::query(NEXT_DUE).bind(int(now.0));
     let next = one(db, next, |row| rows::time(row, "due_at")).await.map_err(failure)?;
     Ok((due, next))

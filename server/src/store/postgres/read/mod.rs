@@ -10,6 +10,7 @@ mod rules;
 mod runs;
 mod search;
 mod sessions;
+mod shard;
 mod usage;
 
 pub(super) use self::call_titles::call_titles;

@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use super::{all, one, rows, runs};
 use crate::store::append::ORDINARY_QUEUE_NO;
 use crate::store::codec;
+use crate::store::postgres::scope::Scope;
 use crate::store::{Interrupted, StoreError};
 
 const NEXT_QUEUED: &str = "
@@ -22,7 +23,7 @@ const QUEUE_HEADS: &str = "
     SELECT r.tenant, r.run_id FROM run_states AS t
     JOIN runs AS r ON r.run_no = t.run_no
     JOIN sessions AS s ON s.session_no = t.session_no
-    WHERE t.queue_no IS NOT NULL AND s.live_run_no IS NULL
+    WHERE t.queue_no IS NOT NULL AND s.live_run_no IS NULL AND ($1::bigint[] IS NULL OR t.shard = ANY ($1))
       AND NOT EXISTS (
           SELECT 1 FROM run_states AS before
           WHERE before.session_no = t.session_no
@@ -35,7 +36,7 @@ const INTERRUPTED: &str = "
     JOIN runs AS r ON r.run_no = t.run_no
     JOIN sessions AS s ON s.session_no = t.session_no
     JOIN runs AS live ON live.run_no = s.live_run_no
-    WHERE t.queue_no IS NOT NULL AND t.queue_no < 1099511627776
+    WHERE t.queue_no IS NOT NULL AND t.queue_no < 1099511627776 AND ($1::bigint[] IS NULL OR t.shard = ANY ($1))
       AND NOT EXISTS (
           SELECT 1 FROM run_states AS before
           WHERE before.session_no = t.session_no
@@ -72,14 +73,20 @@ pub(in crate::store::postgres) async fn next_queued(
 }
 
 /// The runs that may enter their sessions now, one for each session.
-pub(in crate::store::postgres) async fn queue_heads(db: &PgPool) -> Result<Vec<RunKey>, StoreError> {
-    let found = all(db, sqlx::query(QUEUE_HEADS), runs::key).await;
+pub(in crate::store::postgres) async fn queue_heads(
+    db: &PgPool,
+    scope: &Scope,
+) -> Result<Vec<RunKey>, StoreError> {
+    let found = all(db, sqlx::query(QUEUE_HEADS).bind(scope.listed()), runs::key).await;
     found.map_err(|error| rows::failure("queues", &error))
 }
 
 /// Every live run that a queued run interrupts.
-pub(in crate::store::postgres) async fn interrupted(db: &PgPool) -> Result<Vec<Interrupted>, StoreError> {
-    let found = all(db, sqlx::query(INTERRUPTED), row).await;
+pub(in crate::store::postgres) async fn interrupted(
+    db: &PgPool,
+    scope: &Scope,
+) -> Result<Vec<Interrupted>, StoreError> {
+    let found = all(db, sqlx::query(INTERRUPTED).bind(scope.listed()), row).await;
     found.map_err(|error| rows::failure("interrupted runs", &error))
 }
 

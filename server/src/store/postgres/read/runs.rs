@@ -10,6 +10,7 @@ use super::{EXAMINED_MAX, after, all, filter, one, rows};
 use crate::store::codec;
 use crate::store::number::int;
 use crate::store::page::{self, Cursor};
+use crate::store::postgres::scope::Scope;
 use crate::store::sql::row::whole_journal;
 use crate::store::{
     Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError, Stretch, StretchMax, TimeRange,
@@ -18,13 +19,13 @@ use crate::store::{
 const UNFINISHED: &str = "
     SELECT r.tenant, r.run_id FROM run_states AS t
     JOIN runs AS r ON r.run_no = t.run_no
-    WHERE t.goes_on
+    WHERE t.goes_on AND ($1::bigint[] IS NULL OR t.shard = ANY ($1))
     ORDER BY t.run_no";
 
 const DUE: &str = "
     SELECT r.tenant, r.run_id, t.wake_at FROM run_states AS t
     JOIN runs AS r ON r.run_no = t.run_no
-    WHERE t.wake_at IS NOT NULL
+    WHERE t.wake_at IS NOT NULL AND ($2::bigint[] IS NULL OR t.shard = ANY ($2))
     ORDER BY t.wake_at LIMIT $1";
 
 /// Runs of a tenant, with the ids of their sessions.
@@ -305,18 +306,22 @@ pub(in crate::store::postgres) async fn tenants(db: &PgPool) -> Result<Vec<Tenan
 }
 
 /// The runs that a start of the server has to continue.
-pub(in crate::store::postgres) async fn unfinished(db: &PgPool) -> Result<Vec<RunKey>, StoreError> {
-    let found = all(db, sqlx::query(UNFINISHED), key).await;
+pub(in crate::store::postgres) async fn unfinished(
+    db: &PgPool,
+    scope: &Scope,
+) -> Result<Vec<RunKey>, StoreError> {
+    let found = all(db, sqlx::query(UNFINISHED).bind(scope.listed()), key).await;
     found.map_err(|error| rows::failure("unfinished runs", &error))
 }
 
 /// Parked runs that are due, and the time at which the next one is.
 pub(in crate::store::postgres) async fn due(
     db: &PgPool,
+    scope: &Scope,
     now: Timestamp,
     limit: u32,
 ) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
-    let query = sqlx::query(DUE).bind(i64::from(limit) + 1);
+    let query = sqlx::query(DUE).bind(i64::from(limit) + 1).bind(scope.listed());
     let found = all(db, query, |row| Ok((rows::time(row, "wake_at")?, key(row)?))).await;
     let mut waiting = found.map_err(|error| rows::failure("due runs", &error))?;
     let due = waiting.iter().take_while(|(at, _)| *at <= now).count().min(limit as usize);

@@ -3,7 +3,7 @@
 //! The decisions are [`Member`]'s. A fence waits for the commit under way in short waits between two beats, so that this
 //! replica's own beats go on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,27 @@ use std::time::Duration;
 
 use agentloop_core::cluster::lease::LeaseTimes;
 use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
-use agentloop_core::cluster::shard::Term;
+use agentloop_core::cluster::shard::{SHARDS, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::lease::LeaseWatch;
 use super::link::Link;
-use super::seen::{self, DATABASE, Seen};
+use super::seen::{self, Seen};
 use super::statements;
+use super::{Holdings, Told};
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::postgres::owner::{self, Claim};
+use crate::cluster::{HUB, Ownership};
+use crate::store::postgres::owner;
+use crate::store::postgres::scope::Scope;
 
 /// Wait for a commit under way, after which the connection of the fenced owner is ended.
 const COMMIT_WAIT: Millis = Millis::secs(1);
+/// Shards that are given away at a time: their runs stand still until another replica has them.
+const SHED_MAX: usize = 128;
 /// Wait between two attempts while something is to be tried again.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
 
@@ -43,8 +48,12 @@ pub(in crate::store::postgres) enum End {
 #[derive(Debug)]
 pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
-    pub(in crate::store::postgres) claim: watch::Sender<Option<Claim>>,
+    pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
+    /// What could not be done yet, to be heard again.
+    pub(in crate::store::postgres) again: mpsc::UnboundedSender<Told>,
+    /// The shards that the store may write to. They are taken away by the store.
+    pub(in crate::store::postgres) scope: Scope,
 }
 
 /// The state of a replica in its thread.
@@ -57,6 +66,12 @@ pub(in crate::store::postgres) struct Driver {
     seen: Seen,
     /// Sending of the last beat that was answered.
     confirmed: Timestamp,
+    /// False until the server can do the work: until then it claims nothing.
+    is_ready: bool,
+    /// Shards that the server is to give away.
+    shedding: BTreeSet<ShardNo>,
+    /// Shards that the server has given away, and whose rows are not free yet.
+    given_away: BTreeSet<ShardNo>,
     /// Fences that have begun and have not ended, and since when this replica waits for each.
     fences: BTreeMap<i64, Timestamp>,
     /// False after a beat that failed.
@@ -83,6 +98,9 @@ impl Driver {
             member: Member::new(seen::owner_no(me), times, now),
             link,
             seen: Seen::default(),
+            is_ready: false,
+            shedding: BTreeSet::new(),
+            given_away: BTreeSet::new(),
             confirmed: Timestamp(0),
             fences: BTreeMap::new(),
             is_reached: true,
@@ -93,7 +111,11 @@ impl Driver {
     }
 
     /// Takes part until the replica is told to leave, or is fenced.
-    pub(in crate::store::postgres) async fn run(mut self, leaving: CancellationToken) -> End {
+    pub(in crate::store::postgres) async fn run(
+        mut self,
+        leaving: CancellationToken,
+        mut told: mpsc::UnboundedReceiver<Told>,
+    ) -> End {
         while !leaving.is_cancelled() {
             let now = SystemClock.now();
             let pulse = Timestamp(self.pulse.load(Ordering::Relaxed));
@@ -101,23 +123,55 @@ impl Driver {
             if self.member.poll_beat(now) {
                 let actions = self.beat(now).await;
                 if self.perform(actions, now).await == Some(End::Fenced) {
-                    self.tell();
+                    self.out.lease.give_up();
+                    self.out.holdings.send_replace(Holdings::default());
                     return End::Fenced;
                 }
                 self.link.share_lock().await;
             }
             self.finish_fences().await;
+            self.release().await;
             self.tell();
-            let _told = leaving.run_until_cancelled(tokio::time::sleep(self.wait())).await;
+            tokio::select! { biased;
+                () = leaving.cancelled() => {}
+                Some(told) = told.recv() => self.hear(told).await,
+                () = tokio::time::sleep(self.wait()) => {}
+            }
         }
         self.leave().await;
         End::Left
     }
 
+    async fn hear(&mut self, told: Told) {
+        match told {
+            Told::Ready => {
+                let me = self.me;
+                let ready =
+                    self.link.execute(async move |db: &mut PgConnection| statements::ready(db, me).await);
+                match ready.await {
+                    Ok(()) => self.is_ready = true,
+                    Err(error) => {
+                        tracing::warn!(%error, "this replica could not say that it is ready; trying again");
+                        self.out.again.send(Told::Ready).ok();
+                        tokio::time::sleep(RETRY_WAIT).await;
+                    }
+                }
+            }
+            Told::GivenAway(shards) => {
+                for shard in shards {
+                    if self.shedding.remove(&shard) {
+                        self.given_away.insert(shard);
+                    }
+                }
+            }
+        }
+    }
+
     /// Time until something is to be done. The beat may be due and held back, while the server's runtime stands still.
     fn wait(&self) -> Duration {
         let left = self.member.deadline().since(SystemClock.now()).duration();
-        if self.fences.is_empty() { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
+        let is_idle = self.fences.is_empty() && self.given_away.is_empty();
+        if is_idle { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
     }
 
     async fn beat(&mut self, sent: Timestamp) -> Vec<MemberAction> {
@@ -137,7 +191,7 @@ impl Driver {
                 }
                 self.confirmed = self.confirmed.max(sent);
                 self.seen.update(&beaten, now);
-                self.member.handle(MemberInput::Beaten { sent, view: seen::view(&beaten, me) }, now)
+                self.member.handle(MemberInput::Beaten { sent, view: seen::view(&beaten) }, now)
             }
             Err(error) => {
                 if std::mem::replace(&mut self.is_reached, false) {
@@ -158,10 +212,9 @@ impl Driver {
                 // The protocol asks again with the next beat.
                 MemberAction::Fence(_) => {}
                 MemberAction::FinishFence(owner) => self.note_fence(seen::number(owner)),
-                MemberAction::Claim(_) => self.claim().await,
-                MemberAction::Gain(_, term) => self.gain(term),
-                // Nothing is given away but at the end.
-                MemberAction::Shed(_) => {}
+                MemberAction::Claim(at_most) => self.claim(at_most).await,
+                MemberAction::Gain(shard, term) => self.gain(shard, term),
+                MemberAction::Shed(count) => self.shed(usize::from(count)),
                 MemberAction::Stop => return Some(End::Fenced),
             }
         }
@@ -228,26 +281,32 @@ impl Driver {
         }
     }
 
-    async fn claim(&mut self) {
+    async fn claim(&mut self, at_most: u16) {
         let me = self.me;
-        let claimed =
-            self.link.execute(async move |db: &mut PgConnection| statements::claim(db, me).await).await;
+        let claimed = match self.is_ready {
+            true => {
+                let claimed = async move |db: &mut PgConnection| statements::claim(db, me, at_most).await;
+                self.link.execute(claimed).await
+            }
+            false => Ok(Vec::new()),
+        };
         let now = SystemClock.now();
         let input = match claimed {
-            Ok(Some(term)) => MemberInput::Claimed(vec![(DATABASE, Term(term))]),
-            // Another replica was faster, or this one may not.
-            Ok(None) => {
-                self.look_for_newer().await;
-                MemberInput::Claimed(Vec::new())
+            Ok(shards) => {
+                // Other replicas were faster, or this one may not.
+                if shards.is_empty() && self.is_ready {
+                    self.look_for_newer().await;
+                }
+                MemberInput::Claimed(shards)
             }
             Err(error) => {
-                tracing::debug!(%error, "a claim of the database was not answered; the next beat shows what became of it");
+                tracing::debug!(%error, "a claim was not answered; the next beat shows what became of it");
                 MemberInput::ClaimLost
             }
         };
         for action in self.member.handle(input, now) {
-            if let MemberAction::Gain(_, term) = action {
-                self.gain(term);
+            if let MemberAction::Gain(shard, term) = action {
+                self.gain(shard, term);
             }
         }
     }
@@ -264,30 +323,73 @@ impl Driver {
         }
         if self.is_outdated {
             tracing::warn!(
-                "a replica of a later version has joined; this one stands by for those, and does not take the database over"
+                "a replica of a later version has joined; this one stands by for those, and takes no sessions over"
             );
         }
     }
 
-    fn gain(&self, term: Term) {
-        tracing::info!(replica = self.me, term = term.0, "this replica owns the database");
-        let claim = Claim { number: self.me, term: term.0 };
-        self.out.claim.send_replace(Some(claim));
+    fn gain(&mut self, shard: ShardNo, term: Term) {
+        tracing::debug!(replica = self.me, shard = shard.0, term = term.0, "this replica owns a shard");
+        self.out.scope.add(shard);
+    }
+
+    /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.
+    fn shed(&mut self, count: usize) {
+        let held: Vec<ShardNo> = self.member.held().map(|(shard, _)| shard).collect();
+        let chosen = held.iter().rev().filter(|shard| **shard != HUB);
+        for shard in chosen.take(count.min(SHED_MAX)) {
+            if self.member.release(*shard).is_some() {
+                self.shedding.insert(*shard);
+            }
+        }
+    }
+
+    /// Frees the rows of shards that the server has given away.
+    async fn release(&mut self) {
+        if self.given_away.is_empty() {
+            return;
+        }
+        let (me, shards) = (self.me, self.given_away.iter().copied().collect::<Vec<_>>());
+        let free = shards.clone();
+        let freed = async move |db: &mut PgConnection| statements::release(db, me, &free).await;
+        match self.link.execute(freed).await {
+            Ok(()) => {
+                self.given_away.clear();
+                tracing::info!(shards = shards.len(), "gave shards of sessions away, to other replicas");
+                for shard in shards {
+                    self.member.handle(MemberInput::Released(shard), SystemClock.now());
+                }
+            }
+            Err(error) => tracing::warn!(%error, "shards could not be given away; trying again"),
+        }
     }
 
     /// Tells others where this replica stands.
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
-        if self.member.may_act(DATABASE, SystemClock.now()) {
-            self.out.lease.own(self.confirmed.after(self.times.trusted));
-        } else {
-            self.out.lease.stand_by(self.seen.owner(self.me));
-        }
+        let held: BTreeMap<ShardNo, Term> = self.member.held().collect();
+        let new = Holdings { held: held.clone(), shedding: self.shedding.clone() };
+        self.out.holdings.send_if_modified(|holdings| {
+            let is_new = *holdings != new;
+            if is_new && new.held.len() != holdings.held.len() {
+                tracing::info!(
+                    replica = self.me,
+                    shards = new.held.len(),
+                    "the number of this replica's shards has changed"
+                );
+            }
+            *holdings = new;
+            is_new
+        });
+        let owners = self.seen.owners(self.me, SHARDS, |shard| held.contains_key(&ShardNo(shard)));
+        let is_valid = self.member.is_valid(SystemClock.now());
+        let ownership = Ownership::new(self.me, is_valid, owners, self.seen.peers(self.me));
+        self.out.lease.tell(ownership, self.confirmed.after(self.times.trusted));
     }
 
-    /// Frees the database and goes. If the database does not answer, others take over after the lease.
+    /// Frees the shards and goes. If the database does not answer, others take over after the lease.
     async fn leave(&mut self) {
-        self.out.lease.stand_by(None);
+        self.out.lease.give_up();
         let (me, until) = (self.me, SystemClock.now().after(self.times.trusted));
         while let Err(error) =
             self.link.execute(async move |db: &mut PgConnection| statements::leave(db, me).await).await

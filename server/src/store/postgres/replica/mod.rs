@@ -1,12 +1,12 @@
-//! One replica of several over one database: it stands by, becomes the owner when there is none, and knows when it is one no
-//! longer.
+//! One replica of several over one database: it takes its share of the shards, gives away what is above it, and knows when
+//! they are its own no longer.
 //!
 //! - `statements`: what it says to the database, one statement each.
 //! - `link`: its connection.
 //! - `seen`: the rows of all replicas, over time.
 //! - `skew`: its clock, beside the database's.
-//! - `driver`: the protocol of `agentloop_core::cluster`, carried out. The whole database is one shard.
-//! - `lease`: the standing that it tells others.
+//! - `driver`: the protocol of `agentloop_core::cluster`, carried out.
+//! - `lease`: what it tells others of who owns what.
 //! - `thread`: the thread that all of this is in.
 //!
 //! **Invariant:** the database decides who owns it. What a replica knows of itself only makes it fall silent in time.
@@ -19,20 +19,22 @@ mod skew;
 pub(in crate::store::postgres) mod statements;
 mod thread;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use agentloop_core::cluster::shard::{ShardNo, Term};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::seen::Seen;
-use self::thread::{ReplicaThread, Signals};
+use self::thread::{Joined, ReplicaThread, Signals};
 use super::PostgresOptions;
 use super::open::{self, OpenError};
-use super::owner::Claim;
+use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
-use crate::cluster::{ReplicaRow, Replicas, Standing, Standings};
+use crate::cluster::{Ownerships, ReplicaRow, Replicas};
 use crate::lifecycle::Tasks;
 
 /// Pulses of the server's runtime in the time of a lease. A pulse is good for a fifth of that time twice.
@@ -49,15 +51,35 @@ pub struct ReplicaOptions {
     pub configuration_digest: String,
 }
 
+/// The shards of a replica.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Those that it owns, each with the term of its claim.
+    pub held: BTreeMap<ShardNo, Term>,
+    /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`].
+    pub shedding: BTreeSet<ShardNo>,
+}
+
+/// What a replica is told by its server.
+#[derive(Debug)]
+pub(in crate::store::postgres) enum Told {
+    /// The server can do the work of shards.
+    Ready,
+    /// Nothing is done for these shards any more, and nothing is written.
+    GivenAway(Vec<ShardNo>),
+}
+
 /// This server as one of several over a database.
 ///
 /// Dropping it stops it like a crash would: others take over after its lease. Call [`Self::leave`] at the end.
 #[derive(Debug)]
 pub struct Replica {
     number: i64,
-    standing: Standings,
-    claim: watch::Receiver<Option<Claim>>,
-    seen: watch::Receiver<Seen>,
+    ownership: Ownerships,
+    holdings: watch::Receiver<Holdings>,
+    pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
+    scope: Scope,
+    told: mpsc::UnboundedSender<Told>,
     signals: Signals,
     /// Has the task that shows that the server's runtime moves.
     #[cfg(test)]
@@ -66,7 +88,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Becomes one of the replicas of a database, and makes its tables if there are none. It stands by at first.
+    /// Becomes one of the replicas of a database, and makes its tables if there are none. It claims nothing before it is
+    /// [ready](Self::ready).
     ///
     /// # Errors
     /// [`OpenError`], of which [`OpenError::InUseAlone`] says that a server without `[cluster]` uses the database.
@@ -78,27 +101,32 @@ impl Replica {
         let pulse = Arc::new(AtomicU64::new(SystemClock.now().0));
         let pulses = show_pulse(pulse.clone(), me.lease / PULSES_OF_LEASE, signals.ended.clone());
         drop(tasks.spawn("pulse", pulses));
-        let (standing_sender, standing) = watch::channel(Standing::Standby { owner: None });
-        let (claim_sender, claim) = watch::channel(None);
+        let (holdings_sender, holdings) = watch::channel(Holdings::default());
+        let (told, hears) = mpsc::unbounded_channel();
+        let scope = Scope::none();
         let (seen_sender, seen) = watch::channel(Seen::default());
         let (joined, answer) = oneshot::channel();
         let thread = ReplicaThread {
             options: options.clone(),
             me,
             pulse,
-            standing: standing_sender,
-            claim: claim_sender,
+            holdings: holdings_sender,
+            scope: scope.clone(),
+            again: told.clone(),
+            told: hears,
             seen: seen_sender,
             signals: signals.clone(),
         };
         thread.start(joined).map_err(|error| failed(format!("no thread for the replica: {error}")))?;
-        let number =
+        let Joined { number, ownership } =
             answer.await.unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
         Ok(Self {
             number,
-            standing,
-            claim,
+            ownership,
+            holdings,
             seen,
+            scope,
+            told,
             signals,
             #[cfg(test)]
             tasks,
@@ -112,20 +140,34 @@ impl Replica {
         self.number
     }
 
-    /// The newest standing: the owner with a valid lease, or one that stands by.
+    /// Who owns what, as the newest beat shows it.
     #[must_use]
-    pub fn standings(&self) -> Standings {
-        self.standing.clone()
+    pub fn ownerships(&self) -> Ownerships {
+        self.ownership.clone()
     }
 
-    /// Waits until this replica owns the database. Open the store with [`super::PostgresStore::open_owned`] then. `None`: it
-    /// has left, or is fenced, and will own nothing.
-    pub async fn owned(&self) -> Option<Claim> {
-        let mut claim = self.claim.clone();
-        tokio::select! { biased;
-            () = self.signals.ended.cancelled() => None,
-            owned = claim.wait_for(Option::is_some) => owned.ok().and_then(|claim| *claim),
-        }
+    /// The shards that the store may write to. Open it with [`super::PostgresStore::open_replica`].
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The shards of this replica. There are none any more once it has left, or is fenced.
+    #[must_use]
+    pub fn holdings(&self) -> watch::Receiver<Holdings> {
+        self.holdings.clone()
+    }
+
+    /// Takes shards from now on: the server can do their work.
+    pub fn ready(&self) {
+        // A thread that has ended takes nothing.
+        let _ended = self.told.send(Told::Ready);
+    }
+
+    /// Frees shards that were [to be given away](Holdings::shedding). Nothing is done for them any more, and the store has
+    /// [forgotten](super::PostgresStore::forget_shards) them.
+    pub fn given_away(&self, shards: Vec<ShardNo>) {
+        let _ended = self.told.send(Told::GivenAway(shards));
     }
 
     /// Cancelled when others have fenced this replica, or its thread has panicked. The process should end.
@@ -134,7 +176,7 @@ impl Replica {
         &self.signals.failed
     }
 
-    /// Leaves in order, after the store was closed: if this replica owns the database, another takes it with its next beat.
+    /// Leaves in order, after the store was closed: others take its shards with their next beats.
     /// Waits for the database for as long as the lease. Leaving again waits for the same end.
     pub async fn leave(&self) {
         self.signals.leaving.cancel();

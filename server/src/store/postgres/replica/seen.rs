@@ -1,22 +1,21 @@
 //! The rows of all replicas, as this one has seen them over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agentloop_core::cluster::member::{ClusterView, OwnerSeen};
-use agentloop_core::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
+use agentloop_core::cluster::shard::{Beat, OwnerNo};
 use agentloop_core::cluster::suspicion::Suspect;
 use agentloop_core::time::{Millis, Timestamp};
 
 use super::statements::{Beaten, StoredReplica};
-use crate::cluster::{Peer, ReplicaPart, ReplicaRow};
-
-/// The whole database is one shard of the protocol: one replica owns all of it.
-pub(in crate::store::postgres) const DATABASE: ShardNo = ShardNo(0);
+use crate::cluster::{HUB, Peer, ReplicaPart, ReplicaRow};
 
 /// The newest rows, and since when each counter stands where it is.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::postgres) struct Seen {
-    owner: Option<i64>,
+    /// The owner of each shard; 0 where there is none. Empty before the first beat.
+    owners: Vec<i64>,
     replicas: BTreeMap<i64, ReplicaSeen>,
 }
 
@@ -30,7 +29,9 @@ struct ReplicaSeen {
 impl Seen {
     /// Takes note of the rows of a beat that was answered at `now`.
     pub(in crate::store::postgres) fn update(&mut self, beaten: &Beaten, now: Timestamp) {
-        self.owner = beaten.owner;
+        if !beaten.owners.is_empty() {
+            self.owners.clone_from(&beaten.owners);
+        }
         let before = std::mem::take(&mut self.replicas);
         for stored in &beaten.replicas {
             let known = before.get(&stored.number).filter(|seen| seen.stored.beat == stored.beat);
@@ -46,22 +47,42 @@ impl Seen {
         seen.is_some_and(|seen| sent.since(seen.since) >= seen.stored.lease)
     }
 
-    /// The owner, if it is another replica, and is not fenced.
-    pub(in crate::store::postgres) fn owner(&self, me: i64) -> Option<Peer> {
-        let owner = self.owner.filter(|owner| *owner != me)?;
-        let seen = self.replicas.get(&owner).filter(|seen| !seen.stored.is_fenced)?;
-        Some(Peer { number: owner, address: seen.stored.address.clone() })
+    /// The owner of each shard, as `me` tells it: of its own it names those alone that `is_held` names, which may be newer than
+    /// the last beat.
+    pub(in crate::store::postgres) fn owners(
+        &self,
+        me: i64,
+        shards: u16,
+        is_held: impl Fn(u16) -> bool,
+    ) -> Arc<[i64]> {
+        let owner = |shard: u16| match self.owners.get(usize::from(shard)) {
+            _ if is_held(shard) => me,
+            Some(owner) if *owner != me => *owner,
+            _ => 0,
+        };
+        (0..shards).map(owner).collect()
+    }
+
+    /// The other replicas that are not fenced.
+    pub(in crate::store::postgres) fn peers(&self, me: i64) -> Arc<BTreeMap<i64, Peer>> {
+        let others = self.replicas.values().map(|seen| &seen.stored);
+        let others = others.filter(|stored| stored.number != me && !stored.is_fenced);
+        let peer = |stored: &StoredReplica| Peer { number: stored.number, address: stored.address.clone() };
+        Arc::new(others.map(|stored| (stored.number, peer(stored))).collect())
     }
 
     /// All replicas, in the order of their numbers, as `me` sees them.
     pub(in crate::store::postgres) fn rows(&self, me: i64, now: Timestamp) -> Vec<ReplicaRow> {
         let row = |seen: &ReplicaSeen| {
             let stored = &seen.stored;
+            let shards = self.owners.iter().filter(|owner| **owner == stored.number).count();
             ReplicaRow {
                 peer: Peer { number: stored.number, address: stored.address.clone() },
                 version: stored.version.clone(),
                 joined_at: stored.started_at,
-                part: match (stored.is_fenced, self.owner == Some(stored.number)) {
+                shards: u16::try_from(shards).unwrap_or(u16::MAX),
+                keeps_hosts: self.owners.get(usize::from(HUB.0)) == Some(&stored.number),
+                part: match (stored.is_fenced, shards > 0) {
                     (true, _) => ReplicaPart::Fenced,
                     (false, true) => ReplicaPart::Owner,
                     (false, false) => ReplicaPart::Standby,
@@ -85,24 +106,28 @@ pub(in crate::store::postgres) fn owner_no(number: i64) -> OwnerNo {
 }
 
 /// The rows of a beat as the protocol takes them.
-pub(in crate::store::postgres) fn view(beaten: &Beaten, me: i64) -> ClusterView {
+pub(in crate::store::postgres) fn view(beaten: &Beaten) -> ClusterView {
     let seen = |stored: &StoredReplica| OwnerSeen {
         owner: owner_no(stored.number),
         beat: Beat(stored.beat),
-        is_draining: false,
+        is_draining: stored.is_draining,
     };
     let is_half_fenced = |stored: &&StoredReplica| stored.is_fenced && !stored.is_ended;
     let half_fenced = beaten.replicas.iter().filter(is_half_fenced).map(|stored| stored.number);
-    // An owner whose row is gone frees nothing itself.
-    let is_there = |owner: &i64| beaten.replicas.iter().any(|stored| stored.number == *owner);
-    let missing = beaten.owner.filter(|owner| !is_there(owner));
-    let mine = beaten.owner.filter(|owner| *owner == me);
+    // An owner whose row is gone frees nothing itself. One whose fence has ended may have shards still: replicas of an earlier
+    // version, which may have ended it, do not know of them.
+    let is_missing = |owner: &&i64| {
+        let is_it = |stored: &StoredReplica| stored.number == **owner && !stored.is_ended;
+        **owner != 0 && !beaten.replicas.iter().any(is_it)
+    };
+    let missing: BTreeSet<i64> = beaten.owners.iter().filter(is_missing).copied().collect();
+    let count = |shards: usize| u16::try_from(shards).unwrap_or(u16::MAX);
     ClusterView {
         owners: beaten.replicas.iter().filter(|stored| !stored.is_fenced).map(seen).collect(),
         half_fenced: half_fenced.chain(missing).map(owner_no).collect(),
-        mine: mine.map(|_| (DATABASE, Term(beaten.term))).into_iter().collect(),
-        free: u16::from(beaten.owner.is_none()),
-        shards: 1,
+        mine: beaten.mine.clone(),
+        free: count(beaten.owners.iter().filter(|owner| **owner == 0).count()),
+        shards: count(beaten.owners.len()),
     }
 }
 
@@ -115,6 +140,8 @@ pub(in crate::store::postgres) fn millis(length: std::time::Duration) -> Millis 
 mod tests {
     use std::time::Duration;
 
+    use agentloop_core::cluster::shard::{ShardNo, Term};
+
     use super::*;
 
     fn stored(number: i64, beat: u64) -> StoredReplica {
@@ -126,31 +153,33 @@ mod tests {
             started_at: Timestamp(5),
             lease: Millis(2_500),
             beat,
+            is_draining: false,
             is_fenced: false,
             is_ended: false,
         }
     }
 
-    fn beaten(owner: Option<i64>, replicas: Vec<StoredReplica>) -> Beaten {
-        Beaten { is_beaten: true, owner, term: 7, replicas }
+    fn beaten(owners: &[i64], replicas: Vec<StoredReplica>) -> Beaten {
+        Beaten { is_beaten: true, owners: owners.to_vec(), mine: vec![(ShardNo(2), Term(7))], replicas }
     }
 
     #[test]
-    fn the_database_is_one_shard() {
-        let of = |owner| view(&beaten(owner, vec![stored(1, 4), stored(2, 9)]), 1);
-        assert_eq!((of(None).free, of(None).mine), (1, vec![]));
-        assert_eq!((of(Some(1)).free, of(Some(1)).mine), (0, vec![(DATABASE, Term(7))]));
-        assert_eq!((of(Some(2)).free, of(Some(2)).mine), (0, vec![]));
-        assert_eq!(of(Some(2)).owners.len(), 2);
+    fn free_shards_are_counted_and_own_ones_listed() {
+        let found = view(&beaten(&[2, 0, 1, 0], vec![stored(1, 4), stored(2, 9)]));
+        assert_eq!((found.free, found.shards, found.owners.len()), (2, 4, 2));
+        assert_eq!(found.mine, [(ShardNo(2), Term(7))]);
     }
 
     #[test]
     fn fences_that_have_not_ended_are_shown() {
         let half = StoredReplica { is_fenced: true, ..stored(1, 4) };
         let ended = StoredReplica { is_ended: true, is_fenced: true, ..stored(2, 4) };
-        let found = view(&beaten(Some(1), vec![half, ended, stored(3, 1)]), 3);
+        let found = view(&beaten(&[1, 1], vec![half, ended, stored(3, 1)]));
         assert_eq!((found.half_fenced, found.owners.len()), (vec![OwnerNo(1)], 1));
-        let missing = view(&beaten(Some(9), vec![stored(3, 1)]), 3);
+        let left = StoredReplica { is_ended: true, is_fenced: true, ..stored(2, 4) };
+        let found = view(&beaten(&[2, 3], vec![left, stored(3, 1)]));
+        assert_eq!(found.half_fenced, [OwnerNo(2)], "a replica of an earlier version has ended it");
+        let missing = view(&beaten(&[9, 3, 9], vec![stored(3, 1)]));
         assert_eq!((missing.half_fenced, missing.free), (vec![OwnerNo(9)], 0));
     }
 
@@ -159,26 +188,37 @@ mod tests {
     fn a_longer_lease_of_another_is_waited_for() {
         let mut seen = Seen::default();
         let slow = StoredReplica { lease: Millis(10_000), ..stored(2, 4) };
-        seen.update(&beaten(Some(2), vec![stored(1, 1), slow.clone()]), Timestamp(1_000));
+        seen.update(&beaten(&[2], vec![stored(1, 1), slow.clone()]), Timestamp(1_000));
         let suspect = Suspect { owner: OwnerNo(2), beat: Beat(4) };
-        seen.update(&beaten(Some(2), vec![stored(1, 2), slow.clone()]), Timestamp(5_000));
+        seen.update(&beaten(&[2], vec![stored(1, 2), slow.clone()]), Timestamp(5_000));
         assert!(!seen.is_over(&suspect, Timestamp(10_999)));
         assert!(seen.is_over(&suspect, Timestamp(11_000)));
         let moved = StoredReplica { beat: 5, ..slow };
-        seen.update(&beaten(Some(2), vec![stored(1, 3), moved]), Timestamp(11_000));
+        seen.update(&beaten(&[2], vec![stored(1, 3), moved]), Timestamp(11_000));
         assert!(!seen.is_over(&suspect, Timestamp(11_000)));
         let silent: Vec<_> = seen.rows(1, Timestamp(11_500)).iter().map(|row| row.silent_for).collect();
         assert_eq!(silent, [None, Some(Duration::from_millis(500))]);
     }
 
+    /// What a replica has claimed since, or gives away, the beat does not show.
     #[test]
-    fn the_owner_is_known_to_others_while_it_is_not_fenced() {
+    fn of_its_own_shards_a_replica_knows_more_than_the_beat() {
         let mut seen = Seen::default();
-        seen.update(&beaten(Some(2), vec![stored(1, 1), stored(2, 1)]), Timestamp(1));
+        seen.update(&beaten(&[1, 1, 2, 0], vec![stored(1, 1), stored(2, 1)]), Timestamp(1));
+        assert_eq!(*seen.owners(1, 4, |shard| shard == 0 || shard == 3), [1, 0, 2, 1]);
+        assert_eq!(*seen.owners(2, 4, |shard| shard == 2), [1, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_fenced_replica_is_no_peer() {
+        let mut seen = Seen::default();
+        let fenced = StoredReplica { is_fenced: true, ..stored(3, 1) };
+        seen.update(&beaten(&[2, 2], vec![stored(1, 1), stored(2, 1), fenced]), Timestamp(1));
         let peer = Peer { number: 2, address: "10.0.0.2:1".to_owned() };
-        assert_eq!((seen.owner(1), seen.owner(2)), (Some(peer), None));
-        let fenced = StoredReplica { is_fenced: true, ..stored(2, 1) };
-        seen.update(&beaten(Some(2), vec![stored(1, 2), fenced]), Timestamp(2));
-        assert_eq!(seen.owner(1), None);
+        assert_eq!(seen.peers(1).values().collect::<Vec<_>>(), [&peer]);
+        let rows = seen.rows(1, Timestamp(1));
+        let shown: Vec<_> = rows.iter().map(|row| (row.part, row.shards, row.keeps_hosts)).collect();
+        let (stands_by, owns, fenced) = (ReplicaPart::Standby, ReplicaPart::Owner, ReplicaPart::Fenced);
+        assert_eq!(shown, [(stands_by, 0, false), (owns, 2, true), (fenced, 0, false)]);
     }
 }

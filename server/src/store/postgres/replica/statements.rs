@@ -1,8 +1,9 @@
 //! What replicas say to the database. Each is one statement and one transaction, and may be repeated by anybody.
 //!
 //! Three rows decide. The replica's own row has its counter and the mark of its fence, so a beat and a fence wait for each
-//! other. The row in `owners` is locked by every commit. The row in `ownership` has the owner, or nobody.
+//! other. The row in `owners` is locked by every commit. The row of a shard in `shards` has its owner, or nobody.
 
+use agentloop_core::cluster::shard::{ShardNo, Term};
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, Row as _};
@@ -11,33 +12,56 @@ use super::ReplicaOptions;
 use crate::store::number::int;
 use crate::store::postgres::{migrations, rows};
 
-/// Raises the counter and reads the rows of all. The rows are as they were before, this replica's too.
+/// Raises the counter and reads the rows of all. The rows are as they were before, this replica's too. The owners of shards are
+/// in the first row.
 const BEAT: &str = "
     WITH me AS (
-        UPDATE replicas SET beat = beat + 1 WHERE replica_no = $1 AND NOT fenced RETURNING replica_no)
-    SELECT r.replica_no, r.address, r.version, r.configuration, (extract(epoch FROM r.started_at) * 1000)::bigint AS started_at, r.lease,
-           r.beat, r.fenced, r.ended_at IS NOT NULL AS is_ended, o.owner_no, o.term,
+        UPDATE replicas SET beat = beat + 1 WHERE replica_no = $1 AND NOT fenced RETURNING replica_no),
+    owned AS MATERIALIZED (
+        SELECT array_agg(coalesce(owner_no, 0) ORDER BY shard) AS owners,
+               array_agg(shard) FILTER (WHERE owner_no = $1) AS mine,
+               array_agg(term) FILTER (WHERE owner_no = $1) AS terms
+        FROM shards),
+    listed AS (
+        SELECT r.*, row_number() OVER (ORDER BY r.replica_no) AS place
+        FROM ownership AS o LEFT JOIN replicas AS r ON true)
+    SELECT r.replica_no, r.address, r.version, r.configuration, (extract(epoch FROM r.started_at) * 1000)::bigint AS started_at,
+           r.lease, r.beat, r.draining, r.fenced, r.ended_at IS NOT NULL AS is_ended,
+           CASE WHEN NOT o.of_shards THEN o.owner_no END AS whole_owner, owned.owners, owned.mine, owned.terms,
            EXISTS (SELECT 1 FROM me) AS is_beaten
-    FROM ownership AS o LEFT JOIN replicas AS r ON true
-    ORDER BY r.replica_no";
+    FROM listed AS r CROSS JOIN ownership AS o LEFT JOIN owned ON r.place = 1
+    ORDER BY r.place";
 
 /// A replica of an earlier version takes nothing from the moment at which a newer one has joined: it could not read what an owner of
-/// that version may have written. Rows of other owners are of servers without `[cluster]`, whose lock is gone: the replicas hold it.
+/// that version may have written. Nobody takes anything while a replica of an earlier version owns the whole database. Rows of
+/// owners that are no replicas are of servers without `[cluster]`, whose lock is gone: the replicas hold it.
 const CLAIM: &str = "
     WITH me AS MATERIALIZED (
         SELECT replica_no FROM replicas WHERE replica_no = $1 AND NOT fenced FOR NO KEY UPDATE),
+    gate AS MATERIALIZED (
+        SELECT o.only_one FROM ownership AS o, me
+        WHERE (o.owner_no IS NULL OR o.of_shards)
+          AND NOT EXISTS (SELECT 1 FROM _sqlx_migrations WHERE version > $3)
+        FOR SHARE OF o),
+    free AS MATERIALIZED (
+        SELECT s.shard FROM shards AS s, gate WHERE s.owner_no IS NULL
+        ORDER BY s.shard LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED),
     taken AS (
-        UPDATE ownership SET owner_no = $1, term = term + 1 FROM me
-        WHERE owner_no IS NULL AND NOT EXISTS (SELECT 1 FROM _sqlx_migrations WHERE version > $3)
-        RETURNING term),
+        UPDATE shards AS s SET owner_no = $1, term = s.term + 1 FROM free
+        WHERE s.shard = free.shard AND s.owner_no IS NULL
+        RETURNING s.shard, s.term),
+    shown AS (
+        UPDATE ownership SET owner_no = $1, of_shards = true
+        WHERE EXISTS (SELECT 1 FROM taken WHERE shard = 0)),
     gone AS (
-        DELETE FROM owners WHERE owner_no <> $1 AND EXISTS (SELECT 1 FROM taken)),
-    lane AS (
-        INSERT INTO owners (owner_no, version) OVERRIDING SYSTEM VALUE SELECT $1, $2 FROM taken)
-    SELECT term FROM taken";
+        DELETE FROM owners AS o
+        WHERE EXISTS (SELECT 1 FROM taken) AND NOT EXISTS (SELECT 1 FROM replicas AS r WHERE r.replica_no = o.owner_no))
+    SELECT shard, term FROM taken ORDER BY shard";
 
 const END: &str = "
     WITH free AS (
+        UPDATE shards SET owner_no = NULL WHERE owner_no = $1),
+    shown AS (
         UPDATE ownership SET owner_no = NULL WHERE owner_no = $1),
     lane AS (
         DELETE FROM owners WHERE owner_no = $1)
@@ -46,19 +70,30 @@ const END: &str = "
 /// A commit of this replica that is under way is waited for: the row of its owner is deleted.
 const LEAVE: &str = "
     WITH free AS (
+        UPDATE shards SET owner_no = NULL WHERE owner_no = $1),
+    shown AS (
         UPDATE ownership SET owner_no = NULL WHERE owner_no = $1),
     lane AS (
         DELETE FROM owners WHERE owner_no = $1)
     DELETE FROM replicas WHERE replica_no = $1";
+
+const RELEASE: &str = "
+    WITH free AS (
+        UPDATE shards SET owner_no = NULL WHERE owner_no = $1 AND shard = ANY ($2))
+    UPDATE ownership SET owner_no = NULL WHERE owner_no = $1 AND 0 = ANY ($2)";
+
+/// A shard, and the term of a claim of it.
+pub(in crate::store::postgres) type Claimed = (ShardNo, Term);
 
 /// The rows that a beat has read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::store::postgres) struct Beaten {
     /// False if this replica is fenced, or its row is gone.
     pub(in crate::store::postgres) is_beaten: bool,
-    /// The replica that owns the database.
-    pub(in crate::store::postgres) owner: Option<i64>,
-    pub(in crate::store::postgres) term: u64,
+    /// The owner of each shard; 0 where there is none.
+    pub(in crate::store::postgres) owners: Vec<i64>,
+    /// The shards of this replica.
+    pub(in crate::store::postgres) mine: Vec<Claimed>,
     pub(in crate::store::postgres) replicas: Vec<StoredReplica>,
 }
 
@@ -73,23 +108,36 @@ pub(in crate::store::postgres) struct StoredReplica {
     pub(in crate::store::postgres) started_at: Timestamp,
     pub(in crate::store::postgres) lease: Millis,
     pub(in crate::store::postgres) beat: u64,
+    /// It takes no shards, and gives away those that it has.
+    pub(in crate::store::postgres) is_draining: bool,
     pub(in crate::store::postgres) is_fenced: bool,
     /// Its fence is complete: it owns nothing.
     pub(in crate::store::postgres) is_ended: bool,
 }
 
-/// Writes the row of a new replica, and returns its number. Rows of those that ended an hour ago go.
+/// Writes the row of a new replica and that of its commits, and returns its number. It counts for nobody's share before it is
+/// [`ready`]. Rows of those that ended an hour ago go.
 pub(in crate::store::postgres) async fn register(
     db: &mut PgConnection,
     me: &ReplicaOptions,
 ) -> Result<i64, Error> {
-    let sql = "WITH gone AS (DELETE FROM replicas WHERE ended_at < now() - interval '1 hour')
-               INSERT INTO replicas (address, version, configuration, lease) VALUES ($1, $2, $3, $4)
-               RETURNING replica_no";
+    let sql = "WITH gone AS (DELETE FROM replicas WHERE ended_at < now() - interval '1 hour'),
+               me AS (
+                   INSERT INTO replicas (address, version, configuration, lease, draining)
+                   VALUES ($1, $2, $3, $4, true) RETURNING replica_no),
+               lane AS (
+                   INSERT INTO owners (owner_no, version) OVERRIDING SYSTEM VALUE SELECT replica_no, $2 FROM me)
+               SELECT replica_no FROM me";
     let lease = int(u64::try_from(me.lease.as_millis()).unwrap_or(u64::MAX));
     let query = sqlx::query(sql).bind(&me.address).bind(env!("CARGO_PKG_VERSION"));
     let query = query.bind(&me.configuration_digest).bind(lease);
     query.fetch_one(db).await?.try_get("replica_no")
+}
+
+/// Notes that a replica takes shards from now on.
+pub(in crate::store::postgres) async fn ready(db: &mut PgConnection, number: i64) -> Result<(), Error> {
+    let sql = "UPDATE replicas SET draining = false WHERE replica_no = $1 AND NOT fenced";
+    sqlx::query(sql).bind(number).execute(db).await.map(|_| ())
 }
 
 /// Raises the replica's counter, unless it is fenced, and reads all rows.
@@ -97,12 +145,23 @@ pub(in crate::store::postgres) async fn beat(db: &mut PgConnection, me: i64) -> 
     let found = sqlx::query(BEAT).bind(me).fetch_all(db).await?;
     let Some(first) = found.first() else { return Ok(Beaten::default()) };
     let replicas = found.iter().filter_map(|row| replica(row).transpose()).collect::<Result<_, _>>()?;
+    let whole_owner: Option<i64> = first.try_get("whole_owner")?;
+    let (mine, terms): (Option<Vec<i64>>, Option<Vec<i64>>) =
+        (first.try_get("mine")?, first.try_get("terms")?);
+    let owners: Vec<i64> = first.try_get("owners")?;
     Ok(Beaten {
         is_beaten: first.try_get("is_beaten")?,
-        owner: first.try_get("owner_no")?,
-        term: rows::number(first, "term")?,
+        owners: match whole_owner {
+            Some(owner) => vec![owner; owners.len()],
+            None => owners,
+        },
+        mine: mine.unwrap_or_default().into_iter().zip(terms.unwrap_or_default()).map(claimed).collect(),
         replicas,
     })
+}
+
+fn claimed((shard, term): (i64, i64)) -> Claimed {
+    (ShardNo(u16::try_from(shard).unwrap_or(u16::MAX)), Term(term.unsigned_abs()))
 }
 
 /// `None`: there is no replica.
@@ -116,6 +175,7 @@ fn replica(row: &PgRow) -> Result<Option<StoredReplica>, Error> {
         started_at: rows::time(row, "started_at")?,
         lease: Millis(rows::number(row, "lease")?),
         beat: rows::number(row, "beat")?,
+        is_draining: row.try_get("draining")?,
         is_fenced: row.try_get("fenced")?,
         is_ended: row.try_get("is_ended")?,
     }))
@@ -139,19 +199,31 @@ pub(in crate::store::postgres) async fn mark_lane(db: &mut PgConnection, number:
     sqlx::query(sql).bind(number).execute(db).await.map(|_| ())
 }
 
-/// Frees the database, if this replica owns it, after [`mark_lane`].
+/// Frees the shards of a replica, after [`mark_lane`].
 pub(in crate::store::postgres) async fn end(db: &mut PgConnection, number: i64) -> Result<(), Error> {
     sqlx::query(END).bind(number).execute(db).await.map(|_| ())
 }
 
-/// Takes the database if nobody owns it, and returns the term. `None` if somebody does, if this replica is fenced, or if the
-/// database [is newer](is_newer).
+/// Takes free shards, at most so many, and returns them. There are none if others were faster, if this replica is fenced, if the
+/// database [is newer](is_newer), or if a replica of an earlier version owns all of it.
 pub(in crate::store::postgres) async fn claim(
     db: &mut PgConnection,
     number: i64,
-) -> Result<Option<u64>, Error> {
-    let query = sqlx::query(CLAIM).bind(number).bind(env!("CARGO_PKG_VERSION")).bind(migrations::newest());
-    query.fetch_optional(db).await?.map(|row| rows::number(&row, "term")).transpose()
+    at_most: u16,
+) -> Result<Vec<Claimed>, Error> {
+    let query = sqlx::query(CLAIM).bind(number).bind(i64::from(at_most)).bind(migrations::newest());
+    let taken = query.fetch_all(db).await?;
+    taken.iter().map(|row| Ok(claimed((row.try_get("shard")?, row.try_get("term")?)))).collect()
+}
+
+/// Frees shards of this replica, after its last commit of them.
+pub(in crate::store::postgres) async fn release(
+    db: &mut PgConnection,
+    number: i64,
+    shards: &[ShardNo],
+) -> Result<(), Error> {
+    let shards: Vec<i64> = shards.iter().map(|shard| i64::from(shard.0)).collect();
+    sqlx::query(RELEASE).bind(number).bind(shards).execute(db).await.map(|_| ())
 }
 
 /// True if a replica of a later version has joined, which has changed the tables since this one did.
@@ -160,7 +232,7 @@ pub(in crate::store::postgres) async fn is_newer(db: &mut PgConnection) -> Resul
     sqlx::query(sql).bind(migrations::newest()).fetch_one(db).await?.try_get("is_newer")
 }
 
-/// Frees the database, if this replica owns it, and removes everything of this replica.
+/// Frees the shards of this replica, and removes everything of it.
 pub(in crate::store::postgres) async fn leave(db: &mut PgConnection, number: i64) -> Result<(), Error> {
     sqlx::query(LEAVE).bind(number).execute(db).await.map(|_| ())
 }

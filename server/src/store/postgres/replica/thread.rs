@@ -7,28 +7,36 @@ use std::sync::atomic::AtomicU64;
 use std::{io, thread};
 
 use agentloop_core::cluster::lease::LeaseTimes;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
 use super::link::Link;
 use super::seen::{self, Seen};
-use super::{ReplicaOptions, skew, statements};
-use crate::cluster::Standing;
+use super::{Holdings, ReplicaOptions, Told, skew, statements};
+use crate::cluster::{Ownership, Ownerships};
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open::{self, OpenError};
-use crate::store::postgres::owner::Claim;
+use crate::store::postgres::scope::Scope;
 
 /// The thread's side of a replica.
 pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) options: PostgresOptions,
     pub(in crate::store::postgres) me: ReplicaOptions,
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
-    pub(in crate::store::postgres) standing: watch::Sender<Standing>,
-    pub(in crate::store::postgres) claim: watch::Sender<Option<Claim>>,
+    pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
+    pub(in crate::store::postgres) scope: Scope,
+    pub(in crate::store::postgres) again: mpsc::UnboundedSender<Told>,
+    pub(in crate::store::postgres) told: mpsc::UnboundedReceiver<Told>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
+}
+
+/// What is known once a replica has joined.
+pub(in crate::store::postgres) struct Joined {
+    pub(in crate::store::postgres) number: i64,
+    pub(in crate::store::postgres) ownership: Ownerships,
 }
 
 /// What the thread is told, and tells.
@@ -51,7 +59,7 @@ impl ReplicaThread {
     /// The operating system's.
     pub(in crate::store::postgres) fn start(
         self,
-        joined: oneshot::Sender<Result<i64, OpenError>>,
+        joined: oneshot::Sender<Result<Joined, OpenError>>,
     ) -> io::Result<()> {
         // Dropped at the end of the thread, also where it does not start.
         let ended = self.signals.ended.clone().drop_guard();
@@ -70,7 +78,7 @@ impl ReplicaThread {
     }
 
     /// `None`: the replica did not join.
-    async fn run(self, joined: oneshot::Sender<Result<i64, OpenError>>) -> Option<End> {
+    async fn run(self, joined: oneshot::Sender<Result<Joined, OpenError>>) -> Option<End> {
         let times = LeaseTimes::from_lease(seen::millis(self.me.lease));
         let (number, link) = match self.join(times).await {
             Ok((number, link)) => (number, link),
@@ -80,12 +88,14 @@ impl ReplicaThread {
                 return None;
             }
         };
-        let lease = Rc::new(LeaseWatch::new(self.standing));
-        let out = Outputs { lease: lease.clone(), claim: self.claim, seen: self.seen };
+        let (sender, ownership) = watch::channel(Ownership::unknown(number));
+        let lease = Rc::new(LeaseWatch::new(sender));
+        let (holdings, seen, scope, again) = (self.holdings, self.seen, self.scope, self.again);
+        let out = Outputs { lease: lease.clone(), holdings, seen, again, scope };
         let driver = Driver::new(number, times, link, self.pulse, out);
-        let _ = joined.send(Ok(number));
+        let _ = joined.send(Ok(Joined { number, ownership }));
         tokio::select! { biased;
-            end = driver.run(self.signals.leaving) => Some(end),
+            end = driver.run(self.signals.leaving, self.told) => Some(end),
             () = lease.run() => unreachable!("it never ends"),
         }
     }

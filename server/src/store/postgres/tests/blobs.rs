@@ -9,12 +9,12 @@ use sqlx::Row as _;
 use super::*;
 use crate::store::{BlobRow, BlobStore as _, NewBlob};
 
-fn new_blob(owner: &str) -> NewBlob {
+pub(super) fn new_blob(owner: &str) -> NewBlob {
     let owner = Some(owner.to_owned()).filter(|owner| !owner.is_empty());
     NewBlob { tenant: TenantId::local(), owner, digest: None, size: None, media_type: String::new() }
 }
 
-async fn put(store: &PostgresStore, owner: &str, bytes: &[u8], now: u64) -> BlobRow {
+pub(super) async fn put(store: &PostgresStore, owner: &str, bytes: &[u8], now: u64) -> BlobRow {
     let mut upload = store.begin_blob(new_blob(owner)).await.unwrap();
     for piece in bytes.chunks(100_000) {
         upload.write(piece).await.unwrap();
@@ -22,7 +22,7 @@ async fn put(store: &PostgresStore, owner: &str, bytes: &[u8], now: u64) -> Blob
     upload.finish(Timestamp(now)).await.unwrap().row
 }
 
-async fn read(store: &PostgresStore, row: &BlobRow, offset: u64) -> Result<Vec<u8>, StoreError> {
+pub(super) async fn read(store: &PostgresStore, row: &BlobRow, offset: u64) -> Result<Vec<u8>, StoreError> {
     let (mut reader, mut all) = (store.read_blob(row, offset).await?, Vec::new());
     while let Some(piece) = reader.next().await? {
         all.extend(piece);

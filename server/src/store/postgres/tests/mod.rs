@@ -12,6 +12,8 @@ mod opening;
 mod plans;
 mod pooled;
 mod replicas;
+mod several;
+mod shard;
 mod wire;
 
 use std::io::Write as _;

@@ -1,23 +1,39 @@
 //! Rows of the audit log, each with the hash of the one before it. They go into the commit of what they are about.
 
-use sqlx::{Error, PgConnection};
+use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::audit::{AuditEntry, AuditRow, FIRST_HASH};
 use crate::store::number::int;
+use crate::store::postgres::owner::Hold;
 use crate::store::postgres::read::audit::last_row;
 use crate::store::postgres::rows::clean;
 
 /// Number and hash of the last row of the chain.
 pub(in crate::store::postgres) type ChainEnd = (u64, String);
 
-/// Writes rows behind the last one, in a transaction that is open. `end` is the chain's end, if it is known. Returns the new
-/// one.
+/// Held from before the chain's end is read until the rows behind it are committed. Each schema has one.
+const LOCK: &str =
+    "SELECT pg_advisory_xact_lock(hashtextextended('agentloop audit ' || current_schema(), 0))";
+
+/// Writes rows behind the last one, in a transaction that is open and writes nothing afterwards. `end` is the chain's end, if
+/// it is known. Returns the new one.
+///
+/// Other replicas write to the same chain, so its end is read again each time, under a lock. Whoever has that lock waits for
+/// no other one any more.
 pub(in crate::store::postgres) async fn write(
     db: &mut PgConnection,
+    hold: Hold,
     end: Option<ChainEnd>,
     entries: Vec<AuditEntry>,
 ) -> Result<ChainEnd, Error> {
-    let mut end = match end {
+    let known = match hold {
+        Hold::Lock => end,
+        Hold::Lease => {
+            db.execute(LOCK).await?;
+            None
+        }
+    };
+    let mut end = match known {
         Some(end) => end,
         None => last_row(db).await?.unwrap_or((0, FIRST_HASH.to_owned())),
     };

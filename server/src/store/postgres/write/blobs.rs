@@ -1,8 +1,10 @@
 //! The rows of blobs, and of uploads that end or are given up.
 
+use std::collections::HashMap;
+
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection, Row as _};
 
 use crate::store::NewBlob;
@@ -42,14 +44,51 @@ const CLAIM: &str = concat!(
     " RETURNING size_bytes"
 );
 
-const SWEEP: &str = concat!(
-    "DELETE FROM blobs AS d USING (
-         SELECT b.tenant, b.digest, b.owner FROM blobs AS b WHERE b.touched_at < $1 AND NOT ",
+/// Blobs that nobody has used for a time, by the rows of which they consist.
+const UNUSED: &str = concat!(
+    "SELECT b.tenant, b.digest, b.owner FROM blobs AS b WHERE b.touched_at < $1 AND NOT ",
     referred!(),
-    " LIMIT $2) AS u
-     WHERE d.tenant = u.tenant AND d.digest = u.digest AND d.owner = u.owner
-     RETURNING d.digest, d.size_bytes"
+    " LIMIT $2"
 );
+
+/// Locks the bytes of blobs, which the end of another upload locks before it relies on them. Those that somebody has locked
+/// are in use.
+const LOCK_BYTES: &str = "
+    SELECT upload_no, digest FROM blob_uploads WHERE digest = ANY ($1) ORDER BY upload_no FOR UPDATE SKIP LOCKED";
+
+/// Deletes rows whose bytes are locked, or gone. They may have been claimed since they were found: PostgreSQL looks again at the
+/// row that is deleted, and at no other.
+const SWEEP: &str = concat!(
+    "DELETE FROM blobs AS b USING unnest($2::text[], $3::text[], $4::text[]) AS u (tenant, digest, owner)
+     WHERE b.tenant = u.tenant AND b.digest = u.digest AND b.owner = u.owner AND b.touched_at < $1
+       AND (b.digest = ANY ($5) OR NOT EXISTS (SELECT 1 FROM blob_uploads AS n WHERE n.digest = b.digest))
+       AND NOT ",
+    referred!(),
+    " RETURNING b.digest, b.size_bytes"
+);
+
+/// Bytes that are locked and nobody has any more.
+const UNOWNED: &str = "
+    SELECT u.upload_no, u.digest FROM blob_uploads AS u
+    WHERE u.upload_no = ANY ($1) AND NOT EXISTS (SELECT 1 FROM blobs AS b WHERE b.digest = u.digest)";
+
+/// Uploads that were never ended. The next piece of one that goes on is refused.
+const UNENDED: &str = "
+    SELECT upload_no FROM blob_uploads WHERE digest IS NULL AND began_at < $1
+    ORDER BY upload_no FOR UPDATE SKIP LOCKED";
+
+/// Deletes specs that no run has for long. Whoever is about to use one locks the note first, or knew it to be stored after it was
+/// written. The note goes first here, too.
+const SWEEP_SPECS: &str = "
+    WITH unused AS (
+        DELETE FROM unused_specs AS u
+        WHERE u.since < now() - make_interval(secs => $1)
+          AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.spec_digest = u.digest)
+        RETURNING u.digest)
+    DELETE FROM specs WHERE digest IN (SELECT digest FROM unused)";
+
+/// Time for which a spec is kept that may have no run any more. Servers may think for a part of it that it is stored.
+pub(super) const SPECS_UNUSED_FOR: Millis = Millis::secs(2 * 60 * 60);
 
 pub(in crate::store::postgres) use readable;
 
@@ -74,6 +113,8 @@ pub(in crate::store::postgres) enum BlobResult {
         /// True if nobody had these bytes.
         is_first: bool,
     },
+    /// The result of [`BlobOp::Keep`] for an upload that took so long that a sweep has deleted it.
+    GivenUp,
     /// Of `Claim`: the length of each blob.
     Claimed(Vec<Option<u64>>),
     /// The result of [`BlobOp::Sweep`].
@@ -93,8 +134,11 @@ pub(in crate::store::postgres) async fn write(
     match op {
         BlobOp::Keep { upload, new, digest, size, now } => keep(db, *upload, new, digest, *size, *now).await,
         BlobOp::Claim { tenant, only_of, digests, now } => {
-            let mut sizes = Vec::with_capacity(digests.len());
-            for digest in digests {
+            let mut sizes = vec![None; digests.len()];
+            // Rows are locked in the same order by all servers.
+            let mut sorted: Vec<_> = digests.iter().zip(&mut sizes).collect();
+            sorted.sort_unstable_by_key(|(digest, _)| *digest);
+            for (digest, size) in sorted {
                 let claimed = sqlx::query(CLAIM)
                     .bind(tenant.as_str())
                     .bind(digest.digits())
@@ -102,7 +146,7 @@ pub(in crate::store::postgres) async fn write(
                     .bind(int(now.0))
                     .fetch_all(&mut *db)
                     .await?;
-                sizes.push(claimed.first().map(|row| rows::number(row, "size_bytes")).transpose()?);
+                *size = claimed.first().map(|row| rows::number(row, "size_bytes")).transpose()?;
             }
             Ok(BlobResult::Claimed(sizes))
         }
@@ -120,16 +164,21 @@ async fn keep(
 ) -> Result<BlobResult, Error> {
     let owner = new.owner.as_deref().map(clean).unwrap_or_default();
     let sql =
-        "SELECT EXISTS (SELECT 1 FROM blobs WHERE tenant = $1 AND digest = $2 AND owner = $3) AS existed,
-                      EXISTS (SELECT 1 FROM blob_uploads WHERE digest = $2) AS there";
+        "SELECT EXISTS (SELECT 1 FROM blobs WHERE tenant = $1 AND digest = $2 AND owner = $3) AS existed";
     let query = sqlx::query(sql).bind(new.tenant.as_str()).bind(digest.digits()).bind(&*owner);
     let row = query.fetch_one(&mut *db).await?;
-    let (existed, there): (bool, bool) = (row.try_get("existed")?, row.try_get("there")?);
+    let existed: bool = row.try_get("existed")?;
+    // A sweep locks the bytes before it looks for those who have them.
+    let sql = "SELECT upload_no FROM blob_uploads WHERE digest = $1 FOR KEY SHARE";
+    let there = sqlx::query(sql).bind(digest.digits()).fetch_optional(&mut *db).await?.is_some();
     if there {
         forget(db, &[upload]).await?;
     } else {
-        let sql = "UPDATE blob_uploads SET digest = $2 WHERE upload_no = $1";
-        sqlx::query(sql).bind(upload).bind(digest.digits()).execute(&mut *db).await?;
+        let sql = "UPDATE blob_uploads SET digest = $2 WHERE upload_no = $1 AND digest IS NULL";
+        let ended = sqlx::query(sql).bind(upload).bind(digest.digits()).execute(&mut *db).await?;
+        if ended.rows_affected() == 0 {
+            return Ok(BlobResult::GivenUp);
+        }
     }
     sqlx::query(KEEP)
         .bind(new.tenant.as_str())
@@ -154,24 +203,45 @@ async fn forget(db: &mut PgConnection, uploads: &[i64]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Several servers may sweep at once, while others upload and claim.
 async fn sweep(db: &mut PgConnection, before: Timestamp) -> Result<BlobResult, Error> {
-    let swept = sqlx::query(SWEEP).bind(int(before.0)).bind(SWEPT_AT_ONCE).fetch_all(&mut *db).await?;
-    let digests = swept.iter().map(|row| row.try_get("digest")).collect::<Result<Vec<String>, _>>()?;
-    let sql = "SELECT u.upload_no, u.digest FROM blob_uploads AS u
-               WHERE u.digest = ANY ($1) AND NOT EXISTS (SELECT 1 FROM blobs AS b WHERE b.digest = u.digest)
-                  OR u.digest IS NULL AND u.began_at < $2";
-    let (mut uploads, mut bytes) = (Vec::new(), 0);
-    for row in sqlx::query(sql).bind(digests).bind(int(before.0)).fetch_all(&mut *db).await? {
-        uploads.push(row.try_get("upload_no")?);
-        let of: Option<String> = row.try_get("digest")?;
-        for row in &swept {
-            if of.as_deref() == Some(row.try_get("digest")?) {
-                bytes += rows::number(row, "size_bytes")?;
-                break;
-            }
-        }
+    sqlx::query(SWEEP_SPECS).bind(SPECS_UNUSED_FOR.duration().as_secs_f64()).execute(&mut *db).await?;
+    let swept = sweep_rows(db, before).await?;
+    let unended = sqlx::query(UNENDED).bind(int(before.0)).fetch_all(&mut *db).await?;
+    let unended = unended.iter().map(|row| row.try_get("upload_no")).collect::<Result<Vec<i64>, _>>()?;
+    if !unended.is_empty() {
+        forget(db, &unended).await?;
     }
-    forget(db, &uploads).await?;
+    Ok(swept)
+}
+
+/// Deletes some rows of blobs that are not used, and the bytes that nobody has afterwards.
+async fn sweep_rows(db: &mut PgConnection, before: Timestamp) -> Result<BlobResult, Error> {
+    let unused = sqlx::query(UNUSED).bind(int(before.0)).bind(SWEPT_AT_ONCE).fetch_all(&mut *db).await?;
+    let texts =
+        |column: &str| unused.iter().map(|row| row.try_get(column)).collect::<Result<Vec<String>, _>>();
+    let (tenants, digests, owners) = (texts("tenant")?, texts("digest")?, texts("owner")?);
+    if digests.is_empty() {
+        return Ok(BlobResult::Swept { rows: 0, bytes: 0 });
+    }
+    let (mut locked, mut uploads) = (Vec::<String>::new(), Vec::<i64>::new());
+    for row in sqlx::query(LOCK_BYTES).bind(&digests).fetch_all(&mut *db).await? {
+        locked.push(row.try_get("digest")?);
+        uploads.push(row.try_get("upload_no")?);
+    }
+    let query = sqlx::query(SWEEP).bind(int(before.0)).bind(tenants).bind(digests).bind(owners);
+    let mut sizes = HashMap::<String, u64>::new();
+    let swept = query.bind(locked).fetch_all(&mut *db).await?;
+    for row in &swept {
+        sizes.insert(row.try_get("digest")?, rows::number(row, "size_bytes")?);
+    }
+    let unowned = sqlx::query(UNOWNED).bind(uploads).fetch_all(&mut *db).await?;
+    let (mut gone, mut bytes) = (Vec::new(), 0);
+    for row in &unowned {
+        gone.push(row.try_get("upload_no")?);
+        bytes += sizes.get(&row.try_get::<String, _>("digest")?).copied().unwrap_or_default();
+    }
+    forget(db, &gone).await?;
     Ok(BlobResult::Swept { rows: swept.len() as u64, bytes })
 }
 

@@ -14,7 +14,7 @@ use sqlx::{Error, PgConnection, Postgres, Row as _};
 use crate::store::append::{EncodedAppend, NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
 use crate::store::codec::{text, usage_text};
 use crate::store::number::int;
-use crate::store::postgres::owner::Owner;
+use crate::store::postgres::owner::{Hold, Owner};
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;
 use crate::store::postgres::write::statement::{self, Needs};
@@ -27,22 +27,30 @@ use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
 pub(in crate::store::postgres) async fn write(
     db: &mut PgConnection,
     owner: Owner,
+    hold: Hold,
     batch: i64,
     plan: &CommitPlan<'_>,
 ) -> Result<Option<()>, Error> {
-    let row: Option<PgRow> = query(owner, batch, plan).fetch_optional(db).await?;
+    let row: Option<PgRow> = query(owner, hold, batch, plan).fetch_optional(db).await?;
     row.map(|row| row.try_get::<bool, _>("is_written").map(|_| ())).transpose()
 }
 
 /// The statement with everything that is to be written.
-fn query<'a>(owner: Owner, batch: i64, plan: &CommitPlan<'_>) -> Query<'a, Postgres, PgArguments> {
+fn query<'a>(
+    owner: Owner,
+    hold: Hold,
+    batch: i64,
+    plan: &CommitPlan<'_>,
+) -> Query<'a, Postgres, PgArguments> {
     let (sessions, mut new_runs, mut changed_runs) =
         (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
     let bytes =
         [&mut changed_runs.states, &mut new_runs.states].map(|states| std::mem::take(&mut states.bytes));
     let begins = !sessions.new.nos.is_empty() || !new_runs.nos.is_empty();
-    let query =
-        sqlx::query(statement::text(Needs::of(plan, begins))).bind(owner.no).bind(owner.conn).bind(batch);
+    let query = sqlx::query(statement::text(Needs::of(plan, begins, hold)))
+        .bind(owner.no)
+        .bind(owner.conn)
+        .bind(batch);
     let query = new_runs.bind(sessions.bind(query));
     let query = changed_runs.bind(query);
     let query = entries(plan, events(plan, query));

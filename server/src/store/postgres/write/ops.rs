@@ -1,5 +1,6 @@
 //! Small writes that are executed one at a time: claims, jobs, tools, rules, checks and the epoch.
 
+use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::postgres::PgArguments;
@@ -10,32 +11,50 @@ use crate::store::append::LastNumbers;
 use crate::store::codec::text;
 use crate::store::features_used::FeaturesUsed;
 use crate::store::number::int;
+use crate::store::postgres::owner::{Hold, Owner};
 use crate::store::postgres::rows::{self, clean};
-use crate::store::{ClaimedRow, JobId, ToolRow, checksum};
+use crate::store::postgres::scope::Scope;
+use crate::store::{ClaimedRow, JobId, StoreError, ToolRow, checksum};
 
 /// Numbers of one block, for rows of each kind.
 pub(in crate::store) const BLOCK_NUMBERS: i64 = 1 << 24;
+/// Numbers of search documents begin here. Those of earlier versions are below.
+const DOCUMENTS_FROM: i64 = 1 << 56;
 /// Epochs of one start of a server.
 const START_EPOCHS: i64 = 1 << 20;
 
 /// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
+///
+/// # Errors
+/// [`StoreError::Elsewhere`] for a run of a session that is not in the scope. The outer error is SQL's own.
 pub(in crate::store::postgres) async fn claim(
     db: &mut PgConnection,
+    scope: &Scope,
     tenant: &TenantId,
     run: &RunId,
     least: Epoch,
-) -> Result<Option<ClaimedRow>, Error> {
+) -> Result<Result<Option<ClaimedRow>, StoreError>, Error> {
+    if !scope.is_all() {
+        let sql = "SELECT shard FROM runs WHERE tenant = $1 AND run_id = $2";
+        let found =
+            sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).fetch_optional(&mut *db).await?;
+        let Some(row) = found else { return Ok(Ok(None)) };
+        let shard = u16::try_from(rows::number(&row, "shard")?).unwrap_or(u16::MAX);
+        if !scope.has(ShardNo(shard)) {
+            return Ok(Err(StoreError::Elsewhere));
+        }
+    }
     let sql = "UPDATE run_states SET epoch = greatest(epoch + 1, $3)
                WHERE run_no = (SELECT run_no FROM runs WHERE tenant = $1 AND run_id = $2)";
     let claimed =
         sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(least.0)).execute(&mut *db);
     if claimed.await?.rows_affected() == 0 {
-        return Ok(None);
+        return Ok(Ok(None));
     }
     let sql = "SELECT r.*, s.session_id FROM run_rows AS r JOIN sessions AS s ON s.session_no = r.session_no
                WHERE r.tenant = $1 AND r.run_id = $2";
     let row = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).fetch_one(db).await?;
-    Ok(Some(ClaimedRow { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))
+    Ok(Ok(Some(ClaimedRow { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? })))
 }
 
 /// Stores declarations of tools. A later one of the same name replaces the earlier one.
@@ -113,21 +132,28 @@ fn of_job<'q>(sql: &'static str, job: &'q JobId) -> Query<'q, Postgres, PgArgume
     sqlx::query(sql).bind(job.tenant.as_str()).bind(job.run.as_str()).bind(job.kind.to_string())
 }
 
-/// Writes a row, because only a write shows that writing works.
-pub(in crate::store::postgres) async fn check(db: &mut PgConnection) -> Result<(), Error> {
+/// Writes a row, because only a write shows that writing works. The transaction of a replica has written its own row already,
+/// and this one would be everybody's.
+pub(in crate::store::postgres) async fn check(db: &mut PgConnection, hold: Hold) -> Result<(), Error> {
+    if hold == Hold::Lease {
+        return Ok(());
+    }
     sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'checks'").execute(db).await.map(|_| ())
 }
 
 /// Begins an epoch, higher than any before it. Parked runs whose last event lies in the future, because the clock was set back,
-/// are made due: their waits are measured anew.
+/// are made due: their waits are measured anew. Not those of other replicas: their clocks are others.
 pub(in crate::store::postgres) async fn begin_epoch(
     db: &mut PgConnection,
+    hold: Hold,
     now: Timestamp,
 ) -> Result<Epoch, Error> {
     let sql = "UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value";
     let starts: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("value")?;
-    let sql = "UPDATE run_states SET wake_at = $1 WHERE wake_at > $1 AND updated_at > $1";
-    sqlx::query(sql).bind(int(now.0)).execute(db).await?;
+    if hold == Hold::Lock {
+        let sql = "UPDATE run_states SET wake_at = $1 WHERE wake_at > $1 AND updated_at > $1";
+        sqlx::query(sql).bind(int(now.0)).execute(db).await?;
+    }
     Ok(Epoch(starts.saturating_mul(START_EPOCHS).unsigned_abs()))
 }
 
@@ -137,8 +163,15 @@ pub(in crate::store::postgres) async fn complete_jobs(db: &mut PgConnection) -> 
     sqlx::query(sql).execute(db).await.map(|_| ())
 }
 
-/// Which features the database has used. Each part looks for one row and stops.
-pub(in crate::store::postgres) async fn features_used(db: &mut PgConnection) -> Result<FeaturesUsed, Error> {
+/// Which features the database has used. Each part looks for one row and stops. Other replicas may begin to use one at any
+/// time, so for a replica all of them count as used.
+pub(in crate::store::postgres) async fn features_used(
+    db: &mut PgConnection,
+    hold: Hold,
+) -> Result<FeaturesUsed, Error> {
+    if hold == Hold::Lease {
+        return Ok(FeaturesUsed::new(true, true, true));
+    }
     let sql = "SELECT EXISTS (SELECT 1 FROM steers) AS steers,
                       EXISTS (SELECT 1 FROM remembered_rules) AS rules,
                       EXISTS (SELECT 1 FROM run_states WHERE queue_no IS NOT NULL) AS queues";
@@ -146,9 +179,18 @@ pub(in crate::store::postgres) async fn features_used(db: &mut PgConnection) -> 
     Ok(FeaturesUsed::new(row.try_get("steers")?, row.try_get("rules")?, row.try_get("queues")?))
 }
 
-/// Takes a block of numbers. The numbers after these are free.
-pub(in crate::store::postgres) async fn number_block(db: &mut PgConnection) -> Result<LastNumbers, Error> {
-    let row = sqlx::query("SELECT nextval('number_blocks') AS block").fetch_one(db).await?;
-    let first = row.try_get::<i64, _>("block")? * BLOCK_NUMBERS;
-    Ok(LastNumbers { run: first, session: first, document: first })
+/// Takes a block of numbers for this owner. The numbers after these are free. The search index is told of the numbers of
+/// documents, which are above those of earlier versions.
+pub(in crate::store::postgres) async fn number_block(
+    db: &mut PgConnection,
+    owner: Owner,
+) -> Result<LastNumbers, Error> {
+    let sql = "WITH block AS MATERIALIZED (SELECT nextval('number_blocks') AS no),
+               listed AS (
+                   INSERT INTO search_blocks (first, until, upto, owner_no)
+                   SELECT $1 + no * $2, $1 + (no + 1) * $2, $1 + no * $2, $3 FROM block)
+               SELECT no FROM block";
+    let query = sqlx::query(sql).bind(DOCUMENTS_FROM).bind(BLOCK_NUMBERS).bind(owner.no);
+    let first = query.fetch_one(db).await?.try_get::<i64, _>("no")? * BLOCK_NUMBERS;
+    Ok(LastNumbers { run: first, session: first, document: DOCUMENTS_FROM + first })
 }

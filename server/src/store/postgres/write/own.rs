@@ -13,6 +13,13 @@ pub(in crate::store::postgres) type WriteSender = write::WriteSender<BlobOp>;
 pub(in crate::store::postgres) type WeakWriteSender = write::WeakWriteSender<BlobOp>;
 pub(in crate::store::postgres) type WriteQueue = write::WriteQueue<BlobOp>;
 
+impl BlobOp {
+    /// True for a write that may delete specs of runs.
+    pub(super) fn deletes_specs(&self) -> bool {
+        matches!(self, Self::Sweep { .. })
+    }
+}
+
 impl OwnOp for BlobOp {
     type Result = BlobResult;
 

@@ -2,6 +2,13 @@
 //!
 //! **Invariant:** an event is stored once. A fork's entries refer to the journals of its source. When the source is
 //! deleted, the events that forks refer to move to `kept_events`. They go with the last of those forks.
+//!
+//! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements after
+//! the lock see what the one before has left. A server alone needs none of these locks.
+//!
+//! - A deletion locks the row of its session, and a fork those of all sessions whose journals its entries refer to. So a
+//!   deletion sees the forks that came before it, and a fork does not see a session that is being deleted.
+//! - Deletions of sessions that share events lock what they share: the last of them finds that it is the last.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +20,7 @@ use sqlx::{Error, PgConnection, Postgres, Row as _};
 
 use crate::store::codec::text;
 use crate::store::number::int;
+use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::commit::found_by;
 use crate::store::postgres::{read, rows};
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
@@ -95,11 +103,47 @@ const DROP_KEPT: &str = "
           SELECT 1 FROM session_entries AS o
           WHERE o.keep = i.keep AND o.run_no = i.run_no AND o.seq = i.seq AND o.session_no <> i.session_no)";
 
+/// Locks a session against its deletion. Its owner goes on writing to it.
+const LOCK_SOURCE: &str =
+    "SELECT session_no FROM sessions WHERE tenant = $1 AND session_id = $2 FOR KEY SHARE";
+
+/// Locks the other sessions whose journals have events of the session of number `$1`. If one of them has just been deleted,
+/// these events are kept ones by now.
+const LOCK_LENDERS: &str = "
+    SELECT session_no FROM sessions
+    WHERE session_no IN (SELECT owner FROM session_entries WHERE session_no = $1 AND owner IS NOT NULL)
+    ORDER BY session_no FOR KEY SHARE";
+
+/// Waits for the forks of a session that are under way, and keeps later ones from seeing it.
+const LOCK_DELETED: &str = "SELECT 1 FROM sessions WHERE tenant = $1 AND session_id = $2 FOR UPDATE";
+
+/// Locks what the session of number `$1` shares with others. Each set of events that are shared has the number of the session
+/// that they come from, whether that is deleted or not, and so has each set of documents.
+const LOCK_SHARED: &str = "
+    WITH shared AS MATERIALIZED (
+        SELECT coalesce(owner, keep) AS no FROM session_entries
+        WHERE session_no = $1 AND (owner IS NOT NULL OR keep IS NOT NULL)
+        UNION
+        SELECT $1 WHERE EXISTS (SELECT 1 FROM session_entries WHERE owner = $1)
+        ORDER BY no)
+    SELECT pg_advisory_xact_lock(hashtextextended('agentloop shared ' || no || ' ' || current_schema(), 0)) FROM shared";
+
+/// Locks the sessions of a user and a project, as far as they are looked for to make one where there is none.
+const LOCK_USER: &str = "
+    SELECT pg_advisory_xact_lock(hashtextextended(
+        concat_ws(chr(1), 'agentloop session', $1::text, $2::text, $3::text, current_schema()), 0))";
+
 /// Deletes the specs that only runs of the session of number `$1` have.
 const DROP_SPECS: &str = "
     DELETE FROM specs AS p
     WHERE p.digest IN (SELECT spec_digest FROM runs WHERE session_no = $1 AND spec_digest IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM runs AS o WHERE o.spec_digest = p.digest AND o.session_no <> $1)";
+
+/// Notes the specs of the session of number `$1`, which may be unused from now on.
+const NOTE_SPECS: &str = "
+    INSERT INTO unused_specs (digest)
+    SELECT DISTINCT spec_digest FROM runs WHERE session_no = $1 AND spec_digest IS NOT NULL ORDER BY 1
+    ON CONFLICT (digest) DO NOTHING";
 
 /// Everything that belongs to the session of number `$1`, the session last.
 const DELETE: [&str; 11] = [
@@ -146,9 +190,15 @@ pub(in crate::store::postgres) async fn create(
 /// The session of a user and a project that was touched last, or a new one of this number.
 pub(in crate::store::postgres) async fn get_or_create(
     db: &mut PgConnection,
+    hold: Hold,
     no: i64,
     new: &NewSession,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
+    if hold == Hold::Lease {
+        // Another replica may be about to make one.
+        let [user, project] = found_by(&new.labels).map(Option::unwrap_or_default);
+        sqlx::query(LOCK_USER).bind(new.tenant.as_str()).bind(user).bind(project).execute(&mut *db).await?;
+    }
     match read::session_of_user_query(&new.tenant, &new.labels, new.by.as_deref())
         .build()
         .fetch_optional(&mut *db)
@@ -227,12 +277,19 @@ pub(in crate::store::postgres) async fn set_notes(
 /// Makes a session of this number from another, or confirms the same fork.
 pub(in crate::store::postgres) async fn fork(
     db: &mut PgConnection,
+    hold: Hold,
     no: i64,
     new: &NewFork,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
     if let Some((_, row)) = found(db, &new.tenant, &new.session).await? {
         let same = row.created_by == new.by && is_this_fork(db, new).await?;
         return Ok(same.then_some(row).ok_or(StoreError::SessionExists));
+    }
+    if hold == Hold::Lease
+        && let Some(locked) = keyed(LOCK_SOURCE, &new.tenant, &new.source).fetch_optional(&mut *db).await?
+    {
+        let no: i64 = locked.try_get("session_no")?;
+        sqlx::query(LOCK_LENDERS).bind(no).execute(&mut *db).await?;
     }
     let Some((source_no, source)) = found(db, &new.tenant, &new.source).await? else {
         return Ok(Err(StoreError::NoSession));
@@ -272,14 +329,21 @@ async fn is_this_fork(db: &mut PgConnection, new: &NewFork) -> Result<bool, Erro
 /// Deletes a session that has neither a live run, other than the damaged one, nor a queue, with everything that belongs to it.
 pub(in crate::store::postgres) async fn delete(
     db: &mut PgConnection,
+    hold: Hold,
     tenant: &TenantId,
     session: &SessionId,
     damaged: Option<&RunId>,
 ) -> Result<Result<bool, StoreError>, Error> {
+    if hold == Hold::Lease {
+        keyed(LOCK_DELETED, tenant, session).execute(&mut *db).await?;
+    }
     let Some((no, row)) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
     let live = row.live_run.filter(|run| Some(run) != damaged);
     if let Some(run) = live.or(first_queued(db, no).await?) {
         return Ok(Err(StoreError::SessionBusy { run }));
+    }
+    if hold == Hold::Lease {
+        sqlx::query(LOCK_SHARED).bind(no).execute(&mut *db).await?;
     }
     for sql in [KEEP_EVENTS, REFER_TO_KEPT] {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
@@ -287,7 +351,11 @@ pub(in crate::store::postgres) async fn delete(
     read::keep_usage(db, no).await?;
     let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut *db).await?;
     let documents = documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
-    for sql in [DROP_KEPT, DROP_SPECS].into_iter().chain(DELETE) {
+    let unused_specs = match hold {
+        Hold::Lock => DROP_SPECS,
+        Hold::Lease => NOTE_SPECS,
+    };
+    for sql in [DROP_KEPT, unused_specs].into_iter().chain(DELETE) {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }
     // After the entries: whoever adds a document locks its entry first.

@@ -6,6 +6,7 @@
 use sqlx::AssertSqlSafe;
 
 use crate::store::append::EncodedAppend;
+use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::append::CommitPlan;
 
 /// The fence. All other parts refer to it.
@@ -79,12 +80,28 @@ rules_in AS (
     SELECT v.* FROM fence, unnest($83::text[], $84::text[], $85::text[], $86::text[], $87::text[], $88::text[],
                                   $89::bigint[], $90::bigint[]) AS v)";
 
-/// Writes that few commits have: specs, steers, jobs, to-do lists and names of blobs.
-const OTHERS: &str = ",
+/// Specs of new runs, of a server alone.
+const SPECS: &str = ",
 specs_in AS (
     INSERT INTO specs (digest, spec)
     SELECT v.* FROM fence, unnest($100::text[], $101::text[]) AS v
-    ON CONFLICT (digest) DO NOTHING),
+    ON CONFLICT (digest) DO NOTHING)";
+
+/// Specs of new runs, of a replica. Another one may be about to delete one that was not used for long: it has locked the note
+/// of that, or finds it gone. So the note comes first.
+const NOTED_SPECS: &str = ",
+noted AS (
+    DELETE FROM unused_specs AS u USING fence WHERE u.digest = ANY ($100::text[])
+    RETURNING 1),
+specs_in AS (
+    INSERT INTO specs (digest, spec)
+    SELECT v.* FROM fence, unnest($100::text[], $101::text[]) AS v
+    WHERE (SELECT count(*) FROM noted) >= 0
+    ON CONFLICT (digest) DO NOTHING)";
+
+/// Writes that few commits have: steers, jobs, to-do lists and names of blobs. A request that two replicas let steer two
+/// sessions at once has misused its id: it is known of the first one alone, and a repetition at the other is refused.
+const OTHERS: &str = ",
 steers_in AS (
     INSERT INTO steers (tenant, request_id, run_no, seq)
     SELECT v.* FROM fence, unnest($70::text[], $71::text[], $72::bigint[], $73::bigint[]) AS v
@@ -112,23 +129,26 @@ FROM fence";
 pub(super) struct Needs {
     new_runs: bool,
     questions: bool,
+    specs: bool,
     others: bool,
+    hold: Hold,
 }
 
 impl Needs {
     /// `begins`: a run or a session begins.
-    pub(super) fn of(plan: &CommitPlan<'_>, begins: bool) -> Self {
+    pub(super) fn of(plan: &CommitPlan<'_>, begins: bool, hold: Hold) -> Self {
         let any = |has: fn(&EncodedAppend) -> bool| plan.accepted.iter().any(|new| has(new.append));
         Self {
             new_runs: begins,
             questions: any(|append| {
                 !(append.asked.is_empty() && append.answered.is_empty() && append.remembered.is_empty())
             }),
-            others: !plan.rows.specs.is_empty()
-                || any(|append| {
-                    let is_empty = append.steers.is_empty() && append.jobs.is_empty();
-                    !(is_empty && append.todos.is_empty() && append.blobs.is_empty())
-                }),
+            specs: !plan.rows.specs.is_empty(),
+            others: any(|append| {
+                let is_empty = append.steers.is_empty() && append.jobs.is_empty();
+                !(is_empty && append.todos.is_empty() && append.blobs.is_empty())
+            }),
+            hold,
         }
     }
 }
@@ -140,6 +160,8 @@ pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
         (true, CHANGES),
         (needs.new_runs, NEW_RUNS),
         (needs.questions, QUESTIONS),
+        (needs.specs && needs.hold == Hold::Lock, SPECS),
+        (needs.specs && needs.hold == Hold::Lease, NOTED_SPECS),
         (needs.others, OTHERS),
         (true, ANSWER),
     ];

@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::id::Epoch;
+use agentloop_core::time::Timestamp;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, Error, PgConnection};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::store::StoreError;
 use crate::store::append::{LastNumbers, WriterCache};
 use crate::store::postgres::owner::{self, Hold, Owner};
 use crate::store::postgres::rows;
+use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{Answer, WriteQueue, WriteRequest};
 use crate::store::write::{WriteCounters, set_recorded};
@@ -60,6 +63,12 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) numbers: LastNumbers,
     pub(in crate::store::postgres) cache: WriterCache,
     pub(in crate::store::postgres) epoch: Epoch,
+    /// The shards whose sessions this task may write to.
+    pub(in crate::store::postgres) scope: Scope,
+    /// The count of shards that were added, when the block of numbers was taken.
+    pub(in crate::store::postgres) additions: u64,
+    /// The count of shards that were taken away, when the cache was last known to be right.
+    pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
@@ -68,7 +77,9 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) counters: Arc<WriteCounters>,
     /// Time for which a commit is tried again while the database cannot be reached.
     pub(in crate::store::postgres) retry_for: Duration,
-    /// The end of the audit log's chain, once it was read or written.
+    /// When this replica forgot the last time which specs are stored.
+    pub(in crate::store::postgres) specs_since: Timestamp,
+    /// The end of the audit log's chain, once it was read or written. Of use to a server alone.
     pub(in crate::store::postgres) audited: Option<ChainEnd>,
 }
 
@@ -77,6 +88,7 @@ impl Writer {
     pub(in crate::store::postgres) async fn run(mut self) {
         let mut requests = Vec::with_capacity(COMMIT_WRITES_MAX);
         while self.gather(&mut requests).await {
+            self.refuse_others(&mut requests);
             let answers = self.commit(&requests).await;
             for (request, answer) in requests.drain(..).zip(answers) {
                 // The caller may be gone; the write stays.
@@ -84,6 +96,24 @@ impl Writer {
             }
         }
         self.close().await;
+    }
+
+    /// Refuses writes to sessions of other replicas. One of a session that was given away may have come before.
+    fn refuse_others(&mut self, requests: &mut Vec<WriteRequest>) {
+        if self.scope.is_all() {
+            return;
+        }
+        let removals = self.scope.removals();
+        if std::mem::replace(&mut self.removals, removals) != removals {
+            self.cache.clear();
+        }
+        let is_other = |request: &mut WriteRequest| {
+            request.op.session().is_some_and(|(tenant, session)| !self.scope.has_session(tenant, session))
+        };
+        for refused in requests.extract_if(.., is_other) {
+            // The caller may be gone.
+            let _ = refused.reply.send(Err(StoreError::Elsewhere));
+        }
     }
 
     /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. `false`: the queue has ended.
@@ -103,6 +133,9 @@ impl Writer {
     /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
     /// alone, so that the others do not fail with it.
     async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Answer> {
+        if requests.is_empty() {
+            return Vec::new();
+        }
         let error = match self.persist(requests).await {
             Ok(answers) => return answers,
             Err(error) => error,
@@ -115,6 +148,8 @@ impl Writer {
         }
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
+            // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
+            self.cache.clear();
             let answer = self.persist(std::slice::from_ref(request)).await;
             answers.push(match answer {
                 Ok(mut answers) => answers.pop().expect("one request has one answer"),
@@ -181,7 +216,10 @@ fn is_fault_of_one(error: &Error) -> bool {
         })
 }
 
-/// True if the same may go well at once: a deadlock, or a conflict with another transaction.
+/// True if the same may go well at once: a deadlock, a conflict with another transaction, or a row behind the end of the audit log
+/// that an owner of an earlier version has written meanwhile, which takes no lock for that.
 fn is_chance(error: &Error) -> bool {
-    rows::code(error).is_some_and(|code| code == "40P01" || code == "40001")
+    let Some(found) = error.as_database_error() else { return false };
+    found.code().is_some_and(|code| code == "40P01" || code == "40001")
+        || found.constraint() == Some("audit_pkey")
 }

@@ -1,8 +1,11 @@
 //! A commit: one statement for appends alone, or a transaction with other writes and rows of the audit log.
 
+use agentloop_core::time::Millis;
 use sqlx::{Error, Executor as _, PgConnection};
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::{EncodedAppend, LastNumbers};
+use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::connection::{COMMIT_WAIT, silent};
 use crate::store::postgres::write::own::{Answer, WriteOp, WriteRequest, WriteResult};
@@ -12,6 +15,9 @@ use crate::store::postgres::{owner, rows};
 use crate::store::write::{WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded};
 use crate::store::{SessionRow, StoreError};
 
+/// Time for which a replica relies on a spec that it has stored, or found stored. Others delete it after
+/// [`SPECS_UNUSED_FOR`](blobs::SPECS_UNUSED_FOR) at the earliest.
+const SPECS_KNOWN_FOR: Millis = Millis::secs(30 * 60);
 /// Numbers of a block that are left for the commit under way when the next block is taken.
 const SPARE_NUMBERS: i64 = 1 << 20;
 
@@ -35,12 +41,14 @@ impl Writer {
         self.write_transaction(db, requests, batch).await
     }
 
-    /// Takes a new block of numbers before the one in use comes to its end.
+    /// Takes a new block of numbers before the one in use comes to its end, and for new shards.
     async fn take_numbers(&mut self, db: &mut PgConnection) -> Result<(), Error> {
         let LastNumbers { run, session, document } = self.numbers;
+        let additions = self.scope.additions();
         let is_used = |no: i64| no % ops::BLOCK_NUMBERS >= ops::BLOCK_NUMBERS - SPARE_NUMBERS;
-        if [run, session, document].into_iter().any(is_used) {
-            self.numbers = ops::number_block(db).await?;
+        if additions != self.additions || [run, session, document].into_iter().any(is_used) {
+            self.numbers = ops::number_block(db, self.owner).await?;
+            self.additions = additions;
         }
         Ok(())
     }
@@ -52,13 +60,14 @@ impl Writer {
         appends: &[&EncodedAppend],
         batch: i64,
     ) -> Result<Vec<Answer>, Failure> {
+        self.forget_old_specs();
         let plan = append::plan(db, &mut self.cache, self.numbers, appends).await?;
         // They are not given out again, whatever becomes of the commit.
         self.numbers = plan.rows.last;
         if plan.accepted.is_empty() {
             return Ok(answers_of(plan.answers).collect());
         }
-        match in_time(commit::write(db, self.owner, batch, &plan)).await {
+        match in_time(commit::write(db, self.owner, self.hold, batch, &plan)).await {
             Ok(Some(())) => {
                 let CommitPlan { answers, rows, .. } = plan;
                 self.cache.update(rows);
@@ -69,6 +78,19 @@ impl Writer {
                 Err(Failure::Lost { error, answers: Some(answers_of(plan.answers).collect()) })
             }
             Err(error) => Err(Failure::Refused(error)),
+        }
+    }
+
+    /// Other replicas delete specs that were not used for long. So what is known to be stored is known for a time only, which
+    /// is shorter.
+    fn forget_old_specs(&mut self) {
+        if self.hold == Hold::Lock {
+            return;
+        }
+        let now = SystemClock.now();
+        if now.since(self.specs_since) >= SPECS_KNOWN_FOR {
+            self.specs_since = now;
+            self.cache.forget_specs();
         }
     }
 
@@ -96,7 +118,7 @@ impl Writer {
         }
         let rows = audit_rows(requests, &answers);
         if !rows.is_empty() {
-            self.audited = Some(audit::write(db, self.audited.take(), rows).await?);
+            self.audited = Some(audit::write(db, self.hold, self.audited.take(), rows).await?);
         }
         match in_time(db.execute("COMMIT")).await {
             Ok(_) => {
@@ -115,17 +137,17 @@ impl Writer {
         Ok(match op {
             WriteOp::Append(_) => unreachable!("appends are written together"),
             WriteOp::Claim { tenant, run } => {
-                let claimed = ops::claim(db, tenant, run, self.epoch).await?;
-                Ok(WriteResult::Claimed(claimed.map(Box::new)))
+                let claimed = ops::claim(db, &self.scope, tenant, run, self.epoch).await?;
+                claimed.map(|claimed| WriteResult::Claimed(claimed.map(Box::new)))
             }
             WriteOp::CreateSession(new) => session(sessions::create(db, self.next_session(), new).await?),
             WriteOp::GetOrCreateSession(new) => {
-                session(sessions::get_or_create(db, self.next_session(), new).await?)
+                session(sessions::get_or_create(db, self.hold, self.next_session(), new).await?)
             }
             WriteOp::UpdateSession(new) => session(sessions::update(db, new).await?),
-            WriteOp::Fork(new) => session(sessions::fork(db, self.next_session(), new).await?),
+            WriteOp::Fork(new) => session(sessions::fork(db, self.hold, self.next_session(), new).await?),
             WriteOp::DeleteSession { tenant, session, damaged } => {
-                let deleted = sessions::delete(db, tenant, session, damaged.as_ref()).await?;
+                let deleted = sessions::delete(db, self.hold, tenant, session, damaged.as_ref()).await?;
                 deleted.map(WriteResult::Existed)
             }
             WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
@@ -149,9 +171,14 @@ impl Writer {
             }
             // They are written with the rows of other writes.
             WriteOp::Audit(_) => Ok(WriteResult::Done),
-            WriteOp::Own(op) => Ok(WriteResult::Own(blobs::write(db, op).await?)),
+            WriteOp::Own(op) => {
+                if op.deletes_specs() {
+                    self.cache.forget_specs();
+                }
+                Ok(WriteResult::Own(blobs::write(db, op).await?))
+            }
             WriteOp::Check => {
-                ops::check(db).await?;
+                ops::check(db, self.hold).await?;
                 Ok(WriteResult::Done)
             }
         })

@@ -1,6 +1,7 @@
 //! The catalogue: the known tools of each tenant, including those that no host serves at the moment.
 
 mod declaration;
+mod mirror;
 mod offered;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +17,10 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 
 pub(in crate::tool) use declaration::{CheckedTool, RefusedTool, check, normalise};
+pub(in crate::tool) use mirror::KnownTool;
 use offered::{KnownTools, OfferCache};
 
+use crate::extension::changes::Followers;
 use crate::tool::Offered;
 use crate::tool::catalogue::schema::Schema;
 
@@ -43,6 +46,8 @@ pub(in crate::tool) struct Catalogue {
     by_tenant: BTreeMap<TenantId, TenantTools>,
     /// Tools whose row in the store is out of date.
     unsaved: BTreeSet<(TenantId, String)>,
+    /// The other replicas, which have the same tools.
+    followers: Followers<(TenantId, String)>,
 }
 
 /// The tools of one tenant's hosts, and a cache of what its runs are offered.
@@ -101,7 +106,8 @@ impl Catalogue {
     ) -> Self {
         let own = own.into_iter().map(|tool| (tool.declaration.name.clone(), Tool::served(tool, now)));
         let own = own.collect();
-        let mut catalogue = Self { retention, own, by_tenant: BTreeMap::new(), unsaved: BTreeSet::new() };
+        let (unsaved, followers) = (BTreeSet::new(), Followers::default());
+        let mut catalogue = Self { retention, own, by_tenant: BTreeMap::new(), unsaved, followers };
         for row in remembered {
             if catalogue.own.contains_key(&row.declaration.name) {
                 continue;
@@ -125,6 +131,7 @@ impl Catalogue {
         hosted.offers.clear();
         let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
         let name = declaration.name.clone();
+        self.followers.mark(&(tenant.clone(), name.clone()));
         let tool = Tool { declaration, digest, terms, schema, output_schema, served, last_seen };
         hosted.tools.insert(name, tool);
     }
@@ -167,6 +174,7 @@ impl Catalogue {
         })?;
         hosted.tools.remove(&oldest);
         hosted.offers.clear();
+        self.followers.mark(&(tenant.clone(), oldest.clone()));
         Ok(Some(oldest))
     }
 
@@ -177,6 +185,7 @@ impl Catalogue {
             hosted.tools.remove(name);
             hosted.offers.clear();
         }
+        self.followers.mark(&(tenant.clone(), name.to_owned()));
     }
 
     /// True while a connected host serves the tool, or the server itself does.
@@ -192,6 +201,7 @@ impl Catalogue {
             tool.last_seen = now;
             hosted.offers.clear();
             self.unsaved.insert((tenant.clone(), name.to_owned()));
+            self.followers.mark(&(tenant.clone(), name.to_owned()));
         }
     }
 
@@ -206,6 +216,7 @@ impl Catalogue {
     /// Marks a tool as unsaved, because more than its declaration changed.
     pub(in crate::tool) fn mark_unsaved(&mut self, tenant: &TenantId, name: &str) {
         self.unsaved.insert((tenant.clone(), name.to_owned()));
+        self.followers.mark(&(tenant.clone(), name.to_owned()));
     }
 
     /// Takes the rows that the store should write.

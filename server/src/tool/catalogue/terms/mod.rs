@@ -229,6 +229,11 @@ impl TermsBook {
         (*known.terms != declaration.terms()).then(|| ToolTerms::clone(&known.terms))
     }
 
+    /// The known terms of a name.
+    pub(in crate::tool) fn known(&self, tenant: &TenantId, name: &str) -> Option<Arc<ToolTerms>> {
+        Some(self.by_tenant.get(tenant)?.get(name)?.terms.clone())
+    }
+
     /// The declarations of a name that were refused.
     pub(in crate::tool) fn all_refused(&self, tenant: &TenantId, name: &str) -> &[RefusedDeclaration] {
         self.by_tenant.get(tenant).and_then(|names| names.get(name)).map_or(&[], |known| &known.refused)

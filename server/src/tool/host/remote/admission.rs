@@ -50,7 +50,7 @@ impl RemoteTools {
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) -> bool {
         let mut state = self.lock();
-        if state.closing {
+        if state.closing || !state.is_hub {
             return false;
         }
         self.admit_tools(&mut state, tenant, &by, offered, input);

@@ -4,6 +4,7 @@
 //! while it is held, so they leave in the order in which they were decided.
 
 mod admission;
+mod mirror;
 mod operator;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +27,8 @@ use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, 
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
+
+pub(in crate::tool) use mirror::MirroredTool;
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
@@ -99,6 +102,7 @@ impl RemoteTools {
                 streams: BTreeMap::new(),
                 timer_deadline: None,
                 closing: false,
+                is_hub: true,
                 principals: BTreeMap::new(),
             }),
             deadline_moved: Notify::new(),
@@ -234,9 +238,10 @@ impl RemoteTools {
         self.route(&mut state, out, self.now());
     }
 
-    /// True once the shutdown has begun.
+    /// True while no host is accepted: the shutdown has begun, or another replica has the streams of hosts.
     pub(in crate::tool) fn is_closing(&self) -> bool {
-        self.lock().closing
+        let state = self.lock();
+        state.closing || !state.is_hub
     }
 
     /// Records a result that came by `CompleteCall` instead of a host's stream.

@@ -115,6 +115,7 @@ impl RemoteTools {
         if state.catalogue.is_served(tenant, name) {
             return false;
         }
+        // The other replicas are told after the lock is free, so they learn that the terms are forgotten too.
         state.catalogue.remove(tenant, name);
         self.step(&mut state, tenant, Input::Forget { tool: name.to_owned() });
         state.terms.forget(tenant, name)

@@ -175,6 +175,8 @@ impl Host {
                             self.is_asked(&ask, &say);
                         }
                     }
+                    // There is one server, so nobody passes requests on.
+                    Some(Outbound::Forward(_)) => {}
                     Some(Outbound::End(_)) | None => return,
                 },
                 _ = heartbeat.tick() => self.beats(),

@@ -44,9 +44,9 @@ export enum UsageGroup {
 export enum ReplicaState {
   /** UNSPECIFIED - Not set. */
   UNSPECIFIED = 0,
-  /** OWNER - It owns the database and does all the work. */
+  /** OWNER - It owns shards, and does the work of their sessions. */
   OWNER = 1,
-  /** STANDBY - It sends calls on to the owner, and may take its place. */
+  /** STANDBY - It owns none, sends calls on to the owners, and may take their place. */
   STANDBY = 2,
   /** FENCED - It was held to be dead: its writes are refused, and it ends when it notices. */
   FENCED = 3,
@@ -393,6 +393,10 @@ export interface Replica {
    * which of them is the owner.
    */
   configurationDigest: string;
+  /** Number of the shards that it owns: parts of all sessions, of which there are 1024. */
+  shards: number;
+  /** True if it keeps the streams of the tool hosts of all replicas. */
+  keepsHosts: boolean;
 }
 
 function createBaseGetServerInfoRequest(): GetServerInfoRequest {
@@ -2672,6 +2676,8 @@ function createBaseReplica(): Replica {
     state: 0,
     silentFor: undefined,
     configurationDigest: "",
+    shards: 0,
+    keepsHosts: false,
   };
 }
 
@@ -2700,6 +2706,12 @@ export const Replica: MessageFns<Replica> = {
     }
     if (message.configurationDigest !== "") {
       writer.uint32(58).string(message.configurationDigest);
+    }
+    if (message.shards !== 0) {
+      writer.uint32(64).uint32(message.shards);
+    }
+    if (message.keepsHosts !== false) {
+      writer.uint32(72).bool(message.keepsHosts);
     }
     return writer;
   },
@@ -2773,6 +2785,22 @@ export const Replica: MessageFns<Replica> = {
             message.configurationDigest = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.shards = reader.uint32();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.keepsHosts = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2799,6 +2827,8 @@ export const Replica: MessageFns<Replica> = {
       ? Duration.fromPartial(object.silentFor)
       : undefined;
     message.configurationDigest = object.configurationDigest ?? "";
+    message.shards = object.shards ?? 0;
+    message.keepsHosts = object.keepsHosts ?? false;
     return message;
   },
 };
@@ -2884,7 +2914,7 @@ export const ServerService = {
     responseDeserialize: (value: Buffer): VerifyAuditResponse => VerifyAuditResponse.decode(value),
   },
   /**
-   * Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+   * Lists the replicas of the server that share its database. A server without replicas lists nothing.
    *
    * UNAVAILABLE.
    */
@@ -2933,7 +2963,7 @@ export interface ServerServer extends UntypedServiceImplementation {
    */
   verifyAudit: handleUnaryCall<VerifyAuditRequest, VerifyAuditResponse>;
   /**
-   * Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+   * Lists the replicas of the server that share its database. A server without replicas lists nothing.
    *
    * UNAVAILABLE.
    */
@@ -3043,7 +3073,7 @@ export interface ServerClient extends Client {
     callback: (error: ServiceError | null, response: VerifyAuditResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Lists the replicas of the server that share its database, the owner first. A server without replicas lists nothing.
+   * Lists the replicas of the server that share its database. A server without replicas lists nothing.
    *
    * UNAVAILABLE.
    */

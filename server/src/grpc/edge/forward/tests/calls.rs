@@ -65,13 +65,13 @@ async fn a_call_reaches_the_owner_with_its_caller_and_without_its_credentials() 
 #[tokio::test]
 async fn a_replica_believes_nobody_at_its_own_services_either() {
     let (local, mut calls) = scripted();
-    let replica = Replica::start(Standing::Owner).await;
-    let mut request = tonic::Request::new(wire::GetRunRequest::default());
+    let replica = Replica::start(owned_here()).await;
+    let mut request = tonic::Request::new(wire::GetRunRequest { run_id: "r".to_owned() });
     let forged = br#"{"name":"eve","tenant":"local","roles":["operator"]}"#;
     request.metadata_mut().insert_bin("agentloop-principal-bin", BinaryMetadataValue::from_bytes(forged));
     let mut client = replica.client();
     let call = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
-    // The call waits for the services that the new owner has not opened yet.
+    // The call waits for the services that a new replica has not opened yet.
     replica.local.open_as(&local);
     let seen = soon(calls.recv()).await.unwrap();
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
@@ -87,7 +87,7 @@ async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
     let call = replica.run(prompt());
     let mut seen = first.sees().await;
     let run = seen.decode::<wire::RunRequest>().input.unwrap().run_id.expect("the replica made an id");
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let again = second.sees().await;
     assert_eq!(again.message, seen.message);
     again.answers(&result(&run));
@@ -99,16 +99,15 @@ async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
 async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
     let (listener, address) = loopback().await;
     let mut second = Owner::start(2).await;
-    let silent = Standing::Standby { owner: Some(Peer { number: 1, address }) };
-    let replica = Replica::start(silent).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
     let call = replica.run(prompt());
     let (mut link, _) = soon(listener.accept()).await.unwrap();
     let mut heard = Vec::new();
     while !has_call(&heard) {
         soon(link.read_buf(&mut heard)).await.unwrap();
     }
-    replica.standing.send_replace(Standing::Standby { owner: None });
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by_nobody());
+    replica.ownership.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));
     assert_eq!(answer(call).await.unwrap(), result("r"));
 }
@@ -121,7 +120,7 @@ async fn an_owner_that_dies_is_asked_again_and_then_the_next_one() {
     let seen = first.sees().await;
     first.dies();
     drop(seen);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));
     assert_eq!(answer(call).await.unwrap(), result("r"));
 }
@@ -138,7 +137,7 @@ async fn a_call_that_seems_to_kill_its_owners_is_given_to_three() {
         let seen = owners[number].sees().await;
         owners[number].dies();
         drop(seen);
-        replica.standing.send_replace(owned_by(&owners[number + 1]));
+        replica.ownership.send_replace(owned_by(&owners[number + 1]));
     }
     let refused = soon(call).await.unwrap().unwrap().unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
@@ -150,12 +149,12 @@ async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_cal
     let mut owner = Owner::start(2).await;
     // The address is the right one, and another start of a server has it by now.
     let stale = Peer { number: 1, ..owner.peer.clone() };
-    let replica = Replica::start(Standing::Standby { owner: Some(stale) }).await;
-    owner.standing.send_replace(Standing::Standby { owner: None });
+    let replica = Replica::start(owned_by_peer(&stale)).await;
+    let owns = owner.ownership.send_replace(ownership(2, &[], |_| 0));
     let call = replica.run(prompt());
-    replica.standing.send_replace(owned_by(&owner));
+    replica.ownership.send_replace(owned_by(&owner));
     assert!(owner.calls.try_recv().is_err());
-    owner.standing.send_replace(Standing::Owner);
+    owner.ownership.send_replace(owns);
     owner.sees().await.answers(&result("r"));
     assert_eq!(answer(call).await.unwrap(), result("r"));
 }
@@ -167,7 +166,7 @@ async fn an_owner_that_stops_leaves_the_call_to_the_next_one() {
     let call = replica.run(prompt());
     let stops = retryable(Code::Unavailable, ErrorReason::ShuttingDown, "stops");
     first.sees().await.refuses(&stops);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));
     assert_eq!(answer(call).await.unwrap(), result("r"));
 }
@@ -192,7 +191,7 @@ async fn a_call_that_may_not_be_repeated_is_sent_once() {
         let request = wire::AbortRequest { target: Some(target), ..Default::default() };
         let call = replica.tasks.spawn_contained("caller", async move { client.abort(request).await });
         let _seen = first.sees().await;
-        replica.standing.send_replace(owned_by(&second));
+        replica.ownership.send_replace(owned_by(&second));
         if repeats {
             second.sees().await.answers(&wire::AbortResponse::default());
             answer(call).await.unwrap();
@@ -234,11 +233,14 @@ async fn what_a_call_creates_has_its_id_before_it_is_sent() {
 async fn an_input_without_anything_gets_no_id_since_it_would_name_a_run_then() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
+    // Any replica can refuse it.
+    let mut calls = replica.serves();
     let call = replica.run(wire::RunInput { on_disconnect: 2, ..Default::default() });
-    let seen = owner.sees().await;
+    let seen = soon(calls.recv()).await.unwrap();
     assert_eq!(seen.decode::<wire::RunRequest>().input.unwrap().run_id, None);
     seen.answers(&result(""));
     answer(call).await.unwrap();
+    assert!(owner.calls.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -266,9 +268,8 @@ async fn an_owner_can_tell_a_replica_that_is_gone_from_a_caller_that_has_left() 
 
 #[tokio::test]
 async fn a_caller_that_dials_the_owner_comes_over_no_link() {
-    let (local, mut calls) = scripted();
-    let replica = Replica::start(Standing::Owner).await;
-    replica.local.open_as(&local);
+    let replica = Replica::start(owned_here()).await;
+    let mut calls = replica.serves();
     let call = replica.run(prompt());
     let seen = soon(calls.recv()).await.unwrap();
     assert!(seen.link.is_none());
@@ -290,9 +291,8 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
     let replica = Replica::start(owned_by(&first)).await;
     let call = replica.run(prompt());
     let seen = first.sees().await;
-    replica.standing.send_replace(Standing::Owner);
-    let (local, mut calls) = scripted();
-    replica.local.open_as(&local);
+    replica.ownership.send_replace(owned_here());
+    let mut calls = replica.serves();
     let again = soon(calls.recv()).await.unwrap();
     assert_eq!((again.message.as_slice(), again.principal.as_deref()), (&seen.message[..], Some(&*ada())));
     again.answers(&result("r"));
@@ -300,20 +300,12 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
 }
 
 /// A call in this process, so that the clock may be paused.
-async fn unserved(standing: Standing) -> (Status, Duration) {
-    let (_standing, standings) = watch::channel(standing);
-    let ids = Arc::new(CountingIds::default());
-    let front = Front::new(
-        standings,
-        Links::new(None),
-        LocalServices::none(),
-        ids,
-        BYTES_MAX,
-        CancellationToken::new(),
-    );
+async fn unserved(ownership: Ownership) -> (Status, Duration) {
+    let (_ownership, ownerships) = watch::channel(ownership);
+    let front = front_of(ownerships, LocalServices::none());
     let began = tokio::time::Instant::now();
-    let body = of_frames(futures_util::stream::iter([frame(&wire::GetRunRequest::default())]));
-    let mut request = http::Request::new(body);
+    let request = wire::GetRunRequest { run_id: "r".to_owned() };
+    let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&request)])));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/GetRun");
     let response = front.layer(Routes::default()).oneshot(request).await.unwrap();
     (Status::from_header_map(response.headers()).unwrap(), began.elapsed())
@@ -321,8 +313,8 @@ async fn unserved(standing: Standing) -> (Status, Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_owner_a_call_waits_and_is_then_refused() {
-    for standing in [Standing::Standby { owner: None }, Standing::Owner] {
-        let (refused, waited) = unserved(standing).await;
+    for ownership in [owned_by_nobody(), owned_here(), owned_here().lapsed()] {
+        let (refused, waited) = unserved(ownership).await;
         assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
         assert!(refused.get_details_retry_info().is_some());
         assert!((10..11).contains(&waited.as_secs()), "{waited:?}");

@@ -1,21 +1,27 @@
-//! Replicas in one process: owners whose services are scripted, a replica that stands by, and real connections between them.
+//! Replicas in one process: owners whose services are scripted, a replica that callers dial, and real connections between them.
 
 mod calls;
+mod earlier;
+mod moves;
+mod places;
 mod port;
 mod refusals;
 mod replayable;
 mod silence;
 mod streams;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentloop_core::id::TenantId;
+use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
+use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_proto::v1::agent_loop_client::AgentLoopClient;
 use agentloop_proto::v1::{self as wire};
+use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use http_body::Frame;
 use prost::Message;
@@ -39,13 +45,17 @@ use super::links::Links;
 use super::local::LocalServices;
 use super::peer::PeerPort;
 use crate::auth::{HostGrant, Principal, Role};
-use crate::cluster::{Peer, Standing};
+use crate::cluster::locate::{Locate, LocateError};
+use crate::cluster::{Ownership, Ownerships, Peer};
 use crate::grpc::edge::incoming::{Link, connections};
+use crate::grpc::edge::tls::Acceptor;
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
 
 /// Long enough for a slow machine, short enough to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The number of the replica that callers dial.
+const ME: i64 = 100;
 /// The largest request that a replica sends on.
 const BYTES_MAX: usize = 1024 * 1024;
 
@@ -109,6 +119,14 @@ impl NamedService for Scripted<3> {
     const NAME: &'static str = "agentloop.v1.Server";
 }
 
+impl NamedService for Scripted<4> {
+    const NAME: &'static str = "agentloop.v1.Tools";
+}
+
+impl NamedService for Scripted<5> {
+    const NAME: &'static str = "agentloop.v1.Blobs";
+}
+
 impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
     type Response = http::Response<Body>;
     type Error = Infallible;
@@ -169,11 +187,11 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
     }
 }
 
-/// A replica that owns the database, with its port for other replicas.
+/// A replica that owns all shards of which nothing else is said, with its port for other replicas.
 struct Owner {
     peer: Peer,
     calls: mpsc::UnboundedReceiver<Seen>,
-    standing: watch::Sender<Standing>,
+    ownership: watch::Sender<Ownership>,
     tasks: Tasks,
 }
 
@@ -183,7 +201,9 @@ fn scripted() -> (LocalServices, mpsc::UnboundedReceiver<Seen>) {
     let routes = Routes::new(Scripted::<0>(sender.clone()))
         .add_service(Scripted::<1>(sender.clone()))
         .add_service(Scripted::<2>(sender.clone()))
-        .add_service(Scripted::<3>(sender));
+        .add_service(Scripted::<3>(sender.clone()))
+        .add_service(Scripted::<4>(sender.clone()))
+        .add_service(Scripted::<5>(sender));
     let local = LocalServices::none();
     local.open(routes, None);
     (local, calls)
@@ -195,17 +215,94 @@ async fn loopback() -> (TcpListener, String) {
     (listener, address)
 }
 
+/// The shard of the run `r`, whose session has the id `s`.
+fn shard_of_r() -> ShardNo {
+    shard_of(&ada().tenant, &SessionId::parse("s").unwrap())
+}
+
+/// Knows the run `r` alone, and can be told of others.
+#[derive(Clone)]
+struct KnownRuns(watch::Sender<BTreeMap<String, ShardNo>>);
+
+impl KnownRuns {
+    fn new() -> Self {
+        Self(watch::Sender::new(BTreeMap::from([("r".to_owned(), shard_of_r())])))
+    }
+
+    fn add(&self, run: &str, shard: ShardNo) {
+        self.0.send_modify(|runs| {
+            runs.insert(run.to_owned(), shard);
+        });
+    }
+}
+
+#[async_trait]
+impl Locate for KnownRuns {
+    async fn shard_of_run(&self, _: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
+        Ok(self.0.borrow().get(run.as_str()).copied())
+    }
+}
+
+/// A front that follows this ownership.
+fn front_of(ownerships: Ownerships, local: LocalServices) -> Front {
+    front_with(ownerships, Links::new(None), local, KnownRuns::new(), CancellationToken::new())
+}
+
+fn front_with(
+    ownerships: Ownerships,
+    links: Links,
+    local: LocalServices,
+    runs: KnownRuns,
+    stop: CancellationToken,
+) -> Front {
+    Front::new(ownerships, links, local, Arc::new(runs), Arc::new(CountingIds::default()), BYTES_MAX, stop)
+}
+
+/// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody.
+fn ownership(me: i64, peers: &[&Peer], owner: impl Fn(ShardNo) -> i64) -> Ownership {
+    let owners = (0..SHARDS).map(|shard| owner(ShardNo(shard))).collect();
+    let peers = peers.iter().map(|peer| (peer.number, (*peer).clone())).collect();
+    Ownership::new(me, true, owners, Arc::new(peers))
+}
+
+/// What the replica that callers dial knows when this owner has everything.
+fn owned_by(owner: &Owner) -> Ownership {
+    owned_by_peer(&owner.peer)
+}
+
+fn owned_by_peer(peer: &Peer) -> Ownership {
+    ownership(ME, &[peer], |_| peer.number)
+}
+
+/// The same when it has everything itself.
+fn owned_here() -> Ownership {
+    ownership(ME, &[], |_| ME)
+}
+
+/// The same when nobody has anything.
+fn owned_by_nobody() -> Ownership {
+    ownership(ME, &[], |_| 0)
+}
+
 impl Owner {
     async fn start(number: i64) -> Self {
+        Self::with_acceptors(number, None, false).await
+    }
+
+    async fn with_acceptors(
+        number: i64,
+        acceptors: Option<watch::Receiver<Acceptor>>,
+        needs_principal: bool,
+    ) -> Self {
         let (local, calls) = scripted();
-        let (standing, standings) = watch::channel(Standing::Owner);
+        let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerPort::new(number, standings, local, false);
+        let port = PeerPort::new(front_of(ownerships, local), needs_principal);
         drop(tasks.spawn("peers", async move {
-            port.serve(listener, None, std::future::pending()).await.unwrap();
+            port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));
-        Self { peer: Peer { number, address }, calls, standing, tasks }
+        Self { peer: Peer { number, address }, calls, ownership, tasks }
     }
 
     /// The next call that arrives.
@@ -225,15 +322,12 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 
 /// A replica that callers dial.
 struct Replica {
-    standing: watch::Sender<Standing>,
+    ownership: watch::Sender<Ownership>,
     local: LocalServices,
+    runs: KnownRuns,
     channel: Channel,
     stop: CancellationToken,
     tasks: Tasks,
-}
-
-fn owned_by(owner: &Owner) -> Standing {
-    Standing::Standby { owner: Some(owner.peer.clone()) }
 }
 
 fn ada() -> Arc<Principal> {
@@ -248,22 +342,14 @@ fn ada() -> Arc<Principal> {
 }
 
 impl Replica {
-    async fn start(standing: Standing) -> Self {
-        Self::with_links(standing, Links::new(None)).await
+    async fn start(ownership: Ownership) -> Self {
+        Self::with_links(ownership, Links::new(None)).await
     }
 
-    async fn with_links(standing: Standing, links: Links) -> Self {
-        let (standing, standings) = watch::channel(standing);
-        let local = LocalServices::none();
-        let stop = CancellationToken::new();
-        let front = Front::new(
-            standings,
-            links,
-            local.clone(),
-            Arc::new(CountingIds::default()),
-            BYTES_MAX,
-            stop.clone(),
-        );
+    async fn with_links(ownership: Ownership, links: Links) -> Self {
+        let (ownership, ownerships) = watch::channel(ownership);
+        let (local, runs, stop) = (LocalServices::none(), KnownRuns::new(), CancellationToken::new());
+        let front = front_with(ownerships, links, local.clone(), runs.clone(), stop.clone());
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
         drop(tasks.spawn("public", async move {
@@ -279,7 +365,14 @@ impl Replica {
                 .unwrap();
         }));
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
-        Self { standing, local, channel, stop, tasks }
+        Self { ownership, local, runs, channel, stop, tasks }
+    }
+
+    /// Gives it services, whose calls the test answers.
+    fn serves(&self) -> mpsc::UnboundedReceiver<Seen> {
+        let (local, calls) = scripted();
+        self.local.open_as(&local);
+        calls
     }
 
     fn client(&self) -> AgentLoopClient<Channel> {

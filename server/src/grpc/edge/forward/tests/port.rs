@@ -6,7 +6,6 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 use super::*;
 use crate::grpc::edge::forward::links::LinkTls;
 use crate::grpc::edge::forward::peer::peer_acceptor;
-use crate::grpc::edge::tls::Acceptor;
 
 /// The certificate that replicas of a test share.
 fn certificates(name: &str) -> LinkTls {
@@ -31,15 +30,7 @@ async fn secured(tls: &LinkTls) -> Owner {
 
 /// An owner behind the newest of these acceptors.
 async fn secured_by(acceptors: watch::Receiver<Acceptor>) -> Owner {
-    let (local, calls) = scripted();
-    let (standing, standings) = watch::channel(Standing::Owner);
-    let (listener, address) = loopback().await;
-    let tasks = Tasks::new();
-    let port = PeerPort::new(1, standings, local, true);
-    drop(tasks.spawn("peers", async move {
-        port.serve(listener, Some(acceptors), std::future::pending()).await.unwrap();
-    }));
-    Owner { peer: Peer { number: 1, address }, calls, standing, tasks }
+    Owner::with_acceptors(1, Some(acceptors), true).await
 }
 
 #[tokio::test]
@@ -90,36 +81,43 @@ async fn a_client_without_a_certificate_of_the_root_is_refused() {
     assert!(owner.calls.try_recv().is_err());
 }
 
-#[tokio::test]
-async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
-    let (local, mut calls) = scripted();
-    let (_standing, standings) = watch::channel(Standing::Owner);
-    let (listener, address) = loopback().await;
-    let tasks = Tasks::new();
-    let port = PeerPort::new(1, standings, local, true);
-    drop(tasks.spawn("peers", async move {
-        port.serve(listener, None, std::future::pending()).await.unwrap();
-    }));
-    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
-    let mut request = tonic::Request::new(wire::GetRunRequest::default());
-    request.metadata_mut().insert("agentloop-replica", "1".parse().unwrap());
-    let refused = soon(AgentLoopClient::new(channel).get_run(request)).await.unwrap_err();
-    assert_eq!(reason(&refused), "UNAUTHENTICATED");
-    assert!(calls.try_recv().is_err());
+/// A call of `GetRun` at the port of an owner, with this metadata.
+async fn at_port(owner: &Owner, metadata: &[(&'static str, &str)]) -> Status {
+    let channel = Endpoint::from_shared(format!("http://{}", owner.peer.address)).unwrap().connect_lazy();
+    let mut request = tonic::Request::new(wire::GetRunRequest { run_id: "r".to_owned() });
+    for (name, value) in metadata {
+        request.metadata_mut().insert(*name, value.parse().unwrap());
+    }
+    soon(AgentLoopClient::new(channel).get_run(request)).await.unwrap_err()
 }
 
 #[tokio::test]
-async fn a_call_for_another_replica_or_at_no_owner_is_left_undone() {
-    let mut owner = Owner::start(2).await;
-    let channel = Endpoint::from_shared(format!("http://{}", owner.peer.address)).unwrap().connect_lazy();
-    let standby = Standing::Standby { owner: None };
-    for (number, standing) in
-        [("1", Standing::Owner), ("x", Standing::Owner), ("", Standing::Owner), ("2", standby)]
+async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
+    let mut owner = Owner::with_acceptors(1, None, true).await;
+    for metadata in
+        [&[("agentloop-replica", "1")][..], &[("agentloop-replica", "1"), ("agentloop-shard", "7")]]
     {
-        owner.standing.send_replace(standing);
-        let mut request = tonic::Request::new(wire::GetRunRequest::default());
-        request.metadata_mut().insert("agentloop-replica", number.parse().unwrap());
-        let refused = soon(AgentLoopClient::new(channel.clone()).get_run(request)).await.unwrap_err();
+        assert_eq!(reason(&at_port(&owner, metadata).await), "UNAUTHENTICATED");
+    }
+    assert!(owner.calls.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_call_for_another_replica_or_a_shard_of_another_one_is_left_undone() {
+    let mut owner = Owner::start(2).await;
+    let (others, mine) =
+        (ownership(2, &[], |shard| if shard == ShardNo(7) { 0 } else { 2 }), ownership(2, &[], |_| 2));
+    for (number, shard, owns) in [
+        ("1", "7", mine.clone()),
+        ("x", "7", mine.clone()),
+        ("", "7", mine.clone()),
+        ("2", "x", mine.clone()),
+        ("2", "1024", mine.clone()),
+        ("2", "7", mine.lapsed()),
+        ("2", "7", others),
+    ] {
+        owner.ownership.send_replace(owns);
+        let refused = at_port(&owner, &[("agentloop-replica", number), ("agentloop-shard", shard)]).await;
         assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
         assert!(refused.metadata().get("agentloop-look-again").is_some(), "{refused:?}");
     }
@@ -129,15 +127,14 @@ async fn a_call_for_another_replica_or_at_no_owner_is_left_undone() {
 #[tokio::test]
 async fn a_call_waits_for_the_services_of_a_new_owner() {
     let (local, mut calls) = scripted();
-    let (_standing, standings) = watch::channel(Standing::Owner);
+    let (_ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
     let (listener, address) = loopback().await;
     let (tasks, empty) = (Tasks::new(), LocalServices::none());
-    let port = PeerPort::new(1, standings, empty.clone(), false);
+    let port = PeerPort::new(front_of(ownerships, empty.clone()), false);
     drop(tasks.spawn("peers", async move {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));
-    let peer = Peer { number: 1, address };
-    let replica = Replica::start(Standing::Standby { owner: Some(peer) }).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
     let call = replica.run(prompt());
     empty.open_as(&local);
     soon(calls.recv()).await.unwrap().answers(&result("r"));

@@ -1,23 +1,24 @@
-//! Calls that a replica refuses while it stands by, and the audit log of the owner.
+//! Calls that are refused at a replica, and the audit logs.
 
 use tower::ServiceExt as _;
 
 use super::*;
 use crate::audit::{AuditEntry, AuditRow};
 use crate::clock::SystemClock;
-use crate::grpc::edge::audit::{AuditLog, AuditScope, RefusedCall};
-use crate::grpc::edge::forward::refusals::Refusals;
+use crate::grpc::edge::audit::{AuditLog, AuditScope};
+use crate::grpc::edge::identity::IdentityLayer;
 use crate::store::Store as _;
 use crate::store::sqlite::SqliteStore;
 
-/// An owner with an audit log.
+/// A replica with an audit log.
 struct Audited {
     peer: Peer,
+    local: LocalServices,
     store: Arc<SqliteStore>,
     calls_ended: CancellationToken,
     writing: tokio::task::JoinHandle<()>,
     _tasks: Tasks,
-    _standing: watch::Sender<Standing>,
+    _ownership: watch::Sender<Ownership>,
 }
 
 impl Audited {
@@ -27,20 +28,27 @@ impl Audited {
         let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), calls_ended.clone());
         let local = LocalServices::none();
         local.open(Routes::default(), Some(log));
-        let (standing, standings) = watch::channel(Standing::Owner);
+        let (ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerPort::new(1, standings, local, true);
+        let port = PeerPort::new(front_of(ownerships, local.clone()), true);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, None, std::future::pending()).await.unwrap();
         }));
-        let peer = Peer { number: 1, address };
-        let writing = tokio::spawn(writing);
-        Self { peer, store, calls_ended, writing, _tasks: tasks, _standing: standing }
+        let (peer, writing) = (Peer { number: 1, address }, tokio::spawn(writing));
+        Self { peer, local, store, calls_ended, writing, _tasks: tasks, _ownership: ownership }
     }
 
-    fn owns(&self) -> Standing {
-        Standing::Standby { owner: Some(self.peer.clone()) }
+    /// A replica of an earlier version tells of refusals.
+    async fn is_told(&self, report: Vec<u8>) -> Status {
+        let channel = Endpoint::from_shared(format!("http://{}", self.peer.address)).unwrap().connect_lazy();
+        let report = [Ok(Frame::data(Bytes::from(report)))];
+        let mut request = http::Request::new(of_frames(futures_util::stream::iter(report)));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = http::Uri::from_static("/agentloop.replica/Refused");
+        request.headers_mut().insert("agentloop-replica", http::HeaderValue::from_static("1"));
+        let response = soon(channel.oneshot(request)).await.unwrap();
+        Status::from_header_map(response.headers()).unwrap()
     }
 
     /// The rows, once everything that it was told is written.
@@ -51,108 +59,43 @@ impl Audited {
     }
 }
 
-/// A replica that takes refusals, and the task that tells of them.
-fn standby(
-    standing: Standing,
-) -> (Refusals, impl Future<Output = ()> + Send, watch::Sender<Standing>, CancellationToken) {
-    let (standing, standings) = watch::channel(standing);
-    let (links, local, stop) = (Links::new(None), LocalServices::none(), CancellationToken::new());
-    let ids = Arc::new(CountingIds::default());
-    let front = Front::new(standings, links, local, ids, BYTES_MAX, stop.clone());
-    let (refusals, telling) = front.refusals();
-    (refusals, telling, standing, stop)
+#[tokio::test]
+async fn a_connection_that_is_refused_is_written_to_the_log_of_this_replica() {
+    let replica = Audited::start().await;
+    let failed = IdentityLayer::of_replica(None, replica.local.clone()).failed_handshakes();
+    failed(Some("192.0.2.1:4000".parse().unwrap()), "the peer sent no certificates".to_owned());
+    let rows = replica.rows().await;
+    let told: Vec<_> = rows.iter().map(|row| (row.entry.from.as_str(), row.entry.why.as_str())).collect();
+    assert_eq!(told, [("192.0.2.1:4000", "the peer sent no certificates")]);
 }
 
-fn refused(what: &str) -> RefusedCall {
+#[tokio::test]
+async fn what_a_replica_of_an_earlier_version_has_refused_is_written() {
+    let replica = Audited::start().await;
     let entry = AuditEntry {
         at_ms: 7,
         who: "ada".to_owned(),
         tenant: "acme".to_owned(),
         from: "192.0.2.1:4000".to_owned(),
-        what: what.to_owned(),
+        what: "AgentLoop/Run".to_owned(),
         why: "the roles of the caller do not allow it".to_owned(),
         ..AuditEntry::default()
     };
-    RefusedCall { cause: "role".to_owned(), entry }
-}
-
-#[tokio::test]
-async fn the_owner_writes_what_a_replica_that_stands_by_refuses() {
-    let owner = Audited::start().await;
-    let (refusals, telling, _standing, _stop) = standby(owner.owns());
-    refusals.tell(refused("AgentLoop/Run"));
-    drop(refusals);
-    soon(telling).await;
-    let rows = owner.rows().await;
-    assert_eq!(rows.iter().map(|row| &row.entry).collect::<Vec<_>>(), [&refused("AgentLoop/Run").entry]);
-}
-
-#[tokio::test]
-async fn refusals_wait_for_an_owner() {
-    let owner = Audited::start().await;
-    // This one takes connections, and ends each at once.
-    let (listener, address) = loopback().await;
-    let (refusals, telling, standing, _stop) =
-        standby(Standing::Standby { owner: Some(Peer { number: 9, address }) });
-    let telling = tokio::spawn(telling);
-    refusals.tell(refused("AgentLoop/Run"));
-    drop(soon(listener.accept()).await.unwrap());
-    drop(listener);
-    standing.send_replace(Standing::Standby { owner: None });
-    refusals.tell(refused("AgentLoop/Abort"));
-    drop(refusals);
-    tokio::task::yield_now().await;
-    standing.send_replace(owner.owns());
-    soon(telling).await.unwrap();
-    let rows = owner.rows().await;
-    let told: Vec<&str> = rows.iter().map(|row| row.entry.what.as_str()).collect();
-    assert_eq!(told, ["AgentLoop/Run", "AgentLoop/Abort"]);
-}
-
-#[tokio::test]
-async fn a_flood_is_counted_to_the_last_one() {
-    const FLOOD: u64 = 6_000;
-    let owner = Audited::start().await;
-    let (refusals, telling, _standing, _stop) = standby(owner.owns());
-    for _ in 0..FLOOD {
-        refusals.tell(refused("AgentLoop/Run"));
-    }
-    drop(refusals);
-    soon(telling).await;
-    let rows = owner.rows().await;
-    let (single, summaries): (Vec<_>, Vec<_>) =
-        rows.iter().partition(|row| row.entry.what == "AgentLoop/Run");
-    let counted = summaries.iter().map(|row| {
-        let why = &row.entry.why;
-        why.split(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{why}"))
+    let report = serde_json::json!({
+        "refused": [{ "cause": "role", "entry": &entry }],
+        "counted": { "role": 3 },
     });
-    assert_eq!(single.len() as u64 + counted.sum::<u64>(), FLOOD);
-    assert!(single.len() < 1_000, "a flood does not fill the disk: {}", single.len());
-}
-
-#[tokio::test]
-async fn a_replica_that_stops_waits_for_no_owner() {
-    let (refusals, telling, _standing, stop) = standby(Standing::Standby { owner: None });
-    refusals.tell(refused("AgentLoop/Run"));
-    let telling = tokio::spawn(telling);
-    stop.cancel();
-    drop(refusals);
-    soon(telling).await.unwrap();
+    assert_eq!(replica.is_told(report.to_string().into_bytes()).await.code(), Code::Ok);
+    let rows = replica.rows().await;
+    assert_eq!(rows[0].entry, entry);
+    assert_eq!(rows[1].entry.why, "3 more refused calls: role 3");
 }
 
 #[tokio::test]
 async fn a_report_that_makes_no_sense_is_refused_and_writes_nothing() {
-    let owner = Audited::start().await;
-    let channel = Endpoint::from_shared(format!("http://{}", owner.peer.address)).unwrap().connect_lazy();
+    let replica = Audited::start().await;
     for body in [b"{".to_vec(), b"{\"refused\":3}".to_vec(), vec![b' '; 3 * 1024 * 1024]] {
-        let mut request =
-            http::Request::new(of_frames(futures_util::stream::iter([Ok(Frame::data(Bytes::from(body)))])));
-        *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = http::Uri::from_static("/agentloop.replica/Refused");
-        request.headers_mut().insert("agentloop-replica", http::HeaderValue::from_static("1"));
-        let response = soon(channel.clone().oneshot(request)).await.unwrap();
-        let refused = Status::from_header_map(response.headers()).unwrap();
-        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert_eq!(replica.is_told(body).await.code(), Code::InvalidArgument);
     }
-    assert_eq!(owner.rows().await, []);
+    assert_eq!(replica.rows().await, []);
 }

@@ -36,7 +36,7 @@ async fn a_host_whose_owner_dies_before_it_answers_is_introduced_to_the_next_one
     assert_eq!(seen.decode::<wire::ConnectRequest>(), hello("h-1"));
     first.dies();
     drop(seen);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     assert_eq!(seen.decode::<wire::ConnectRequest>(), hello("h-1"));
     seen.sends([frame(&wire::ConnectResponse::default())]);
@@ -49,13 +49,13 @@ async fn a_host_waits_for_an_owner_to_come() {
     let mut owner = Owner::start(2).await;
     // This one takes connections, and ends each at once.
     let (listener, address) = loopback().await;
-    let replica = Replica::start(Standing::Standby { owner: Some(Peer { number: 1, address }) }).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
     let connecting = connect(&replica, hello("h-1"));
     drop(soon(listener.accept()).await.unwrap());
     drop(listener);
-    replica.standing.send_replace(Standing::Standby { owner: None });
+    replica.ownership.send_replace(owned_by_nobody());
     tokio::task::yield_now().await;
-    replica.standing.send_replace(owned_by(&owner));
+    replica.ownership.send_replace(owned_by(&owner));
     let seen = owner.sees().await;
     assert_eq!(seen.decode::<wire::ConnectRequest>(), hello("h-1"));
     seen.sends([frame(&wire::ConnectResponse::default())]);
@@ -65,10 +65,8 @@ async fn a_host_waits_for_an_owner_to_come() {
 /// A call of this path whose requests are these, while nobody can be reached at the owner's address.
 async fn at_nobody(path: &'static str, requests: impl Stream<Item = NextFrame> + Send + 'static) -> Duration {
     let peer = Peer { number: 1, address: "127.0.0.1:1".to_owned() };
-    let (_standing, standings) = watch::channel(Standing::Standby { owner: Some(peer) });
-    let (links, local) = (Links::new(None), LocalServices::none());
-    let ids = Arc::new(CountingIds::default());
-    let front = Front::new(standings, links, local, ids, BYTES_MAX, CancellationToken::new());
+    let (_ownership, ownerships) = watch::channel(owned_by_peer(&peer));
+    let front = front_of(ownerships, LocalServices::none());
     let mut request = http::Request::new(of_frames(requests));
     *request.uri_mut() = http::Uri::from_static(path);
     let began = tokio::time::Instant::now();
@@ -85,21 +83,20 @@ async fn a_stream_of_requests_waits_for_an_owner_as_long_as_other_calls() {
 }
 
 #[tokio::test]
-async fn an_rpc_of_another_version_is_sent_once() {
-    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
-    let replica = Replica::start(owned_by(&first)).await;
+async fn an_rpc_of_another_version_stays_here() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let mut calls = replica.serves();
     let channel = replica.channel.clone();
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&hello("h-1"))])));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.ToolHost/Later");
     let calling = tokio::spawn(async move { channel.oneshot(request).await.unwrap() });
-    let seen = first.sees().await;
+    let seen = soon(calls.recv()).await.unwrap();
     assert_eq!(seen.path, "/agentloop.v1.ToolHost/Later");
-    first.dies();
-    drop(seen);
-    replica.standing.send_replace(owned_by(&second));
+    seen.refuses(&Status::unimplemented("a later version knows it"));
     let refused = Status::from_header_map(soon(calling).await.unwrap().headers()).unwrap();
-    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
-    assert!(second.calls.try_recv().is_err());
+    assert_eq!(refused.code(), Code::Unimplemented);
+    assert!(owner.calls.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -109,7 +106,7 @@ async fn an_owner_that_stops_leaves_a_host_to_the_next_one() {
     let connecting = connect(&replica, hello("h-1"));
     let stops = crate::grpc::status::retryable(Code::Unavailable, wire::ErrorReason::ShuttingDown, "stops");
     first.sees().await.refuses(&stops);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     assert_eq!(seen.decode::<wire::ConnectRequest>(), hello("h-1"));
     seen.sends([frame(&wire::ConnectResponse::default())]);

@@ -1,6 +1,6 @@
 //! Owners that stand still: their connections stay open, and nothing comes over them.
 
-use agentloop_proto::v1::server_client::ServerClient;
+use agentloop_proto::v1::tools_client::ToolsClient;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use crate::grpc::edge::forward::routing::SEARCH_WAIT;
 
 /// The calls of this page, in the order in which they are started.
 const PATHS: [&str; 3] =
-    ["/agentloop.v1.AgentLoop/GetRun", "/agentloop.v1.Server/GetUsage", "/agentloop.v1.Server/VerifyAudit"];
+    ["/agentloop.v1.AgentLoop/GetRun", "/agentloop.v1.Tools/ListHosts", "/agentloop.v1.Tools/ListTools"];
 
 /// An owner whose machine can be made to stand still.
 struct Freezable {
@@ -36,8 +36,8 @@ impl Freezable {
         Self { peer: Peer { number, address }, owner, frozen }
     }
 
-    fn standing(&self) -> Standing {
-        Standing::Standby { owner: Some(self.peer.clone()) }
+    fn owns(&self) -> Ownership {
+        owned_by_peer(&self.peer)
     }
 
     /// From here on connections are taken, and nothing comes over any of them.
@@ -61,19 +61,18 @@ async fn pass_until_frozen(mut near: TcpStream, to: String, mut frozen: watch::R
 
 /// Starts each of the calls, which somebody has to answer.
 fn start_calls(replica: &Replica) -> Vec<tokio::task::JoinHandle<Option<Result<(), Status>>>> {
-    let (mut runs, mut usage) = (replica.client(), ServerClient::new(replica.channel.clone()));
-    let mut audit = usage.clone();
+    let (mut runs, mut tools) = (replica.client(), ToolsClient::new(replica.channel.clone()));
+    let mut hosts = tools.clone();
     let tasks = &replica.tasks;
     vec![
-        tasks.spawn_contained(
-            "run",
-            async move { runs.get_run(wire::GetRunRequest::default()).await.map(drop) },
-        ),
-        tasks.spawn_contained("usage", async move {
-            usage.get_usage(wire::GetUsageRequest::default()).await.map(drop)
+        tasks.spawn_contained("run", async move {
+            runs.get_run(wire::GetRunRequest { run_id: "r".to_owned() }).await.map(drop)
         }),
-        tasks.spawn_contained("audit", async move {
-            audit.verify_audit(wire::VerifyAuditRequest::default()).await.map(drop)
+        tasks.spawn_contained("tools", async move {
+            tools.list_tools(wire::ListToolsRequest::default()).await.map(drop)
+        }),
+        tasks.spawn_contained("hosts", async move {
+            hosts.list_hosts(wire::ListHostsRequest::default()).await.map(drop)
         }),
     ]
 }
@@ -98,13 +97,13 @@ fn answer_empty(seen: Seen) {
 #[tokio::test]
 async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
     let (mut first, mut second) = (Freezable::start(1).await, Owner::start(2).await);
-    let replica = Replica::start(first.standing()).await;
+    let replica = Replica::start(first.owns()).await;
     let calls = start_calls(&replica);
     let mut cut = all_seen(&mut first.owner).await;
     // Of one of them, all but the end has come.
     cut.pop().unwrap().sends([frame(&())]);
     first.freeze();
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     all_seen(&mut second).await.into_iter().for_each(answer_empty);
     for call in calls {
         soon(call).await.unwrap().unwrap().unwrap();
@@ -115,7 +114,7 @@ async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
 #[tokio::test]
 async fn calls_at_an_owner_that_stands_still_and_stays_the_owner_end() {
     let mut owner = Freezable::start(1).await;
-    let replica = Replica::start(owner.standing()).await;
+    let replica = Replica::start(owner.owns()).await;
     let calls = start_calls(&replica);
     let _cut = all_seen(&mut owner.owner).await;
     let began = Instant::now();

@@ -10,7 +10,8 @@ use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
 use crate::grpc::edge::forward::routing::DEPOSED_AFTER;
 
 fn event(seq: u64) -> NextFrame {
-    let event = wire::RunEvent { seq, run_id: "r".to_owned(), ..Default::default() };
+    let event =
+        wire::RunEvent { seq, run_id: "r".to_owned(), session_id: "s".to_owned(), ..Default::default() };
     frame(&wire::RunStreamResponse { event: Some(event) })
 }
 
@@ -48,7 +49,7 @@ async fn events_go_on_at_the_next_owner_without_loss_or_repetition() {
     let input = wire::RunInput { on_disconnect: 2, ..prompt() };
     let mut stream = open(&replica, &mut first, input, vec![event(1), event(0), event(2), event(0)]).await;
     assert_eq!(seqs(&mut stream, 4).await, [1, 0, 2, 0]);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     let request: wire::RunStreamRequest = seen.decode();
     let input = request.input.unwrap();
@@ -71,7 +72,7 @@ async fn a_link_that_breaks_in_a_message_costs_nothing() {
     let mut stream = open(&replica, &mut first, prompt(), frames).await;
     assert_eq!(seqs(&mut stream, 1).await, [1]);
     first.dies();
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     assert_eq!(seen.decode::<wire::RunStreamRequest>().after_seq, 1);
     seen.sends([event(2), well()]);
@@ -86,7 +87,7 @@ async fn messages_that_steer_a_run_go_on_with_the_events_of_that_run() {
     let input = wire::RunInput { on_busy_session: wire::BusySessionPolicy::Steer.into(), ..prompt() };
     let mut stream = open(&replica, &mut first, input, vec![event(5)]).await;
     assert_eq!(seqs(&mut stream, 1).await, [5]);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/Subscribe");
     let request: wire::SubscribeRequest = seen.decode();
@@ -104,7 +105,7 @@ async fn a_run_that_a_message_began_because_there_was_none_to_steer_keeps_its_ca
         wire::RunInput { run_id: Some("r".to_owned()), on_disconnect: 2, on_busy_session: steer, ..prompt() };
     let mut stream = open(&replica, &mut first, input, vec![event(1)]).await;
     assert_eq!(seqs(&mut stream, 1).await, [1]);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/RunStream");
     let request: wire::RunStreamRequest = seen.decode();
@@ -136,7 +137,7 @@ async fn an_owner_that_stops_ends_no_stream() {
     let stops = crate::grpc::status::retryable(Code::Unavailable, wire::ErrorReason::ShuttingDown, "stops");
     let mut stream = open(&replica, &mut first, prompt(), vec![event(1), end_with(&stops)]).await;
     assert_eq!(seqs(&mut stream, 1).await, [1]);
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     second.sees().await.sends([event(2), well()]);
     assert_eq!(seqs(&mut stream, 1).await, [2]);
     assert_eq!(soon(stream.message()).await.unwrap(), None);
@@ -163,7 +164,7 @@ async fn a_session_is_followed_by_its_token() {
     for token in ["one", ""] {
         assert_eq!(soon(stream.message()).await.unwrap().unwrap().resume_token, token);
     }
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let seen = second.sees().await;
     let request: wire::SubscribeSessionRequest = seen.decode();
     assert_eq!((request.session_id.as_str(), request.resume_token.as_str()), ("s", "one"));
@@ -207,7 +208,7 @@ async fn the_stream_of_a_tool_host_ends_when_its_owner_is_the_owner_no_more() {
     });
     let mut stream = opened.await.0.unwrap().into_inner();
     assert!(soon(stream.message()).await.unwrap().is_some());
-    replica.standing.send_replace(owned_by(&second));
+    replica.ownership.send_replace(owned_by(&second));
     let ended = soon(stream.message()).await.unwrap_err();
     assert_eq!((ended.code(), reason(&ended).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
     assert!(ended.metadata().get(LOOK_AGAIN.as_str()).is_none());
@@ -244,41 +245,41 @@ async fn a_replica_that_stops_ends_its_streams_and_the_owner_knows_that_nobody_h
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_without_a_lease_lets_go_of_its_own_streams() {
-    for before in [Standing::Owner, Standing::Standby { owner: None }] {
-        lets_go_of_a_stream_that_began(before).await;
+    for before in [owned_here(), owned_by_nobody()] {
+        for (path, request) in [
+            (
+                "/agentloop.v1.AgentLoop/Subscribe",
+                frame(&wire::SubscribeRequest { run_id: "r".to_owned(), ..Default::default() }),
+            ),
+            ("/agentloop.v1.AgentLoop/WatchRuns", frame(&wire::WatchRunsRequest::default())),
+        ] {
+            lets_go_of_a_stream_that_began(before.clone(), path, request).await;
+        }
     }
 }
 
-/// A stream that begins while this replica stands by is served here as soon as it is the owner.
-async fn lets_go_of_a_stream_that_began(before: Standing) {
-    let (standing, standings) = watch::channel(before);
+/// A stream that begins before this replica owns anything is served here as soon as it does, or at once if any replica serves it.
+async fn lets_go_of_a_stream_that_began(before: Ownership, path: &'static str, request: NextFrame) {
+    let (ownership, ownerships) = watch::channel(before);
     let (local, mut calls) = scripted();
-    let front = Front::new(
-        standings,
-        Links::new(None),
-        local,
-        Arc::new(CountingIds::default()),
-        BYTES_MAX,
-        CancellationToken::new(),
-    );
-    let request = wire::SubscribeRequest { run_id: "r".to_owned(), ..Default::default() };
-    let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&request)])));
-    *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/Subscribe");
+    let front = front_of(ownerships, local);
+    let mut request = http::Request::new(of_frames(futures_util::stream::iter([request])));
+    *request.uri_mut() = http::Uri::from_static(path);
     let served = front.layer(Routes::default()).oneshot(request);
     let answered = async {
-        standing.send_replace(Standing::Owner);
+        ownership.send_replace(owned_here());
         calls.recv().await.unwrap().sends([event(1)]);
     };
     let (response, ()) = tokio::join!(served, answered);
     let mut body = response.unwrap().into_body();
     assert!(next_frame(&mut body).await.unwrap().unwrap().is_data());
     // A moment without a lease is none of their business.
-    for now in [Standing::Standby { owner: None }, Standing::Owner] {
-        standing.send_replace(now);
+    for now in [owned_here().lapsed(), owned_here()] {
+        ownership.send_replace(now);
         let waited = tokio::time::timeout(DEPOSED_AFTER / 2, next_frame(&mut body)).await;
         assert!(waited.is_err(), "the stream goes on");
     }
-    standing.send_replace(Standing::Standby { owner: None });
+    ownership.send_replace(owned_here().lapsed());
     let end = next_frame(&mut body).await.unwrap().unwrap().into_trailers().unwrap();
     assert_eq!(Status::from_header_map(&end).unwrap().code(), Code::Unavailable);
 }

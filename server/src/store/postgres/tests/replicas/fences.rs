@@ -24,7 +24,7 @@ async fn fence(schema: &Schema, server: &Server) {
 async fn a_fenced_owner_writes_nothing_and_stops() {
     let Some(schema) = Schema::new().await else { return };
     let server = Server::start(&schema, "a:1", Duration::from_secs(5)).await;
-    let (_, store) = server.own().await;
+    let store = server.own().await;
     let shared: Arc<dyn Store> = store.clone();
     let mut owner = fixture::Owner::started(&shared, "s", "r").await;
     fence(&schema, &server).await;
@@ -34,26 +34,27 @@ async fn a_fenced_owner_writes_nothing_and_stops() {
     let mut shell = schema.shell().await;
     assert_eq!(number(&mut shell, "SELECT count(*) FROM run_events").await, 1);
     tokio::time::timeout(BOUND, server.replica.failed().cancelled()).await.unwrap();
-    assert!(!matches!(*server.replica.standings().borrow(), Standing::Owner));
+    assert!(!server.replica.ownerships().borrow().is_valid());
     server.replica.leave().await;
     server.replica.leave().await;
-    assert_eq!(server.replica.owned().await, None);
+    assert!(server.replica.holdings().borrow().held.is_empty());
 }
 
 #[tokio::test]
 async fn a_transaction_of_a_fenced_owner_writes_nothing() {
     let Some(schema) = Schema::new().await else { return };
     let server = Server::start(&schema, "a:1", LONG).await;
-    let (_, store) = server.own().await;
+    let store = server.own().await;
     store.check().await.unwrap();
     let mut shell = schema.shell().await;
-    let checks = "SELECT value FROM meta WHERE key = 'checks'";
-    assert_eq!(number(&mut shell, checks).await, 1);
+    let commits = "SELECT batch FROM owners";
+    let before = number(&mut shell, commits).await;
+    assert!(before > 0, "the check was a commit");
     fence(&schema, &server).await;
     let refused = store.check().await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     assert!(store.failed().is_cancelled());
-    assert_eq!(number(&mut shell, checks).await, 1);
+    assert_eq!(number(&mut shell, commits).await, before);
 }
 
 /// An owner that froze between two statements of a transaction holds the lock that the fence waits for.
@@ -61,7 +62,8 @@ async fn a_transaction_of_a_fenced_owner_writes_nothing() {
 async fn a_transaction_that_a_frozen_owner_left_open_is_ended() {
     let Some(schema) = Schema::new().await else { return };
     let frozen = Server::start(&schema, "a:1", SHORT).await;
-    let (claim, store) = frozen.own().await;
+    let store = frozen.own().await;
+    let term = frozen.term();
     store.check().await.unwrap();
     // A connection in the place of the owner's: the owner's own threads cannot be stopped inside of a commit.
     let mut writing = schema.shell().await;
@@ -74,11 +76,11 @@ async fn a_transaction_that_a_frozen_owner_left_open_is_ended() {
     writing.execute("UPDATE meta SET value = 77 WHERE key = 'checks'").await.unwrap();
     frozen.kill();
     let second = Server::start(&schema, "b:1", SHORT).await;
-    let (after, _store) = second.own().await;
-    assert_eq!(after.term, claim.term + 1);
+    let _store = second.own().await;
+    assert_eq!(second.term(), term + 1);
     assert!(writing.execute("COMMIT").await.is_err(), "its connection is ended");
     let mut shell = schema.shell().await;
-    assert_eq!(number(&mut shell, "SELECT value FROM meta WHERE key = 'checks'").await, 1);
+    assert_eq!(number(&mut shell, "SELECT value FROM meta WHERE key = 'checks'").await, 0);
 }
 
 /// It has committed nothing yet, and holds the lock that the fence waits for.
@@ -86,19 +88,26 @@ async fn a_transaction_that_a_frozen_owner_left_open_is_ended() {
 async fn an_owner_that_is_lost_while_it_opens_is_fenced() {
     let Some(schema) = Schema::new().await else { return };
     let first = Server::start(&schema, "a:1", SHORT).await;
-    let claim = first.claim().await;
+    // It takes shards before it has opened the store.
+    first.replica.ready();
+    first.wait_for_shards(SHARDS).await;
+    let term = first.term();
     // Its opening comes no further than this row.
     let mut shell = schema.shell().await;
     shell.execute("BEGIN").await.unwrap();
     shell.execute("UPDATE meta SET value = value WHERE key = 'epoch'").await.unwrap();
-    let options = schema.options.clone();
-    first.runtime.as_ref().unwrap().spawn(async move { PostgresStore::open_owned(&options, claim).await });
+    let (options, number_of, scope) =
+        (schema.options.clone(), first.replica.number(), first.replica.scope().clone());
+    let opening = async move { PostgresStore::open_replica(&options, number_of, scope).await };
+    first.runtime.as_ref().unwrap().spawn(opening);
     let mut watching = schema.shell().await;
     let waiting = "SELECT count(*) FROM pg_locks AS l JOIN owners AS o ON o.pid = l.pid WHERE NOT l.granted";
     until(async || number(&mut watching, waiting).await > 0).await;
     first.kill();
     let second = Server::start(&schema, "b:1", SHORT).await;
-    assert_eq!(second.claim().await.term, claim.term + 1);
+    second.replica.ready();
+    second.wait_for_shards(SHARDS).await;
+    assert_eq!(second.term(), term + 1);
 }
 
 /// The replica that began the fence may have ended since.
@@ -106,11 +115,14 @@ async fn an_owner_that_is_lost_while_it_opens_is_fenced() {
 async fn a_fence_that_somebody_began_is_completed() {
     let Some(schema) = Schema::new().await else { return };
     let first = Server::start(&schema, "a:1", LONG).await;
-    let (claim, store) = first.own().await;
+    let store = first.own().await;
+    let term = first.term();
     store.check().await.unwrap();
     fence(&schema, &first).await;
     let second = Server::start(&schema, "b:1", Duration::from_secs(5)).await;
-    assert_eq!(second.claim().await.term, claim.term + 1);
+    second.replica.ready();
+    second.wait_for_shards(SHARDS).await;
+    assert_eq!(second.term(), term + 1);
     let mut shell = schema.shell().await;
     let ended = "SELECT count(*) FROM replicas WHERE fenced AND ended_at IS NOT NULL";
     assert_eq!(number(&mut shell, ended).await, 1);

@@ -8,11 +8,12 @@ mod takeovers;
 
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::SHARDS;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::*;
-use crate::cluster::{Peer, Standing};
+use crate::cluster::{Ownership, Peer};
 
 /// Bound on every wait: much longer than what is waited for takes.
 const BOUND: Duration = Duration::from_secs(60);
@@ -59,23 +60,54 @@ impl Server {
         Peer { number: self.replica.number(), address: self.address.clone() }
     }
 
-    /// Waits until the server owns the database.
-    async fn claim(&self) -> Claim {
-        let owned = tokio::time::timeout(BOUND, self.replica.owned()).await;
-        owned.expect("in time").expect("it is not fenced")
-    }
-
-    /// Waits until the server owns the database, and opens the store.
-    async fn own(&self) -> (Claim, Arc<PostgresStore>) {
-        let (claim, options) = (self.claim().await, self.options.clone());
+    /// Opens the store, takes shards from now on, and gives those away that are too many.
+    async fn open(&self) -> Arc<PostgresStore> {
+        let (number, scope, options) =
+            (self.replica.number(), self.replica.scope().clone(), self.options.clone());
         let runtime = self.runtime.as_ref().unwrap();
-        let opened = runtime.spawn(async move { PostgresStore::open_owned(&options, claim).await });
-        (claim, Arc::new(opened.await.unwrap().unwrap()))
+        let opened = runtime.spawn(async move { PostgresStore::open_replica(&options, number, scope).await });
+        let store = Arc::new(opened.await.unwrap().unwrap());
+        self.replica.ready();
+        let (replica, shedding) = (Arc::downgrade(&self.replica), Arc::downgrade(&store));
+        let mut holdings = self.replica.holdings();
+        runtime.spawn(async move {
+            while let Ok(held) =
+                holdings.wait_for(|held| !held.shedding.is_empty()).await.map(|held| held.clone())
+            {
+                let (Some(replica), Some(store)) = (replica.upgrade(), shedding.upgrade()) else { return };
+                let shards: Vec<_> = held.shedding.iter().copied().collect();
+                if store.forget_shards(&shards).await.is_ok() {
+                    replica.given_away(shards);
+                }
+                let gone = holdings.wait_for(|now| now.shedding != held.shedding).await.is_err();
+                if gone {
+                    return;
+                }
+            }
+        });
+        store
     }
 
-    async fn wait_for(&self, standing: Standing) {
-        let mut standings = self.replica.standings();
-        wait_for(&mut standings, |found| *found == standing).await;
+    /// Opens the store, and waits until the server owns every shard.
+    async fn own(&self) -> Arc<PostgresStore> {
+        let store = self.open().await;
+        self.wait_for_shards(SHARDS).await;
+        store
+    }
+
+    /// Waits until the server owns so many shards, and its lease is valid.
+    async fn wait_for_shards(&self, shards: u16) {
+        let count = usize::from(shards);
+        self.wait_for(|ownership| ownership.is_valid() && ownership.own().count() == count).await;
+    }
+
+    async fn wait_for(&self, is_it: impl FnMut(&Ownership) -> bool) {
+        wait_for(&mut self.replica.ownerships(), is_it).await;
+    }
+
+    /// The highest term of its shards.
+    fn term(&self) -> u64 {
+        self.replica.holdings().borrow().held.values().map(|term| term.0).max().unwrap_or_default()
     }
 
     /// Ends the server without a word to anybody.

@@ -18,7 +18,7 @@ async fn says_once(lost: Lost) {
     let mut replica = Server::start(&schema, "a:1", LONG).await;
     // Its beats go another way.
     replica.options = wire.options.clone();
-    let (_, store) = replica.own().await;
+    let store = replica.own().await;
     let shared: Arc<dyn Store> = store.clone();
     let mut owner = fixture::Owner::started(&shared, "s", "r").await;
     wire.falls_silent(lost);

@@ -1,10 +1,14 @@
 //! Each statement of replicas, against others that are under way: who waits, and who finds nothing any more.
 
+use std::collections::BTreeSet;
+
+use agentloop_core::cluster::shard::{ShardNo, Term};
 use futures_util::future::join_all;
 
 use super::*;
 use crate::store::postgres::owner::{self, ConnectError, Hold, Owner};
 use crate::store::postgres::replica::statements::{self, Beaten};
+use crate::store::postgres::scope::Scope;
 
 /// The schema with its tables, and no server.
 async fn with_tables() -> Option<Schema> {
@@ -21,8 +25,13 @@ async fn register(db: &mut PgConnection) -> i64 {
 /// An owner, as the fence of a commit names it.
 async fn register_owner(db: &mut PgConnection) -> Owner {
     let number = register(db).await;
-    let term = statements::claim(db, number).await.unwrap().unwrap();
-    owner::enter(db, Claim { number, term }).await.unwrap()
+    assert_eq!(claim(db, number).await, usize::from(SHARDS));
+    owner::enter(db, number).await.unwrap()
+}
+
+/// The number of shards that a claim of all got.
+async fn claim(db: &mut PgConnection, number: i64) -> usize {
+    statements::claim(db, number, SHARDS).await.unwrap().len()
 }
 
 fn counter(beaten: &Beaten, number: i64) -> u64 {
@@ -48,7 +57,7 @@ async fn named(schema: &Schema) -> PgConnection {
 }
 
 #[tokio::test]
-async fn of_many_claims_at_once_one_succeeds() {
+async fn of_many_claims_at_once_each_shard_goes_to_one() {
     let Some(schema) = with_tables().await else { return };
     let mut connections = join_all((0..8).map(|_| schema.shell())).await;
     let mut candidates = Vec::new();
@@ -56,15 +65,50 @@ async fn of_many_claims_at_once_one_succeeds() {
         candidates.push(register(db).await);
     }
     for round in 1..=10 {
-        let claims =
-            connections.iter_mut().zip(&candidates).map(|(db, number)| statements::claim(db, *number));
-        let claimed: Vec<_> = join_all(claims).await.into_iter().map(Result::unwrap).collect();
-        let terms: Vec<_> = claimed.iter().flatten().collect();
-        assert_eq!(terms, [&round]);
-        let place = claimed.iter().position(Option::is_some).unwrap();
-        statements::leave(&mut connections[place], candidates[place]).await.unwrap();
-        candidates[place] = register(&mut connections[place]).await;
+        let claims = connections.iter_mut().zip(&candidates);
+        let claims = claims.map(|(db, number)| statements::claim(db, *number, SHARDS / 4));
+        let claimed: Vec<_> = join_all(claims).await.into_iter().flat_map(Result::unwrap).collect();
+        let shards: BTreeSet<ShardNo> = claimed.iter().map(|(shard, _)| *shard).collect();
+        assert_eq!(shards.len(), claimed.len(), "each was given once");
+        assert!(claimed.iter().all(|(_, term)| *term == Term(round)), "{round}");
+        // Whoever found others at work takes what is left, so that the next round begins with terms that are equal.
+        assert_eq!(claim(&mut connections[0], candidates[0]).await, usize::from(SHARDS) - shards.len());
+        for (db, number) in connections.iter_mut().zip(&mut candidates) {
+            statements::leave(db, *number).await.unwrap();
+            *number = register(db).await;
+        }
     }
+}
+
+#[tokio::test]
+async fn shards_that_are_released_are_free_for_others() {
+    let Some(schema) = with_tables().await else { return };
+    let mut db = schema.shell().await;
+    let (first, second) = (register(&mut db).await, register(&mut db).await);
+    assert_eq!(claim(&mut db, first).await, usize::from(SHARDS));
+    let given = [ShardNo(3), ShardNo(700)];
+    statements::release(&mut db, second, &given).await.unwrap();
+    assert_eq!(claim(&mut db, second).await, 0, "they are not its own to give");
+    statements::release(&mut db, first, &given).await.unwrap();
+    let claimed = statements::claim(&mut db, second, SHARDS).await.unwrap();
+    assert_eq!(claimed, given.map(|shard| (shard, Term(2))));
+    let seen = statements::beat(&mut db, first).await.unwrap();
+    assert_eq!((seen.owners[3], seen.owners[4], seen.mine.len()), (second, first, usize::from(SHARDS) - 2));
+    statements::release(&mut db, first, &[ShardNo(0)]).await.unwrap();
+    let shown = "SELECT count(*) FROM ownership WHERE owner_no IS NULL";
+    assert_eq!(number(&mut db, shown).await, 1, "nobody owns the first shard");
+}
+
+#[tokio::test]
+async fn a_replica_counts_for_nobodys_share_before_it_is_ready() {
+    let Some(schema) = with_tables().await else { return };
+    let mut db = schema.shell().await;
+    let me = register(&mut db).await;
+    let seen = statements::beat(&mut db, me).await.unwrap();
+    assert!(seen.replicas[0].is_draining);
+    statements::ready(&mut db, me).await.unwrap();
+    let seen = statements::beat(&mut db, me).await.unwrap();
+    assert!(!seen.replicas[0].is_draining);
 }
 
 #[tokio::test]
@@ -193,21 +237,22 @@ async fn a_fenced_replica_claims_nothing_and_opens_nothing() {
     let mut db = schema.shell().await;
     let first = register(&mut db).await;
     assert!(statements::mark(&mut db, first, 0).await.unwrap());
-    assert_eq!(statements::claim(&mut db, first).await.unwrap(), None);
+    assert_eq!(claim(&mut db, first).await, 0);
     let second = register(&mut db).await;
-    let term = statements::claim(&mut db, second).await.unwrap().unwrap();
+    assert_eq!(claim(&mut db, second).await, usize::from(SHARDS));
     assert!(statements::mark(&mut db, second, 0).await.unwrap());
     statements::mark_lane(&mut db, second).await.unwrap();
-    let claim = Claim { number: second, term };
     let before = number(&mut db, "SELECT value FROM meta WHERE key = 'epoch'").await;
     for _ in ["its row is marked", "its row is gone"] {
-        let refused = PostgresStore::open_owned(&schema.options, claim).await.err().unwrap();
+        let refused =
+            PostgresStore::open_replica(&schema.options, second, Scope::none()).await.err().unwrap();
         assert!(matches!(refused, OpenError::Fenced { .. }), "{refused}");
         statements::end(&mut db, second).await.unwrap();
     }
     assert_eq!(number(&mut db, "SELECT value FROM meta WHERE key = 'epoch'").await, before);
     let third = register(&mut db).await;
-    assert_eq!(statements::claim(&mut db, third).await.unwrap(), Some(term + 1));
+    let taken = statements::claim(&mut db, third, 1).await.unwrap();
+    assert_eq!(taken, [(ShardNo(0), Term(2))]);
 }
 
 /// A replica of a later version has changed the tables, and its owners may have written what this version cannot read.
@@ -220,11 +265,11 @@ async fn a_replica_of_an_earlier_version_claims_nothing() {
     let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                  VALUES (9999, 'later', true, '', 0)";
     db.execute(later).await.unwrap();
-    assert_eq!(statements::claim(&mut db, me).await.unwrap(), None);
+    assert_eq!(claim(&mut db, me).await, 0);
     assert!(statements::is_newer(&mut db).await.unwrap());
     assert!(statements::beat(&mut db, me).await.unwrap().is_beaten, "it stands by, and sends calls on");
     db.execute("DELETE FROM _sqlx_migrations WHERE version = 9999").await.unwrap();
-    assert_eq!(statements::claim(&mut db, me).await.unwrap(), Some(1));
+    assert_eq!(claim(&mut db, me).await, usize::from(SHARDS));
 }
 
 /// A claim under way is waited for, so its shard is found and freed.
@@ -234,7 +279,7 @@ async fn a_mark_waits_for_a_claim_under_way() {
     let (mut claiming, mut marking) = (schema.shell().await, named(&schema).await);
     let number = register(&mut claiming).await;
     claiming.execute("BEGIN").await.unwrap();
-    assert!(statements::claim(&mut claiming, number).await.unwrap().is_some());
+    assert_eq!(claim(&mut claiming, number).await, usize::from(SHARDS));
     let mut shell = schema.shell().await;
     let (marked, ()) = tokio::join!(statements::mark(&mut marking, number, 0), async {
         until_waiting(&mut shell, "transactionid").await;
@@ -243,10 +288,10 @@ async fn a_mark_waits_for_a_claim_under_way() {
     assert!(marked.unwrap());
     statements::mark_lane(&mut shell, number).await.unwrap();
     statements::end(&mut shell, number).await.unwrap();
-    let left = super::number(&mut shell, "SELECT count(*) FROM ownership WHERE owner_no IS NULL").await;
-    assert_eq!(left, 1);
+    let left = super::number(&mut shell, "SELECT count(*) FROM shards WHERE owner_no IS NOT NULL").await;
+    assert_eq!(left, 0);
     let ended = statements::beat(&mut shell, number).await.unwrap();
-    assert!(ended.replicas[0].is_ended && !ended.is_beaten && ended.owner.is_none(), "{ended:?}");
+    assert!(ended.replicas[0].is_ended && !ended.is_beaten && ended.mine.is_empty(), "{ended:?}");
 }
 
 /// A replica whose connection was cut has no lock. The server alone dismisses it, whatever it does meanwhile.
@@ -258,19 +303,16 @@ async fn a_server_alone_dismisses_replicas_whose_connection_was_cut() {
     statements::leave(&mut db, owner.no).await.unwrap();
     let late = register(&mut claiming).await;
     claiming.execute("BEGIN").await.unwrap();
-    let term = statements::claim(&mut claiming, late).await.unwrap().unwrap();
+    assert_eq!(claim(&mut claiming, late).await, usize::from(SHARDS));
     let mut shell = schema.shell().await;
     let (taken, ()) = tokio::join!(owner::take_over(&mut db), async {
         until_waiting(&mut shell, "transactionid").await;
         claiming.execute("COMMIT").await.unwrap();
     });
     let alone = taken.unwrap();
-    assert!(matches!(
-        owner::enter(&mut claiming, Claim { number: late, term }).await,
-        Err(ConnectError::Fenced)
-    ));
+    assert!(matches!(owner::enter(&mut claiming, late).await, Err(ConnectError::Fenced)));
     assert!(!statements::beat(&mut claiming, late).await.unwrap().is_beaten);
-    assert_eq!(statements::claim(&mut claiming, late).await.unwrap(), None);
+    assert_eq!(claim(&mut claiming, late).await, 0);
     assert!(owner::fence(&mut db, alone, 1).await.unwrap());
 }
 

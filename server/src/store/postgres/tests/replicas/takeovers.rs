@@ -1,13 +1,13 @@
-//! Who owns the database, and who takes it over.
+//! Who owns which shard, and who takes it over.
 
+use agentloop_core::cluster::shard::{ShardNo, shard_of};
+use agentloop_core::id::SessionId;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cluster::{ReplicaPart, ReplicaRow, Replicas as _};
+use crate::cluster::{HUB, Holder, ReplicaPart, ReplicaRow, Replicas as _};
 use crate::store::conformance::fixture::{self, tenant};
-
-const STANDBY_WITHOUT_OWNER: Standing = Standing::Standby { owner: None };
 
 async fn write(store: &Arc<PostgresStore>, session: &str, run: &str) {
     let shared: Arc<dyn Store> = store.clone();
@@ -19,43 +19,94 @@ async fn runs(store: &PostgresStore) -> usize {
     store.runs(&tenant(), RunFilter::default(), page).await.unwrap().rows.len()
 }
 
-#[tokio::test]
-async fn a_second_replica_stands_by_and_knows_the_owner() {
-    let Some(schema) = Schema::new().await else { return };
-    let owner = Server::start(&schema, "owner:1", LONG).await;
-    assert_eq!(owner.claim().await, Claim { number: owner.replica.number(), term: 1 });
-    owner.wait_for(Standing::Owner).await;
-    let other = Server::start(&schema, "other:1", LONG).await;
-    other.wait_for(Standing::Standby { owner: Some(owner.peer()) }).await;
-    until(async || other.replica.rows().len() == 2).await;
-    let members = other.replica.rows();
-    let shown: Vec<_> =
-        members.iter().map(|row| (row.peer.number, row.peer.address.as_str(), row.part)).collect();
-    let (first, second) = (owner.replica.number(), other.replica.number());
-    let (owns, stands_by) = (ReplicaPart::Owner, ReplicaPart::Standby);
-    assert_eq!(shown, [(first, "owner:1", owns), (second, "other:1", stands_by)]);
-    assert!(members.iter().all(|row| row.version == env!("CARGO_PKG_VERSION")));
-    assert_eq!(*owner.replica.standings().borrow(), Standing::Owner);
+/// The shard of a session of the tests.
+fn shard(session: &str) -> ShardNo {
+    shard_of(&tenant(), &SessionId::parse(session).unwrap())
+}
+
+/// A session in a shard that the server owns.
+fn session_of(server: &Server) -> String {
+    let ownership = server.replica.ownerships().borrow().clone();
+    (0..).map(|no| format!("s-{no}")).find(|session| ownership.is_mine(shard(session))).unwrap()
 }
 
 #[tokio::test]
-async fn another_follows_an_owner_that_was_killed() {
+async fn a_second_replica_gets_its_share_and_the_first_writes_there_no_more() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LONG).await;
+    let store = first.own().await;
+    for no in 0..8 {
+        write(&store, &format!("s{no}"), &format!("r{no}")).await;
+    }
+    let second = Server::start(&schema, "b:1", LONG).await;
+    first.wait_for(|ownership| ownership.peers().count() == 1).await;
+    first.wait_for_shards(SHARDS).await;
+    let other = second.open().await;
+    first.wait_for_shards(SHARDS / 2).await;
+    second.wait_for_shards(SHARDS / 2).await;
+    // The shard that keeps the tool hosts stays where it is.
+    first.wait_for(|ownership| ownership.is_mine(HUB)).await;
+    second.wait_for(|ownership| ownership.holder(HUB) == Holder::Peer(first.peer())).await;
+    let mine = session_of(&second);
+    let shared: Arc<dyn Store> = store.clone();
+    let refused = fixture::Owner::new(&shared, &mine, "late").create().await;
+    assert!(matches!(refused, Err(StoreError::Elsewhere)), "{refused:?}");
+    write(&other, &mine, "r8").await;
+    assert_eq!((runs(&store).await, runs(&other).await), (9, 9), "each reads everything");
+    let moved = (0..8).find(|no| second.replica.ownerships().borrow().is_mine(shard(&format!("s{no}"))));
+    if let Some(moved) = moved {
+        let run = fixture::run(&format!("r{moved}"));
+        let refused = store.claim(&tenant(), &run).await;
+        assert!(matches!(refused, Err(StoreError::Elsewhere)), "{refused:?}");
+        assert!(other.claim(&tenant(), &run).await.unwrap().is_some());
+    }
+    until(async || second.replica.rows().len() == 2).await;
+    let half = SHARDS / 2;
+    let shown = |row: &ReplicaRow| (row.part, row.shards, row.keeps_hosts);
+    until(async || {
+        let rows: Vec<_> = second.replica.rows().iter().map(shown).collect();
+        rows == [(ReplicaPart::Owner, half, true), (ReplicaPart::Owner, half, false)]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_cannot_work_yet_owns_nothing_and_changes_nothing() {
     let Some(schema) = Schema::new().await else { return };
     let first = Server::start(&schema, "a:1", SHORT).await;
-    let (before, store) = first.own().await;
+    let _store = first.own().await;
+    let waiting = Server::start(&schema, "b:1", SHORT).await;
+    waiting.wait_for(|ownership| ownership.holder(HUB) == Holder::Peer(first.peer())).await;
+    let mut beats = waiting.replica.seen.clone();
+    for _ in 0..3 {
+        beats.changed().await.unwrap();
+    }
+    first.wait_for_shards(SHARDS).await;
+    let rows = waiting.replica.rows();
+    let shown: Vec<_> = rows.iter().map(|row| (row.part, row.shards)).collect();
+    assert_eq!(shown, [(ReplicaPart::Owner, SHARDS), (ReplicaPart::Standby, 0)]);
+    assert!(rows.iter().all(|row| row.version == env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test]
+async fn others_take_the_shards_of_an_owner_that_was_killed() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", SHORT).await;
+    let store = first.own().await;
     write(&store, "s1", "r1").await;
+    let before = first.term();
     let second = Server::start(&schema, "b:1", SHORT).await;
-    second.wait_for(Standing::Standby { owner: Some(first.peer()) }).await;
+    let taken = second.open().await;
+    second.wait_for_shards(SHARDS / 2).await;
     let (killed, epoch) = (first.replica.number(), store.epoch());
     first.kill();
     drop(store);
-    let (claim, store) = second.own().await;
-    assert!(claim.term > before.term && claim.number == second.replica.number(), "{before:?} {claim:?}");
-    assert!(store.epoch() > epoch, "{:?} {epoch:?}", store.epoch());
-    second.wait_for(Standing::Owner).await;
-    assert_eq!(runs(&store).await, 1);
-    write(&store, "s2", "r2").await;
-    assert_eq!(runs(&store).await, 2);
+    second.wait_for_shards(SHARDS).await;
+    assert!(second.term() > before, "{} {before}", second.term());
+    assert!(taken.epoch() > epoch, "{:?} {epoch:?}", taken.epoch());
+    assert_eq!(runs(&taken).await, 1);
+    write(&taken, "s2", "r2").await;
+    assert_eq!(runs(&taken).await, 2);
     let is_shown = |row: &ReplicaRow| {
         row.peer.number == killed && row.part == ReplicaPart::Fenced && row.peer.address == "a:1"
     };
@@ -66,58 +117,76 @@ async fn another_follows_an_owner_that_was_killed() {
 async fn an_owner_that_leaves_is_followed_before_its_lease_is_over() {
     let Some(schema) = Schema::new().await else { return };
     let first = Server::start(&schema, "a:1", LONG).await;
-    let (_, store) = first.own().await;
+    let store = first.own().await;
     write(&store, "s", "r").await;
     let second = Server::start(&schema, "b:1", LONG).await;
-    second.wait_for(Standing::Standby { owner: Some(first.peer()) }).await;
+    let other = second.open().await;
+    second.wait_for_shards(SHARDS / 2).await;
     let left = Instant::now();
     store.close().await;
     first.replica.leave().await;
-    let (claim, store) = second.own().await;
+    second.wait_for_shards(SHARDS).await;
     assert!(left.elapsed() < LONG.mul_f32(0.8), "{:?}", left.elapsed());
-    assert_eq!((claim.term, runs(&store).await), (2, 1));
-    assert_eq!(first.replica.owned().await, None);
+    assert_eq!(runs(&other).await, 1);
     assert!(!first.replica.failed().is_cancelled(), "it is no failure");
     first.replica.leave().await;
     until(async || second.replica.rows().len() == 1).await;
 }
 
 #[tokio::test]
-async fn of_many_that_start_at_once_one_owns() {
+async fn many_that_start_at_once_have_equal_parts() {
     let Some(schema) = Schema::new().await else { return };
-    let addresses: Vec<String> = (0..5).map(|no| format!("replica-{no}:1")).collect();
+    let addresses: Vec<String> = (0..4).map(|no| format!("replica-{no}:1")).collect();
     let started =
         join_all(addresses.iter().map(|address| Server::start(&schema, address, Duration::from_secs(5))));
     let servers = started.await;
-    let mut owner = None;
-    until(async || {
-        let is_owner = |server: &&Server| *server.replica.standings().borrow() == Standing::Owner;
-        owner = servers.iter().find(is_owner).map(Server::peer);
-        owner.is_some()
-    })
-    .await;
-    for server in servers.iter().filter(|server| Some(server.peer()) != owner) {
-        server.wait_for(Standing::Standby { owner: owner.clone() }).await;
+    let _stores = join_all(servers.iter().map(Server::open)).await;
+    for server in &servers {
+        server.wait_for_shards(SHARDS / 4).await;
     }
+    let owners = servers[0].replica.ownerships();
+    let mut owners = owners.clone();
+    wait_for(&mut owners, |ownership| ownership.holders().len() == 4).await;
     let mut shell = schema.shell().await;
-    assert_eq!(number(&mut shell, "SELECT term FROM ownership").await, 1);
-    assert_eq!(number(&mut shell, "SELECT count(*) FROM owners").await, 1);
+    assert_eq!(number(&mut shell, "SELECT count(*) FROM shards WHERE owner_no IS NULL").await, 0);
+    assert_eq!(number(&mut shell, "SELECT count(*) FROM owners").await, 4);
 }
 
 #[tokio::test]
-async fn a_runtime_that_stands_still_loses_the_database() {
+async fn a_runtime_that_stands_still_loses_its_shards() {
     let Some(schema) = Schema::new().await else { return };
     let first = Server::start(&schema, "a:1", SHORT).await;
-    let (_, store) = first.own().await;
-    first.wait_for(Standing::Owner).await;
+    let store = first.own().await;
     first.replica.stop_pulse();
-    first.wait_for(STANDBY_WITHOUT_OWNER).await;
+    first.wait_for(|ownership| !ownership.is_valid()).await;
     let second = Server::start(&schema, "b:1", SHORT).await;
-    let (claim, _store) = second.own().await;
-    assert_eq!(claim.number, second.replica.number());
+    let _other = second.own().await;
     let refused = store.check().await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     assert!(store.failed().is_cancelled());
+}
+
+/// Its version knows the row of the whole database alone. Afterwards that row leads its like to the owner of the first shard.
+#[tokio::test]
+async fn nobody_claims_a_shard_while_a_replica_of_the_version_before_owns_the_database() {
+    let Some(schema) = Schema::new().await else { return };
+    schema.open().await.close().await;
+    let earlier = Server::start(&schema, "earlier:1", LONG).await;
+    let mut shell = schema.shell().await;
+    let whole = "UPDATE ownership SET owner_no = (SELECT min(replica_no) FROM replicas), of_shards = false";
+    shell.execute(whole).await.unwrap();
+    let later = Server::start(&schema, "later:1", LONG).await;
+    let _store = later.open().await;
+    later.wait_for(|ownership| ownership.holders() == [Holder::Peer(earlier.peer())]).await;
+    let mut beats = later.replica.seen.clone();
+    for _ in 0..3 {
+        beats.changed().await.unwrap();
+    }
+    assert_eq!(number(&mut shell, "SELECT count(*) FROM shards WHERE owner_no IS NOT NULL").await, 0);
+    earlier.replica.leave().await;
+    later.wait_for_shards(SHARDS).await;
+    let shown = "SELECT owner_no FROM ownership WHERE of_shards";
+    assert_eq!(number(&mut shell, shown).await, later.replica.number());
 }
 
 #[tokio::test]
@@ -129,7 +198,7 @@ async fn a_server_alone_and_replicas_refuse_each_other() {
     assert!(refused.to_string().contains("cluster.listen"), "{refused}");
     alone.close().await;
     let replica = Server::start(&schema, "a:1", LONG).await;
-    let (_, store) = replica.own().await;
+    let store = replica.own().await;
     let refused = schema.try_open().await.err().unwrap();
     assert!(matches!(refused, OpenError::InUseByReplicas { .. }), "{refused}");
     assert!(refused.to_string().contains("cluster.listen"), "{refused}");
@@ -148,7 +217,7 @@ async fn a_server_alone_whose_connection_was_cut_does_not_go_on_after_a_replica(
     let mut shell = schema.shell().await;
     number(&mut shell, "SELECT pg_terminate_backend(pid)::int::bigint FROM owners").await;
     let replica = Server::start(&schema, "a:1", LONG).await;
-    let (_, store) = replica.own().await;
+    let store = replica.own().await;
     store.close().await;
     replica.replica.leave().await;
     let refused = alone.check().await;
@@ -161,7 +230,7 @@ async fn a_server_alone_whose_connection_was_cut_does_not_go_on_after_a_replica(
 async fn a_cut_connection_of_an_owner_is_replaced() {
     let Some(schema) = Schema::new().await else { return };
     let replica = Server::start(&schema, "a:1", LONG).await;
-    let (_, store) = replica.own().await;
+    let store = replica.own().await;
     let shared: Arc<dyn Store> = store.clone();
     let mut owner = fixture::Owner::started(&shared, "s", "r").await;
     let mut shell = schema.shell().await;

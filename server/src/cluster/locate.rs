@@ -1,0 +1,26 @@
+//! Finds the shard of a run, for those who have to send a call to its owner and know nothing but the run's id.
+
+use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::id::{RunId, TenantId};
+use async_trait::async_trait;
+
+/// Knows the shards of runs. Each replica asks it when a call names a run and no session.
+///
+/// A run stays in its shard as long as it exists.
+#[async_trait]
+pub trait Locate: Send + Sync {
+    /// The shard of the run with this id, or of the run that the request with this id has handed its messages to. `None` if there
+    /// is neither.
+    ///
+    /// # Errors
+    /// [`LocateError`]
+    async fn shard_of_run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError>;
+}
+
+/// The shard of a run cannot be looked up for now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the shard of a run cannot be looked up: {0}")]
+pub struct LocateError(
+    /// The reason.
+    pub String,
+);

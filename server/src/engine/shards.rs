@@ -1,0 +1,71 @@
+//! Shards of sessions that this replica has gained, and shards that it gives away. A server alone has all of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::cluster::shard::{ShardNo, shard_of};
+use agentloop_core::id::{SessionId, TenantId};
+use tokio::sync::mpsc;
+
+use crate::engine::Engine;
+
+/// Longest wait for the runs of shards that are given away. A run that is slower writes nothing afterwards.
+const LEAVE_WAIT: Duration = Duration::from_secs(5);
+/// Ids that are made for a new session until one is in a shard of this replica.
+const SESSION_TRIES: usize = 4_096;
+
+/// Shards that are given away, and the sender that shows that a run is still being stopped: it is dropped afterwards.
+#[derive(Clone)]
+pub(in crate::engine) struct Leaving {
+    shards: Arc<BTreeSet<ShardNo>>,
+    _stopping: mpsc::Sender<()>,
+}
+
+impl Leaving {
+    /// True if the session is in one of the shards.
+    pub(in crate::engine) fn has(&self, tenant: &TenantId, session: &SessionId) -> bool {
+        self.shards.contains(&shard_of(tenant, session))
+    }
+}
+
+impl Engine {
+    /// Continues the work of shards that this replica has gained, beside that of those that it has.
+    pub async fn gained(&self) {
+        self.wake_signal().run_parked();
+        self.deps().jobs.notify();
+        self.clone().recover().await;
+    }
+
+    /// Ends the work for the sessions of these shards: each run stops at its next durable point, and goes on where the shard goes.
+    /// Returns when all have stopped, but at most five seconds later.
+    pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>) {
+        let shards = Arc::new(shards);
+        let (stopping, mut stopped) = mpsc::channel(1);
+        let leaving = Leaving { shards: shards.clone(), _stopping: stopping };
+        for mailbox in self.0.live_runs.mailboxes() {
+            mailbox.leave(leaving.clone()).await;
+        }
+        drop(leaving);
+        if tokio::time::timeout(LEAVE_WAIT, stopped.recv()).await.is_err() {
+            tracing::warn!(
+                "some runs did not stop in time before their sessions were given away; they write nothing more"
+            );
+        }
+        let is_left = |tenant: &TenantId, session: &SessionId| shards.contains(&shard_of(tenant, session));
+        self.deps().jobs.stop_where(is_left);
+        self.deps().histories.remove_where(is_left);
+    }
+
+    /// The id of a new session, in a shard of this replica if it has any.
+    pub(in crate::engine) fn new_session_id(&self, tenant: &TenantId) -> SessionId {
+        let mut id = self.deps().ids.session();
+        for _ in 0..SESSION_TRIES {
+            if self.store().owns(tenant, &id) {
+                break;
+            }
+            id = self.deps().ids.session();
+        }
+        id
+    }
+}

@@ -1,0 +1,244 @@
+//! Where each RPC is done, and what its request names: a session, a run, or nothing of the kind.
+
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
+use agentloop_core::id::{RequestId, RunId, RunKey, SessionId, TenantId};
+use agentloop_proto::v1::{AbortRequest, abort_request::Target};
+use prost::Message;
+
+use crate::cluster::HUB;
+
+/// Where an RPC is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At any replica: it reads the database, or tells of its own process.
+    Here,
+    /// At the owner of the session whose id is the first field.
+    Session,
+    /// At the owner of the new session of a fork.
+    Fork,
+    /// At the owner of the run whose id is the first field.
+    Run,
+    /// At the owner of the run that the question is of whose id is the first field.
+    Question,
+    /// At the owner of the session or the run that is to end.
+    Target,
+    /// At the owner of the session of a `RunInput`, which is the first field, or of its run. A run that is new and names no session
+    /// may begin at any owner.
+    Input,
+    /// The same of a request that has both ids itself.
+    Import,
+    /// At any owner. The session of a user may exist, in any shard.
+    User,
+    /// At the replica that keeps the tool hosts.
+    Hub,
+}
+
+/// What a call names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Nothing: any replica does the call. Requests that the service refuses are among them.
+    Nothing,
+    /// A shard.
+    Shard(ShardNo),
+    /// Nothing that has an owner, and only an owner does the call: this replica if it owns anything, and else the owner of this shard.
+    Any(ShardNo),
+    /// A run. The shard is looked up; a run that nobody knows is told here.
+    Run(RunKey),
+    /// A run that begins with the call, or has begun before.
+    Start {
+        /// The run.
+        key: RunKey,
+        /// True if this replica has just made the id, so that there can be no such run before the call is sent.
+        is_new: bool,
+    },
+}
+
+/// The first field of most requests.
+#[derive(Clone, PartialEq, Message)]
+struct First {
+    #[prost(string, tag = "1")]
+    id: String,
+}
+
+/// The third field of `ForkSession`.
+#[derive(Clone, PartialEq, Message)]
+struct Third {
+    #[prost(string, tag = "3")]
+    id: String,
+}
+
+/// The first two fields of `RunInput`, `ImportEntries` and `GetOrCreateSession`.
+#[derive(Clone, PartialEq, Message)]
+struct Two {
+    #[prost(string, optional, tag = "1")]
+    first: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    second: Option<String>,
+}
+
+/// The first field of `Run` and `RunStream`.
+#[derive(Clone, PartialEq, Message)]
+struct Input {
+    #[prost(message, optional, tag = "1")]
+    input: Option<Two>,
+}
+
+impl Place {
+    /// What a request of this tenant names. `has_new_ids` is true if this replica has made the ids in it. `None` stands for a
+    /// message that cannot be read, which the service refuses.
+    pub(super) fn named(self, tenant: TenantId, message: Option<&[u8]>, has_new_ids: bool) -> Named {
+        match self {
+            Self::Here => Named::Nothing,
+            Self::Hub => Named::Shard(HUB),
+            _ => message
+                .and_then(|message| self.named_by(tenant, message, has_new_ids))
+                .unwrap_or(Named::Nothing),
+        }
+    }
+
+    fn named_by(self, tenant: TenantId, message: &[u8], is_new: bool) -> Option<Named> {
+        let first = || First::decode(message).ok().map(|first| first.id);
+        match self {
+            Self::Here | Self::Hub => None,
+            Self::Session => session(&tenant, first()?),
+            Self::Fork => session(&tenant, Third::decode(message).ok()?.id),
+            Self::Run => run(tenant, first()?),
+            Self::Question => {
+                RequestId::parse(first()?).ok()?.run().map(|run| Named::Run(RunKey::new(tenant, run)))
+            }
+            Self::Target => match AbortRequest::decode(message).ok()?.target? {
+                Target::RunId(id) => run(tenant, id),
+                Target::SessionId(id) => session(&tenant, id),
+            },
+            Self::Input => start(tenant, Input::decode(message).ok()?.input?, is_new),
+            Self::Import => start(tenant, Two::decode(message).ok()?, is_new),
+            Self::User => {
+                Two::decode(message).ok().map(|user| Named::Any(spread((&tenant, user.first, user.second))))
+            }
+        }
+    }
+}
+
+fn session(tenant: &TenantId, id: String) -> Option<Named> {
+    SessionId::parse(id).ok().map(|session| Named::Shard(shard_of(tenant, &session)))
+}
+
+fn run(tenant: TenantId, id: String) -> Option<Named> {
+    RunId::parse(id).ok().map(|run| Named::Run(RunKey::new(tenant, run)))
+}
+
+fn start(tenant: TenantId, Two { first, second }: Two, is_new: bool) -> Option<Named> {
+    match (first, second) {
+        (Some(id), _) => session(&tenant, id),
+        (None, Some(id)) => {
+            RunId::parse(id).ok().map(|run| Named::Start { key: RunKey::new(tenant, run), is_new })
+        }
+        (None, None) => None,
+    }
+}
+
+/// A shard for something that belongs to none. All replicas of a version choose the same one, so that a call that is repeated meets
+/// its first try.
+pub(super) fn spread(key: impl Hash) -> ShardNo {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    ShardNo(u16::try_from(hasher.finish() % u64::from(SHARDS)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_proto::v1 as wire;
+
+    use super::*;
+
+    fn named(place: Place, message: &impl Message) -> Named {
+        place.named(TenantId::local(), Some(&message.encode_to_vec()), false)
+    }
+
+    fn of_session(id: &str) -> Named {
+        Named::Shard(shard_of(&TenantId::local(), &SessionId::parse(id).unwrap()))
+    }
+
+    fn key(id: &str) -> RunKey {
+        RunKey::new(TenantId::local(), RunId::parse(id).unwrap())
+    }
+
+    #[test]
+    fn sessions_are_named_by_their_requests() {
+        let update = wire::UpdateSessionRequest {
+            session_id: "s".to_owned(),
+            title: Some("t".to_owned()),
+            set_labels: [("user".to_owned(), "ada".to_owned())].into(),
+            ..Default::default()
+        };
+        assert_eq!(named(Place::Session, &update), of_session("s"));
+        let fork = wire::ForkSessionRequest {
+            session_id: "old".to_owned(),
+            at_entry_no: 3,
+            new_session_id: Some("new".to_owned()),
+        };
+        assert_eq!(named(Place::Fork, &fork), of_session("new"));
+    }
+
+    #[test]
+    fn runs_and_their_questions_are_named_by_their_requests() {
+        assert_eq!(
+            named(Place::Run, &wire::GetRunRequest { run_id: "r:1".to_owned() }),
+            Named::Run(key("r:1"))
+        );
+        for id in ["r:1:2.0:1", "r:1:2.0:1.2", "r:1:plan:4"] {
+            let request = wire::SubmitInputRequest { request_id: id.to_owned(), ..Default::default() };
+            assert_eq!(named(Place::Question, &request), Named::Run(key("r:1")));
+        }
+        let abort = |target| wire::AbortRequest { target: Some(target), reason: "enough".to_owned() };
+        assert_eq!(named(Place::Target, &abort(Target::RunId("r".to_owned()))), Named::Run(key("r")));
+        assert_eq!(named(Place::Target, &abort(Target::SessionId("s".to_owned()))), of_session("s"));
+    }
+
+    #[test]
+    fn a_start_is_named_by_its_session_and_else_by_its_run() {
+        let input = |session: Option<&str>, run: Option<&str>| wire::RunStreamRequest {
+            input: Some(wire::RunInput {
+                session_id: session.map(str::to_owned),
+                run_id: run.map(str::to_owned),
+                prompt: "hello".to_owned(),
+                ..Default::default()
+            }),
+            after_seq: 7,
+        };
+        assert_eq!(named(Place::Input, &input(Some("s"), Some("r"))), of_session("s"));
+        let start = Named::Start { key: key("r"), is_new: false };
+        assert_eq!(named(Place::Input, &input(None, Some("r"))), start);
+        assert_eq!(named(Place::Input, &input(None, None)), Named::Nothing);
+        let import = |session: Option<&str>| wire::ImportEntriesRequest {
+            session_id: session.map(str::to_owned),
+            run_id: Some("r".to_owned()),
+            auto_create_session: true,
+            ..Default::default()
+        };
+        assert_eq!(named(Place::Import, &import(Some("s"))), of_session("s"));
+        assert_eq!(named(Place::Import, &import(None)), start);
+    }
+
+    #[test]
+    fn users_are_spread() {
+        let user = |user: String| wire::GetOrCreateSessionRequest { user, ..Default::default() };
+        let place = |name: String| named(Place::User, &user(name));
+        assert_eq!(place("ada".to_owned()), place("ada".to_owned()));
+        let places: std::collections::HashSet<_> =
+            (0..100).map(|no| format!("{:?}", place(no.to_string()))).collect();
+        assert!(places.len() > 50, "{places:?}");
+    }
+
+    #[test]
+    fn what_the_service_refuses_names_nothing() {
+        assert_eq!(named(Place::Session, &wire::DeleteSessionRequest::default()), Named::Nothing);
+        assert_eq!(named(Place::Run, &wire::GetRunRequest { run_id: "a b".to_owned() }), Named::Nothing);
+        let request = wire::SubmitApprovalRequest { request_id: "r".to_owned(), ..Default::default() };
+        assert_eq!(named(Place::Question, &request), Named::Nothing);
+        assert_eq!(Place::Run.named(TenantId::local(), None, false), Named::Nothing);
+        assert_eq!(Place::Target.named(TenantId::local(), Some(b"\xff"), false), Named::Nothing);
+    }
+}

@@ -1,0 +1,219 @@
+//! Follows the changes of runs at all other replicas while somebody watches a list of runs here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Status, Streaming};
+
+use crate::cluster::{Ownerships, Peer};
+use crate::engine::{Engine, RunWatch};
+use crate::grpc::edge::forward::links::Links;
+use crate::grpc::edge::forward::metadata::REPLICA;
+use crate::grpc::edge::run_changes::{PAGE_BYTES_MAX, PATH, read};
+use crate::grpc::edge::tool_link::FrameCodec;
+
+/// The first wait before a stream that broke is made again. Each further one is twice as long.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// The longest of these waits. It is also the one after a refusal: the other replica stops, or is of an earlier version.
+const AGAIN_AFTER_MOST: Duration = Duration::from_secs(4);
+/// After a stream that lasted this long, the waits begin again with the first one.
+const WAS_WELL: Duration = Duration::from_secs(10);
+
+/// Brings the changes of runs at other replicas to those who watch here, until `stop`. While nobody watches, it only waits. Call this
+/// before the first watch can begin, so that it begins once.
+///
+/// Where changes may have been missed, all who watch begin again: when a stream is made anew, since its replica may have changed
+/// runs before, and when a replica is gone, since nobody told its last changes. A replica of an earlier version tells none. Of its
+/// runs, watchers have the rows of their snapshot.
+pub fn follow_run_changes(
+    engine: Engine,
+    ownerships: Ownerships,
+    links: Links,
+    stop: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static {
+    let watch = engine.run_watch();
+    let following = async move {
+        loop {
+            watch.begins().await;
+            let undecided = Mutex::default();
+            let following = Following {
+                engine: &engine,
+                ownerships: &ownerships,
+                links: &links,
+                watch: &watch,
+                undecided,
+            };
+            tokio::select! {
+                () = watch.ends() => {}
+                () = following.run() => {}
+            }
+            watch.unfollowed();
+        }
+    };
+    async move {
+        let _stopped = stop.run_until_cancelled(following).await;
+    }
+}
+
+/// The streams while somebody watches.
+struct Following<'a> {
+    engine: &'a Engine,
+    ownerships: &'a Ownerships,
+    links: &'a Links,
+    watch: &'a RunWatch,
+    /// Replicas whose first stream was neither made nor refused.
+    undecided: Mutex<BTreeSet<i64>>,
+}
+
+impl Following<'_> {
+    /// Keeps one stream to each of the other replicas.
+    async fn run(&self) {
+        let mut ownerships = self.ownerships.clone();
+        let mut known: BTreeMap<i64, (Peer, CancellationToken)> = BTreeMap::new();
+        let mut streams = FuturesUnordered::new();
+        loop {
+            let peers: Vec<Peer> = ownerships.borrow_and_update().peers().cloned().collect();
+            let gone: Vec<i64> = known
+                .iter()
+                .filter(|(_, (peer, _))| !peers.contains(peer))
+                .map(|(number, _)| *number)
+                .collect();
+            for number in &gone {
+                if let Some((_, stop)) = known.remove(number) {
+                    stop.cancel();
+                }
+                self.undecided().remove(number);
+            }
+            if !gone.is_empty() {
+                self.engine.peers_missed();
+            }
+            for peer in peers {
+                if known.contains_key(&peer.number) {
+                    continue;
+                }
+                let stop = CancellationToken::new();
+                known.insert(peer.number, (peer.clone(), stop.clone()));
+                self.undecided().insert(peer.number);
+                streams.push(async move { stop.run_until_cancelled(self.follow(&peer)).await });
+            }
+            self.decide(None);
+            let changed = loop {
+                tokio::select! {
+                    changed = ownerships.changed() => break changed,
+                    Some(_cancelled) = streams.next() => {}
+                }
+            };
+            if changed.is_err() {
+                // Nobody tells of other replicas any more: this one stops.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Keeps a stream to this replica.
+    async fn follow(&self, peer: &Peer) {
+        let mut wait = AGAIN_AFTER;
+        loop {
+            match self.open(peer).await {
+                Ok(pages) => {
+                    if self.watch.is_followed() {
+                        self.engine.peers_missed();
+                    }
+                    self.decide(Some(peer));
+                    let began = Instant::now();
+                    let end = self.read_all(pages).await;
+                    tracing::debug!(
+                        replica = peer.number,
+                        end,
+                        "changes of runs at a replica are not told any more"
+                    );
+                    wait = if began.elapsed() < WAS_WELL { wait * 2 } else { AGAIN_AFTER };
+                }
+                Err(why) => {
+                    self.decide(Some(peer));
+                    tracing::debug!(
+                        replica = peer.number,
+                        why.text,
+                        "a replica does not tell changes of runs"
+                    );
+                    wait = if why.is_refusal { AGAIN_AFTER_MOST } else { wait * 2 };
+                }
+            }
+            wait = wait.min(AGAIN_AFTER_MOST);
+            sleep(wait).await;
+        }
+    }
+
+    async fn open(&self, peer: &Peer) -> Result<Streaming<Vec<u8>>, Untold> {
+        let broken = |text: String| Untold { text, is_refusal: false };
+        let ownership = self.ownerships.borrow().clone();
+        let channel = self.links.to(peer, &ownership).map_err(|bad| broken(bad.to_string()))?;
+        let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(PAGE_BYTES_MAX);
+        grpc.ready().await.map_err(|error| broken(error.to_string()))?;
+        let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from(peer.number))]);
+        let mut request = Request::new(Vec::new());
+        *request.metadata_mut() = MetadataMap::from_headers(headers);
+        let opened = grpc.server_streaming(request, PathAndQuery::from_static(PATH), FrameCodec).await;
+        opened.map(tonic::Response::into_inner).map_err(Untold::from)
+    }
+
+    /// Tells those who watch here, until the stream ends. Returns the reason.
+    async fn read_all(&self, mut pages: Streaming<Vec<u8>>) -> String {
+        let mut has_warned = false;
+        loop {
+            let page = match pages.message().await {
+                Ok(Some(page)) => page,
+                Ok(None) => return "the replica ended it".to_owned(),
+                Err(status) => return status.message().to_owned(),
+            };
+            let (changes, unreadable) = match read(&page) {
+                Ok(read) => read,
+                Err(error) => return error.to_string(),
+            };
+            if unreadable > 0 && !has_warned {
+                has_warned = true;
+                tracing::warn!(
+                    "a replica of another version tells changes of runs that this version cannot read; lists of runs that are \
+                     watched here show some runs as they were"
+                );
+            }
+            changes.into_iter().for_each(|change| self.engine.peer_changed(change));
+        }
+    }
+
+    /// Notes that the first stream to this replica was made, or cannot be made. After the last one, the watchers begin.
+    fn decide(&self, peer: Option<&Peer>) {
+        let mut undecided = self.undecided();
+        let was_there = peer.is_none_or(|peer| undecided.remove(&peer.number));
+        if was_there && undecided.is_empty() && !self.watch.is_followed() {
+            self.watch.followed();
+        }
+    }
+
+    fn undecided(&self) -> std::sync::MutexGuard<'_, BTreeSet<i64>> {
+        self.undecided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reason why there is no stream.
+struct Untold {
+    text: String,
+    /// True if the other replica has answered.
+    is_refusal: bool,
+}
+
+impl From<Status> for Untold {
+    fn from(status: Status) -> Self {
+        // A status that the transport made has its cause.
+        let is_refusal = std::error::Error::source(&status).is_none();
+        Self { text: status.message().to_owned(), is_refusal }
+    }
+}

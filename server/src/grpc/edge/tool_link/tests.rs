@@ -1,0 +1,130 @@
+//! A link over a socket, between two replicas.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use agentloop_core::cluster::shard::SHARDS;
+use agentloop_core::host::frame::{HostFrame, ResultVerdict, ServerFrame};
+use agentloop_core::id::{RunId, TenantId};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::Routes;
+use tonic::transport::{Endpoint, Server};
+use tower::Layer;
+
+use super::*;
+use crate::cluster::{Ownership, Ownerships};
+use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner};
+use crate::tool::{CallUpdate, HostOptions, RemoteTools, RunOwner, RunOwners, Seek, Tools as _};
+
+/// Replica 2 owns all runs.
+struct TheOther(i64);
+
+#[async_trait]
+impl RunOwners for TheOther {
+    async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
+        if self.0 == 2 { RunOwner::Here } else { RunOwner::Peer(2) }
+    }
+}
+
+/// Dials the address of the peer without TLS.
+struct PlainDialer;
+
+#[async_trait]
+impl LinkDialer for PlainDialer {
+    async fn dial(&self, peer: &Peer, frames: LinkFrames) -> Result<LinkInbound, String> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", peer.address));
+        open(endpoint.map_err(|bad| bad.to_string())?.connect_lazy(), frames).await
+    }
+}
+
+/// The port for replicas, with nothing but the link.
+#[derive(Clone)]
+struct LinkPort(ToolLinkService);
+
+impl<S> Layer<S> for LinkPort {
+    type Service = Self;
+
+    fn layer(&self, _no_services: S) -> Self {
+        self.clone()
+    }
+}
+
+impl Service<http::Request<Body>> for LinkPort {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let link = self.0.clone();
+        Box::pin(async move { Ok(link.serve(request).await) })
+    }
+}
+
+/// Serves on a free port.
+async fn serve(link: ToolLinkService) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = Server::builder().layer(LinkPort(link)).add_routes(Routes::default());
+    tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
+    address
+}
+
+/// Replica 1 is the hub, at this address.
+fn ownerships(me: i64, address: SocketAddr) -> Ownerships {
+    let owners = vec![1; usize::from(SHARDS)].into();
+    let hub = Peer { number: 1, address: address.to_string() };
+    let peers = if me == 1 { BTreeMap::new() } else { BTreeMap::from([(1, hub)]) };
+    let (sender, receiver) = watch::channel(Ownership::new(me, true, owners, Arc::new(peers)));
+    // The replica follows it as long as the test runs.
+    std::mem::forget(sender);
+    receiver
+}
+
+fn replica(me: i64, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngine>) {
+    let own = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
+    let tools = ClusterTools::new(me, own, Arc::new(TheOther(me)), ENCODE_REQUEST);
+    let engine = Arc::new(FakeEngine::default());
+    tokio::spawn(tools.clone().drive(engine.clone()));
+    tokio::spawn(tools.clone().keep_linked(ownerships(me, address), Arc::new(PlainDialer)));
+    (tools, engine)
+}
+
+#[tokio::test]
+async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
+    let service = ToolLinkService::new(Tasks::new());
+    let address = serve(service.clone()).await;
+    let (hub, hubs_engine) = replica(1, address);
+    // The other replica dials before the hub serves, and again.
+    let (other, engine) = replica(2, address);
+    while !hub.is_hub() {
+        tokio::task::yield_now().await;
+    }
+    service.open(hub.clone());
+    let hosts = Harness { tools: hub.own().clone(), engine: hubs_engine };
+    let mut host = hosts.dial();
+    host.say(HostFrame::Hello(hello("h", &["weather"])));
+    host.welcome().await;
+    assert_eq!(other.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    let granted = engine.news("r/1.0", |news| matches!(news, CallUpdate::Granted { .. })).await;
+    let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
+    let mut offered = offer("r/1.0", 1, &granted, "weather");
+    offered.arguments = format!(r#"{{"city":"{}"}}"#, "x".repeat(1024 * 1024));
+    other.offer(&owner(), &call_id("r/1.0"), offered.clone());
+    assert_eq!(host.take().await.arguments, offered.arguments, "a large frame goes through");
+    host.answer("r/1.0", 1);
+    let ack = ServerFrame::ResultAck { call: call_ref("r/1.0", 1), verdict: ResultVerdict::Recorded };
+    assert_eq!(host.frame().await, ack);
+    assert!(matches!(engine.all().last(), Some(Heard::Finished(..))));
+    // The link ends from the hub's side, and the other replica learns it.
+    hub.close();
+    while other.has_way() {
+        tokio::task::yield_now().await;
+    }
+}

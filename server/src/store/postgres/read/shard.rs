@@ -1,0 +1,50 @@
+//! The shard of a run, which says whose calls about it are.
+
+use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::id::{RunId, TenantId};
+use async_trait::async_trait;
+use sqlx::postgres::PgRow;
+use sqlx::{Error, PgPool};
+
+use super::{one, rows};
+use crate::cluster::locate::{Locate, LocateError};
+use crate::store::StoreError;
+use crate::store::postgres::PostgresStore;
+
+/// The id is that of a run, or of a request that has handed its messages to one. Another replica may have written it, so both are
+/// looked for, whatever this one has seen.
+const SHARD: &str = "
+    SELECT shard FROM runs WHERE tenant = $1 AND run_id = $2
+    UNION ALL
+    SELECT r.shard FROM steers AS t JOIN runs AS r ON r.run_no = t.run_no
+    WHERE t.tenant = $1 AND t.request_id = $2
+    LIMIT 1";
+
+impl PostgresStore {
+    /// The shard of the run with this id, or of the run that the request with this id has handed its messages to. `None` if there
+    /// is neither.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn run_shard(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
+        self.readers.in_time(run_shard(&self.readers, tenant, run)).await?
+    }
+}
+
+#[async_trait]
+impl Locate for PostgresStore {
+    async fn shard_of_run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
+        self.run_shard(tenant, run).await.map_err(|error| LocateError(error.to_string()))
+    }
+}
+
+async fn run_shard(db: &PgPool, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
+    let query = sqlx::query(SHARD).bind(tenant.as_str()).bind(run.as_str());
+    one(db, query, shard)
+        .await
+        .map_err(|error| rows::failure(format_args!("shard of run {tenant}/{run}"), &error))
+}
+
+fn shard(row: &PgRow) -> Result<ShardNo, Error> {
+    Ok(ShardNo(u16::try_from(rows::number(row, "shard")?).unwrap_or(u16::MAX)))
+}

@@ -1,0 +1,125 @@
+//! The shards that a store may write to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
+use agentloop_core::id::{SessionId, TenantId};
+
+const WORDS: usize = SHARDS as usize / 64;
+
+/// The shards of a server: all of them, or those that a replica owns. Clones share it.
+///
+/// A shard is added as soon as the replica owns it, and taken away before it is freed. The writing task looks here before each
+/// commit.
+#[derive(Debug, Clone)]
+pub struct Scope(Option<Arc<Owned>>);
+
+#[derive(Debug)]
+struct Owned {
+    words: [AtomicU64; WORDS],
+    additions: AtomicU64,
+    removals: AtomicU64,
+}
+
+impl Scope {
+    /// That of a server alone.
+    #[must_use]
+    pub fn all() -> Self {
+        Self(None)
+    }
+
+    /// That of a replica which owns nothing yet.
+    #[must_use]
+    pub fn none() -> Self {
+        let words = std::array::from_fn(|_| AtomicU64::new(0));
+        Self(Some(Arc::new(Owned { words, additions: AtomicU64::new(0), removals: AtomicU64::new(0) })))
+    }
+
+    /// True if the server is alone.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// True if the shard is among them.
+    #[must_use]
+    pub fn has(&self, shard: ShardNo) -> bool {
+        let (word, bit) = place(shard);
+        self.0.as_ref().is_none_or(|owned| owned.words[word].load(Ordering::Acquire) & bit != 0)
+    }
+
+    /// True if the session's shard is among them.
+    #[must_use]
+    pub fn has_session(&self, tenant: &TenantId, session: &SessionId) -> bool {
+        self.is_all() || self.has(shard_of(tenant, session))
+    }
+
+    /// Adds a shard that the replica owns from now on.
+    pub fn add(&self, shard: ShardNo) {
+        if let Some(owned) = &self.0 {
+            let (word, bit) = place(shard);
+            // First, so that whoever sees the shard sees the higher number.
+            owned.additions.fetch_add(1, Ordering::AcqRel);
+            owned.words[word].fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes a shard away.
+    pub(in crate::store::postgres) fn remove(&self, shard: ShardNo) {
+        if let Some(owned) = &self.0 {
+            let (word, bit) = place(shard);
+            owned.words[word].fetch_and(!bit, Ordering::AcqRel);
+            owned.removals.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often a shard was added. When it has risen, numbers of runs come from a new block: a later run of a session has a higher
+    /// number, also than those of the owner before.
+    pub(in crate::store::postgres) fn additions(&self) -> u64 {
+        self.0.as_ref().map_or(0, |owned| owned.additions.load(Ordering::Acquire))
+    }
+
+    /// How often a shard was taken away. Whoever remembers rows of sessions forgets them when it rises: others may write to them.
+    pub(in crate::store::postgres) fn removals(&self) -> u64 {
+        self.0.as_ref().map_or(0, |owned| owned.removals.load(Ordering::Acquire))
+    }
+
+    /// The shards, as queries name them. `None`: all.
+    #[must_use]
+    pub(in crate::store::postgres) fn listed(&self) -> Option<Vec<i64>> {
+        self.0.as_ref()?;
+        Some((0..SHARDS).filter(|shard| self.has(ShardNo(*shard))).map(i64::from).collect())
+    }
+}
+
+fn place(shard: ShardNo) -> (usize, u64) {
+    let shard = usize::from(shard.0 % SHARDS);
+    (shard / 64, 1 << (shard % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_come_and_go() {
+        let scope = Scope::none();
+        assert_eq!(scope.listed(), Some(vec![]));
+        for shard in [0, 63, 64, 1_023] {
+            assert!(!scope.has(ShardNo(shard)));
+            scope.clone().add(ShardNo(shard));
+            assert!(scope.has(ShardNo(shard)));
+        }
+        assert_eq!(scope.listed(), Some(vec![0, 63, 64, 1_023]));
+        scope.remove(ShardNo(63));
+        assert_eq!(scope.listed(), Some(vec![0, 64, 1_023]));
+    }
+
+    #[test]
+    fn a_server_alone_has_all_of_them() {
+        let scope = Scope::all();
+        scope.remove(ShardNo(5));
+        assert!(scope.is_all() && scope.has(ShardNo(5)) && scope.listed().is_none());
+    }
+}

@@ -1,0 +1,96 @@
+//! The search index, which every replica fills with the messages of all.
+
+use futures_util::future::join_all;
+
+use super::*;
+
+/// Sessions that a search finds, by their names.
+async fn found(store: &Arc<PostgresStore>, query: &str) -> Vec<String> {
+    let hits = store.search(&tenant(), query, SearchFilter::default(), 99).await.unwrap();
+    let mut found: Vec<_> = hits.into_iter().map(|hit| hit.session.to_string()).collect();
+    found.sort();
+    found
+}
+
+async fn says(store: &Arc<PostgresStore>, session: &str, text: &str) {
+    Owner::started(&shared(store), session, session).await.says(text).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_message_is_found_whoever_wrote_it_and_in_whatever_order() {
+    let Some(Two { a, b, schema }) = two_stores().await else { return };
+    // The second one gives out higher numbers.
+    says(&a, "s0", "another").await;
+    says(&b, "s1", "zebra one").await;
+    assert_eq!(found(&b, "zebra").await, ["s1"]);
+    says(&a, "s2", "zebra two").await;
+    assert_eq!(found(&b, "zebra").await, ["s1", "s2"]);
+    says(&a, "s3", "zebra three").await;
+    says(&b, "s4", "zebra four").await;
+    for store in [&a, &b] {
+        assert_eq!(found(store, "zebra").await, ["s1", "s2", "s3", "s4"]);
+    }
+    assert_eq!(count(&schema, "search_documents").await, 5);
+}
+
+#[tokio::test]
+async fn two_that_fill_at_once_add_each_message_once() {
+    let Some(Two { a, b, schema }) = two_stores().await else { return };
+    for (store, name) in [(&a, "a"), (&b, "b")] {
+        let mut owner = Owner::started(&shared(store), name, name).await;
+        for no in 0..300 {
+            owner.says(&format!("zebra {no}")).await.unwrap();
+        }
+    }
+    let searches = (0..8).map(|no| if no % 2 == 0 { found(&a, "zebra") } else { found(&b, "zebra") });
+    for found in join_all(searches).await {
+        assert_eq!(found.len(), 99);
+    }
+    assert_eq!(count(&schema, "search_documents").await, 600);
+}
+
+#[tokio::test]
+async fn messages_of_a_replica_that_has_died_are_found_and_its_numbers_are_closed() {
+    let Some(Two { a, b, schema }) = two_stores().await else { return };
+    says(&a, "s1", "zebra").await;
+    // Its row goes when its fence is complete.
+    let sql = "DELETE FROM owners WHERE owner_no = (SELECT min(owner_no) FROM owners)";
+    schema.shell().await.execute(sql).await.unwrap();
+    let c = replica(&schema).await;
+    assert_eq!(found(&c, "zebra").await, ["s1"]);
+    // Now the index lacks nothing of its block.
+    let closed = "search_blocks WHERE is_done AND upto > first";
+    let d = replica(&schema).await;
+    let is_closed = async { while count(&schema, closed).await == 0 {} };
+    tokio::time::timeout(BOUND, is_closed).await.expect("it is closed");
+    says(&b, "s2", "zebra").await;
+    says(&d, "s3", "zebra").await;
+    for store in [&b, &c, &d] {
+        assert_eq!(found(store, "zebra").await, ["s1", "s2", "s3"]);
+    }
+}
+
+#[tokio::test]
+async fn messages_of_an_owner_of_an_earlier_version_are_found() {
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    says(&a, "old", "zebra").await;
+    // Its numbers are lower, and it notes them elsewhere.
+    let sql = "UPDATE session_entries SET search_no = 3 * 16777216 + 7;
+               UPDATE meta SET value = 3 * 16777216 + 7 WHERE key = 'documents'";
+    schema.shell().await.execute(sql).await.unwrap();
+    says(&a, "new", "zebra").await;
+    assert_eq!(found(&a, "zebra").await, ["new", "old"]);
+    assert_eq!(count(&schema, "search_documents").await, 2);
+}
+
+#[tokio::test]
+async fn an_index_that_was_emptied_is_filled_again_by_those_that_have_one() {
+    let Some(Two { a, mut schema, .. }) = two_stores().await else { return };
+    says(&a, "s1", "zebra").await;
+    assert_eq!(found(&a, "zebra").await, ["s1"]);
+    schema.options.search = false;
+    let without = replica(&schema).await;
+    assert_eq!(count(&schema, "search_documents").await, 0);
+    says(&without, "s2", "zebra").await;
+    assert_eq!(found(&a, "zebra").await, ["s1", "s2"]);
+}

@@ -1,0 +1,132 @@
+//! The frames of a link, as JSON texts. Fields and kinds of frames are only added. A reader ignores fields that it does not know,
+//! and leaves out a frame that it cannot read, so two versions of the server can talk.
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::{CallInHand, Disposition};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::question::InputAnswer;
+use agentloop_core::run::effect::{CancelCause, Offer};
+use agentloop_core::time::Millis;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::extension::ExtensionError;
+use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
+use crate::tool::host::remote::MirroredTool;
+use crate::tool::{CallAnswer, CallOwner, Verdict};
+
+/// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.
+pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// A frame from an owner of runs to the hub.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToHub {
+    /// The first frame. `to` is the replica that is meant: another one may have its address by now.
+    Hello { from: i64, to: i64, version: String },
+    /// See [`crate::tool::Tools::seek`] and [`crate::tool::Tools::seek_on`].
+    Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
+    /// See [`crate::tool::Tools::stop_seeking`].
+    StopSeeking { tenant: TenantId, call: CallId },
+    /// See [`crate::tool::Tools::offer`].
+    Offer { owner: CallOwner, call: CallId, offer: Box<Offer> },
+    /// See [`crate::tool::Tools::reclaim`].
+    Reclaim { owner: CallOwner, call: CallId, offer: Box<Offer> },
+    /// See [`crate::tool::Tools::release`].
+    Release { tenant: TenantId, run: RunId },
+    /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.
+    Command { no: u64, command: Command },
+    /// What was told of this attempt has reached the run.
+    Heard { tenant: TenantId, call: CallId, attempt: u32 },
+    /// The reply to a question of the hub.
+    Reply { no: u64, reply: Reply },
+    /// A request to an extension of a host. `encoded` is the message of the contract in base64.
+    Ask { id: String, connection: u64, time_left: Millis, encoded: String },
+}
+
+/// A command about a call that a host has, or about a host. Doing it twice does no harm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Command {
+    /// See [`crate::tool::Tools::cancel`].
+    Cancel { tenant: TenantId, call: CallId, attempt: u32, cause: CancelCause, reason: String },
+    /// See [`crate::tool::Tools::answer_input`].
+    AnswerInput { tenant: TenantId, call: CallId, attempt: u32, input: String, answer: InputAnswer },
+    /// See [`crate::tool::Tools::ack_resume_state`].
+    AckResumeState { tenant: TenantId, call: CallId, attempt: u32, resume_no: u64 },
+    /// See [`crate::tool::Tools::release_call`].
+    ReleaseCall { tenant: TenantId, call: CallId, attempt: u32 },
+    /// See [`crate::tool::Tools::close_runtime`].
+    CloseRuntime { tenant: TenantId, host: HostId, runtime: RuntimeId },
+}
+
+impl Command {
+    /// The tenant and the run that it is about.
+    pub(super) fn run(&self) -> (&TenantId, &RunId) {
+        match self {
+            Self::Cancel { tenant, call, .. }
+            | Self::AnswerInput { tenant, call, .. }
+            | Self::AckResumeState { tenant, call, .. }
+            | Self::ReleaseCall { tenant, call, .. } => (tenant, &call.run),
+            Self::CloseRuntime { tenant, runtime, .. } => (tenant, &runtime.run),
+        }
+    }
+}
+
+/// A reply of an owner's engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reply {
+    /// To [`ToOwner::Finished`].
+    Verdict(Verdict),
+    /// To [`ToOwner::UsesRuntime`].
+    Used(bool),
+    /// To [`ToOwner::Dispositions`].
+    Dispositions(Vec<Disposition>),
+    /// The engine cannot say for now.
+    Unavailable,
+}
+
+/// A frame from the hub to an owner of runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToOwner {
+    /// The reply to the hello: the link is open.
+    Welcome { version: String },
+    /// See [`crate::tool::CallSink::news`].
+    News { tenant: TenantId, call: CallId, news: CallUpdate },
+    /// See [`crate::tool::CallSink::finished`].
+    Finished { no: u64, tenant: TenantId, call: CallId, answer: CallAnswer },
+    /// See [`crate::tool::CallSink::uses_runtime`].
+    UsesRuntime { no: u64, tenant: TenantId, runtime: RuntimeId, host: HostId },
+    /// See [`crate::tool::CallSink::dispositions`].
+    Dispositions { no: u64, tenant: TenantId, run: RunId, calls: Vec<CallInHand> },
+    /// All commands up to this one are done.
+    Done { no: u64 },
+    /// The response to [`ToHub::Ask`].
+    Answered { id: String, connection: u64, result: Result<ResponseBody, ExtensionError> },
+    /// Tools that the hub knows, or has forgotten.
+    Tools { rows: Vec<MirroredTool> },
+    /// All tools that the hub knows were told since the link was opened.
+    ToolsListed {},
+    /// Extensions that the hub knows.
+    Extensions { known: Vec<KnownExtension> },
+    /// Connections of hosts with extensions. One without content is closed.
+    Hosts { rows: Vec<(u64, Option<MirroredHost>)> },
+}
+
+/// The frame as it is sent.
+pub(super) fn encode(frame: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(frame).expect("ids, texts and numbers are JSON")
+}
+
+/// Reads a frame. `None` for one that this version does not know.
+pub(super) fn decode<F: DeserializeOwned>(bytes: &[u8]) -> Option<F> {
+    match serde_json::from_slice(bytes) {
+        Ok(frame) => Some(frame),
+        Err(fault) => {
+            tracing::debug!(%fault, "a frame of another replica is left out: this version cannot read it");
+            None
+        }
+    }
+}

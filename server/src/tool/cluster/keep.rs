@@ -1,0 +1,165 @@
+//! Keeps the way to the hub: finds out which replica it is, and opens a link to it whenever there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use tokio::time::{Instant, timeout};
+
+use super::ClusterTools;
+use super::frame::{ToHub, ToOwner, decode};
+use super::queue::{self, LinkFrames, LinkSender};
+use crate::cluster::{HUB, Holder, Ownerships, Peer};
+
+/// Time to open a link.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
+/// The wait before a link is opened again. It doubles with each failure, up to the longest.
+const WAIT_MIN: Duration = Duration::from_millis(20);
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// A link that has lived for this long was a good one.
+const GOOD_AFTER: Duration = Duration::from_secs(5);
+
+/// The frames that come over a link. It ends when the link does.
+pub type LinkInbound = BoxStream<'static, Vec<u8>>;
+
+/// Opens links to other replicas.
+#[async_trait]
+pub trait LinkDialer: Send + Sync + 'static {
+    /// Opens a link to this replica, which sends it these frames.
+    ///
+    /// # Errors
+    /// The reason for which there is no link.
+    async fn dial(&self, peer: &Peer, frames: LinkFrames) -> Result<LinkInbound, String>;
+}
+
+impl ClusterTools {
+    /// Keeps the way to the hub until nobody tells any more who it is. While that is not known, everything stays as it is: the
+    /// replica that was the hub still has the hosts. Run it once, on a task of its own.
+    pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
+        let mut wait = WAIT_MIN;
+        while !self.lock().is_closed {
+            let hub = ownerships.borrow_and_update().holder(HUB);
+            match hub {
+                Holder::Me => self.become_hub(),
+                Holder::Nobody => {}
+                Holder::Peer(peer) => {
+                    self.leave_hub();
+                    let began = Instant::now();
+                    let moved = tokio::select! {
+                        moved = moved_from(&mut ownerships, &peer) => Some(moved),
+                        () = self.link_to(&peer, &*dialer) => None,
+                    };
+                    match moved {
+                        Some(true) => {
+                            wait = WAIT_MIN;
+                            continue;
+                        }
+                        Some(false) => return,
+                        None => {}
+                    }
+                    if began.elapsed() >= GOOD_AFTER {
+                        wait = WAIT_MIN;
+                    }
+                    // All replicas lose their links to a hub at one time.
+                    let pause = wait.mul_f64(0.5 + 0.5 * chance());
+                    wait = (wait * 2).min(WAIT_MAX);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => continue,
+                        changed = ownerships.changed() => {
+                            if changed.is_err() {
+                                return;
+                            }
+                            continue;
+                        }
+                    }
+                }
+            }
+            if ownerships.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Opens a link, and serves it until it ends.
+    async fn link_to(&self, peer: &Peer, dialer: &dyn LinkDialer) {
+        let (sender, frames) = queue::channel();
+        let (from, version) = (self.me, env!("CARGO_PKG_VERSION").to_owned());
+        sender.send(&ToHub::Hello { from, to: peer.number, version });
+        let opening = async {
+            let mut inbound = dialer.dial(peer, frames).await?;
+            let welcome = inbound.next().await.and_then(|frame| decode::<ToOwner>(&frame));
+            match welcome {
+                Some(ToOwner::Welcome { version }) => Ok((inbound, version)),
+                _ => Err("it does not have the tool hosts".to_owned()),
+            }
+        };
+        let (inbound, version) = match timeout(OPEN_WAIT, opening).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(problem)) => {
+                tracing::debug!(replica = peer.number, problem, "no link to the tool hosts yet");
+                return;
+            }
+            Err(_late) => {
+                tracing::debug!(replica = peer.number, "no link to the tool hosts in time");
+                return;
+            }
+        };
+        tracing::info!(replica = peer.number, version, "the link to the tool hosts is open");
+        self.serve_link(sender, inbound).await;
+        tracing::info!(replica = peer.number, "the link to the tool hosts has ended");
+    }
+
+    async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound) {
+        let link = self.opened(sender.clone());
+        let _close = CloseOnDrop { cluster: self, link };
+        loop {
+            tokio::select! {
+                () = sender.ended() => return,
+                frame = inbound.next() => match frame {
+                    Some(frame) => {
+                        if let Some(frame) = decode::<ToOwner>(&frame) {
+                            self.take(link, frame).await;
+                        }
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+/// Waits until another replica than this one is known to be the hub. False if nobody tells any more.
+async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
+    loop {
+        if ownerships.changed().await.is_err() {
+            return false;
+        }
+        match ownerships.borrow_and_update().holder(HUB) {
+            Holder::Peer(now) if now == *peer => {}
+            Holder::Nobody => {}
+            Holder::Me | Holder::Peer(_) => return true,
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "replicas should not try again at one time; nothing depends on it"
+)]
+fn chance() -> f64 {
+    rand::random()
+}
+
+/// Ends the way over a link also when its task is dropped.
+struct CloseOnDrop<'a> {
+    cluster: &'a ClusterTools,
+    link: u64,
+}
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.cluster.closed(self.link);
+    }
+}

@@ -1,0 +1,300 @@
+//! Tools where several replicas share the work. One of them, the hub, has the streams of all tool hosts. The engine of every
+//! other replica reaches them over a link to the hub, and the hub reports to the engine that owns the run.
+//!
+//! Nothing here is durable. Each replica keeps a [`table`] of the open calls of its own runs. When its link breaks, or another
+//! replica becomes the hub, it asks for them again: it seeks a host for those that had none, and reclaims those that were
+//! offered, as it does after a restart. So a link may break at any point. What follows from each:
+//!
+//! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
+//! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. If the hub
+//!   has the call, it says so; if not, it says what it knows: the host that was meant did not begin it, or may have;
+//! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
+//! - *cancelled, answered*: the command is kept until it is done.
+
+mod frame;
+mod hosts;
+mod hub;
+mod keep;
+mod owner;
+mod owners;
+mod queue;
+mod routes;
+mod sink;
+mod table;
+mod tools;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use agentloop_core::host::{CallUpdate, ConnectionId};
+use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::outcome::Ran;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+pub use frame::LINK_FRAME_BYTES_MAX;
+pub use hub::HubEnd;
+pub use keep::{LinkDialer, LinkInbound};
+pub use owners::{LocatedOwners, RunOwner, RunOwners};
+pub use queue::LinkFrames;
+
+use self::frame::{Command, ToHub};
+use self::owner::Question;
+use self::queue::LinkSender;
+use self::routes::Routes;
+use self::table::{Open, Table};
+use self::words::Words;
+use crate::extension::remote::ExtensionRequest;
+use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel};
+use crate::tool::{CallSink, RemoteTools, Seek, Tools as _};
+
+/// Encodes a request to an extension as the message of the contract.
+pub type EncodeRequest = fn(&ExtensionRequest) -> Vec<u8>;
+
+/// The tools of a replica: its own hosts while it is the hub, and those of the hub otherwise.
+pub struct ClusterTools {
+    /// The number of this replica.
+    me: i64,
+    own: Arc<RemoteTools>,
+    owners: Arc<dyn RunOwners>,
+    encode: EncodeRequest,
+    state: Mutex<State>,
+    /// News that do not come from the own hosts.
+    news: NewsSender,
+    news_receiver: Mutex<Option<NewsReceiver>>,
+    /// Questions of the hub to the engine. Those of one host are few, and the hub bounds those about results.
+    questions: mpsc::UnboundedSender<Question>,
+    questions_receiver: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
+    /// The engine. It is set after construction, because the engine is made after its tools.
+    engine: OnceLock<Arc<dyn CallSink>>,
+    /// As the hub: the links of the other replicas, and the runs behind them.
+    routes: Routes,
+    /// As the hub: what calls said to their runs.
+    words: Words,
+}
+
+struct State {
+    way: Way,
+    /// Number of the present way to the hub. Frames of an earlier one are dropped.
+    link: u64,
+    table: Table,
+    /// The connections of hosts with extensions at the hub, by their number there.
+    hosts: BTreeMap<u64, ConnectionId>,
+    /// True once the links are ended for good.
+    is_closed: bool,
+    /// The tools that were told since the link was opened, until all are.
+    listed: Option<BTreeSet<(TenantId, String)>>,
+}
+
+/// The way to the hub.
+enum Way {
+    /// This replica is the hub.
+    Here,
+    /// Over this link.
+    Link(LinkSender),
+    /// There is none. Calls wait.
+    Away,
+}
+
+impl ClusterTools {
+    /// The tools of the replica with this number. It has no way to a hub before [`Self::keep_linked`] finds one. `own` takes no
+    /// hosts until then.
+    #[must_use]
+    pub fn new(
+        me: i64,
+        own: Arc<RemoteTools>,
+        owners: Arc<dyn RunOwners>,
+        encode: EncodeRequest,
+    ) -> Arc<Self> {
+        own.step_down();
+        let (news, news_receiver) = channel();
+        let (questions, questions_receiver) = mpsc::unbounded_channel();
+        let state = State {
+            way: Way::Away,
+            link: 0,
+            table: Table::default(),
+            hosts: BTreeMap::new(),
+            is_closed: false,
+            listed: None,
+        };
+        Arc::new(Self {
+            me,
+            own,
+            owners,
+            encode,
+            state: Mutex::new(state),
+            news,
+            news_receiver: Mutex::new(Some(news_receiver)),
+            questions,
+            questions_receiver: Mutex::new(Some(questions_receiver)),
+            engine: OnceLock::new(),
+            routes: Routes::default(),
+            words: Words::default(),
+        })
+    }
+
+    /// The hosts of this replica.
+    #[must_use]
+    pub fn own(&self) -> &Arc<RemoteTools> {
+        &self.own
+    }
+
+    /// True while this replica is the hub.
+    #[must_use]
+    pub fn is_hub(&self) -> bool {
+        matches!(self.lock().way, Way::Here)
+    }
+
+    /// True while there is a way to the hub, or this replica is the hub.
+    #[must_use]
+    pub fn has_way(&self) -> bool {
+        !matches!(self.lock().way, Way::Away)
+    }
+
+    /// This replica is the hub from now on.
+    fn become_hub(&self) {
+        let mut state = self.lock();
+        if matches!(state.way, Way::Here) {
+            return;
+        }
+        self.drop_hosts(&mut state);
+        self.own.step_up();
+        state.way = Way::Here;
+        state.link += 1;
+        state.listed = None;
+        let link = state.link;
+        for (call, open) in state.table.calls() {
+            let owner = open.owner;
+            match open.state {
+                Open::Sought { tool, on, .. } => {
+                    let sought = match on {
+                        Some(host) => self.own.seek_on(&owner, &call, &tool, &host),
+                        None => self.own.seek(&owner, &call, &tool),
+                    };
+                    // The run waits for news, because it was told that the call is queued.
+                    let update = match sought {
+                        Seek::Queued => continue,
+                        Seek::Granted { host, instance, terms: Some(terms) } => {
+                            CallUpdate::Granted { host, instance, terms }
+                        }
+                        Seek::Granted { terms: None, .. } => continue,
+                        Seek::Denied(message) => CallUpdate::Denied { message },
+                    };
+                    state.table.note(&owner.tenant, &call, &update, link);
+                    self.news.send(owner.tenant, call, update);
+                }
+                // Its run offers it, or gives it up. The room that it had is gone.
+                Open::Granted { .. } => {}
+                Open::Offered { offer, .. } => self.own.reclaim(&owner, &call, *offer),
+            }
+        }
+        for (_, command) in state.table.take_commands() {
+            self.carry_out(command);
+        }
+        drop(state);
+        tracing::info!("this replica takes the tool hosts of all replicas");
+    }
+
+    /// Another replica is the hub.
+    fn leave_hub(&self) {
+        let mut state = self.lock();
+        if !matches!(state.way, Way::Here) {
+            return;
+        }
+        state.way = Way::Away;
+        state.link += 1;
+        self.routes.end_all();
+        self.words.clear();
+        self.own.step_down();
+        drop(state);
+        tracing::info!("another replica takes the tool hosts");
+    }
+
+    /// Ends the links for good, at the end of a shutdown. Calls wait until the process ends.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        if let Way::Link(sender) = &state.way {
+            sender.end();
+            state.way = Way::Away;
+            state.link += 1;
+        }
+        self.routes.end_all();
+    }
+
+    /// Does a command at the own hosts.
+    fn carry_out(&self, command: Command) {
+        match command {
+            Command::Cancel { tenant, call, attempt, cause, reason } => {
+                self.words.over(&tenant, &call);
+                self.own.cancel(&tenant, &call, attempt, cause, &reason);
+            }
+            Command::AnswerInput { tenant, call, attempt, input, answer } => {
+                self.words.answered(&tenant, &call, &input);
+                self.own.answer_input(&tenant, &call, attempt, &input, answer);
+            }
+            Command::AckResumeState { tenant, call, attempt, resume_no } => {
+                self.words.recorded(&tenant, &call, resume_no);
+                self.own.ack_resume_state(&tenant, &call, attempt, resume_no);
+            }
+            Command::ReleaseCall { tenant, call, attempt } => {
+                self.words.over(&tenant, &call);
+                self.own.release_call(&tenant, &call, attempt);
+            }
+            Command::CloseRuntime { tenant, host, runtime } => {
+                self.own.close_runtime(&tenant, &host, &runtime);
+            }
+        }
+    }
+
+    /// Has a command done at the hub: here, or over the link, now or later.
+    fn command(&self, state: &mut State, command: Command) {
+        if matches!(state.way, Way::Here) {
+            return self.carry_out(command);
+        }
+        let no = state.table.command(command.clone());
+        state.send(&ToHub::Command { no, command });
+    }
+
+    /// Tells the run that the attempt did not begin: it never left this replica.
+    fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+        let message = "the way to the tool hosts changed before the call was sent".to_owned();
+        let lost = CallUpdate::Lost { attempt, message, ran: Ran::No, busy: false };
+        self.news.send(tenant.clone(), call.clone(), lost);
+    }
+
+    /// Denies the calls that have looked for a host since before `time`, while there is no way to any.
+    fn deny_without_way(&self, time: Instant) {
+        let mut state = self.lock();
+        if matches!(state.way, Way::Away) {
+            for (tenant, call, tool) in state.table.take_sought_before(time) {
+                let message = format!("no tool host that serves `{tool}` can be reached");
+                self.news.send(tenant, call, CallUpdate::Denied { message });
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No operation leaves the state half changed, so it is still good after a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Sends a frame to the hub, if there is a link.
+    fn send(&self, frame: &ToHub) {
+        if let Way::Link(sender) = &self.way {
+            sender.send(frame);
+        }
+    }
+}
+
+impl std::fmt::Debug for ClusterTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterTools").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The owner's end of a link: asks the hub for its calls, and passes to the engine what the hub reports.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::{CallInHand, Disposition};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::frame::{Reply, ToHub, ToOwner};
+use super::queue::LinkSender;
+use super::sink::{RoutedSink, ended_attempt};
+use super::table::{Noted, Open};
+use super::{ClusterTools, Way};
+use crate::tool::host::deliver::{HostAnswer, deliver};
+use crate::tool::host::remote::MirroredTool;
+use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
+
+/// How often calls are looked for that wait for a host without a way to any.
+const WAITING_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Tools that are entered on the task of the link. More go to a blocking thread, because their schemas are compiled.
+const TOOLS_INLINE_MAX: usize = 2;
+
+/// A question of the hub to the engine.
+pub(super) struct Question {
+    link: LinkSender,
+    no: u64,
+    tenant: TenantId,
+    asked: Asked,
+}
+
+enum Asked {
+    Finished { call: CallId, answer: CallAnswer },
+    UsesRuntime { runtime: RuntimeId, host: HostId },
+    Dispositions { run: RunId, calls: Vec<CallInHand> },
+}
+
+impl ClusterTools {
+    /// Serves the own hosts, and passes what hosts report to the engine, until it is dropped. Run it once, on a task of its own.
+    /// It takes the place of [`crate::tool::RemoteTools::drive`].
+    pub async fn drive(self: Arc<Self>, engine: Arc<dyn CallSink>) {
+        let news = self.news_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let questions = self.questions_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(news), Some(questions), Ok(())) = (news, questions, self.engine.set(engine)) else {
+            tracing::error!("ClusterTools::drive was called twice; the second call does nothing");
+            return;
+        };
+        let hosts = self.own.clone().drive(Arc::new(RoutedSink(Arc::downgrade(&self))));
+        let delivered: Arc<dyn CallSink> = Arc::new(Delivered(self.clone()));
+        // Only own hosts have answers without a stream, and those take another way.
+        let news = deliver(news, delivered, |_, _: HostAnswer| std::future::ready(()));
+        let cluster = &*self;
+        let asked = self.clone();
+        // Each has a handle of its own: a borrowed one makes a future that cannot be seen to be `Send`.
+        let answering = UnboundedReceiverStream::new(questions).for_each_concurrent(None, move |question| {
+            let cluster = asked.clone();
+            async move { cluster.answer(question).await }
+        });
+        tokio::join!(hosts, news, answering, cluster.watch_waiting());
+    }
+
+    async fn watch_waiting(&self) {
+        let wait = self.own.options().fleet.host_wait.duration();
+        let mut checks = interval(WAITING_CHECK_EVERY);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let now = checks.tick().await;
+            if let Some(before) = now.checked_sub(wait) {
+                self.deny_without_way(before);
+            }
+        }
+    }
+
+    /// The hub has accepted this link: asks it for the open calls. Returns the number of the link.
+    pub(super) fn opened(&self, sender: LinkSender) -> u64 {
+        let mut state = self.lock();
+        state.link += 1;
+        if state.is_closed {
+            sender.end();
+            return state.link;
+        }
+        state.way = Way::Link(sender);
+        state.listed = Some(BTreeSet::new());
+        for (call, open) in state.table.calls() {
+            let owner = open.owner;
+            match open.state {
+                Open::Sought { tool, on, .. } => state.send(&ToHub::Seek { owner, call, tool, on }),
+                // Its run offers it, or gives it up. The room that it had is gone.
+                Open::Granted { .. } => {}
+                Open::Offered { offer, .. } => state.send(&ToHub::Reclaim { owner, call, offer }),
+            }
+        }
+        for (no, command) in state.table.commands() {
+            state.send(&ToHub::Command { no: *no, command: command.clone() });
+        }
+        state.link
+    }
+
+    /// The link with this number has ended.
+    pub(super) fn closed(&self, link: u64) {
+        let mut state = self.lock();
+        if state.link == link && matches!(state.way, Way::Link(_)) {
+            state.way = Way::Away;
+            state.listed = None;
+            self.drop_hosts(&mut state);
+            self.own.unserve_mirrored();
+        }
+    }
+
+    /// Takes a frame of the hub that came over this link.
+    pub(super) async fn take(&self, link: u64, frame: ToOwner) {
+        if let ToOwner::Tools { rows } = frame {
+            return self.enter_tools(link, rows).await;
+        }
+        let mut state = self.lock();
+        let Way::Link(sender) = &state.way else { return };
+        if state.link != link {
+            return;
+        }
+        let sender = sender.clone();
+        let ask = |no, tenant, asked| {
+            // The receiver is gone only when the process ends.
+            let _ended = self.questions.send(Question { link: sender.clone(), no, tenant, asked });
+        };
+        match frame {
+            ToOwner::News { tenant, call, news } => match state.table.note(&tenant, &call, &news, link) {
+                Noted::Pass => self.news.send(tenant, call, news),
+                Noted::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
+                Noted::Drop => {}
+            },
+            ToOwner::Finished { no, tenant, call, answer } => {
+                ask(no, tenant, Asked::Finished { call, answer });
+            }
+            ToOwner::UsesRuntime { no, tenant, runtime, host } => {
+                ask(no, tenant, Asked::UsesRuntime { runtime, host });
+            }
+            ToOwner::Dispositions { no, tenant, run, calls } => {
+                ask(no, tenant, Asked::Dispositions { run, calls });
+            }
+            ToOwner::Done { no } => state.table.done(no),
+            ToOwner::Answered { id, connection, result } => {
+                let known = state.hosts.get(&connection).copied();
+                self.answered(known, id, result);
+            }
+            ToOwner::ToolsListed {} => {
+                if let Some(listed) = state.listed.take() {
+                    self.own.keep_mirrored(&listed);
+                }
+            }
+            ToOwner::Extensions { known } => self.own.extensions().learn(known),
+            ToOwner::Hosts { rows } => self.mirror_hosts(&mut state, rows),
+            // It was taken when the link was opened, or above.
+            ToOwner::Welcome { .. } | ToOwner::Tools { .. } => {}
+        }
+    }
+
+    async fn enter_tools(&self, link: u64, rows: Vec<MirroredTool>) {
+        {
+            let mut state = self.lock();
+            if state.link != link {
+                return;
+            }
+            if let Some(listed) = &mut state.listed {
+                let known = rows.iter().filter(|row| row.known.is_some());
+                listed.extend(known.map(|row| (row.tenant.clone(), row.name.clone())));
+            }
+        }
+        if rows.len() <= TOOLS_INLINE_MAX {
+            return self.own.mirror_tools(rows);
+        }
+        let own = self.own.clone();
+        let entered = tokio::task::spawn_blocking(move || own.mirror_tools(rows)).await;
+        if let Err(fault) = entered {
+            tracing::error!(%fault, "the tools of another replica could not be entered");
+        }
+    }
+
+    /// Answers a question of the hub.
+    async fn answer(&self, question: Question) {
+        let Question { link, no, tenant, asked } = question;
+        let reply = match asked {
+            Asked::Finished { call, answer } => {
+                // The result comes after everything that was told of the call before it.
+                self.news.flush(&tenant, &call.run).await;
+                self.record_here(&tenant, &call, answer).await.map(Reply::Verdict)
+            }
+            Asked::UsesRuntime { runtime, host } => match self.engine() {
+                Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(Reply::Used),
+                Err(unavailable) => Err(unavailable),
+            },
+            Asked::Dispositions { run, calls } => match self.engine() {
+                Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(Reply::Dispositions),
+                Err(unavailable) => Err(unavailable),
+            },
+        };
+        let reply = reply.unwrap_or(Reply::Unavailable);
+        link.send(&ToHub::Reply { no, reply });
+    }
+}
+
+/// Passes news to the engine, and notes that they have arrived.
+struct Delivered(Arc<ClusterTools>);
+
+#[async_trait]
+impl CallSink for Delivered {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+        let Ok(engine) = self.0.engine() else { return };
+        let accepted = match &news {
+            CallUpdate::Accepted { attempt, .. } => Some(*attempt),
+            _ => None,
+        };
+        let ended = ended_attempt(&news);
+        engine.news(tenant, call, news).await;
+        if accepted.is_none() && ended.is_none() {
+            return;
+        }
+        let mut state = self.0.lock();
+        if let Some(attempt) = accepted {
+            state.table.accepted(tenant, call, attempt);
+        }
+        if let Some(attempt) = ended {
+            state.send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });
+        }
+    }
+
+    async fn finished(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        self.0.record_here(tenant, call, answer).await
+    }
+
+    async fn dispositions(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        self.0.engine()?.dispositions(tenant, run, calls).await
+    }
+}

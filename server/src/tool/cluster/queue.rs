@@ -1,0 +1,121 @@
+//! The queue of one direction of a link, bounded in bytes. Sending never waits.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use serde::Serialize;
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::Stream;
+use tokio_util::sync::CancellationToken;
+
+use super::frame::{LINK_FRAME_BYTES_MAX, encode};
+
+/// Bytes that may wait. A replica that reads too slowly for this loses its link, and begins anew.
+const BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes beyond which progress and output are dropped, and the list of tools waits.
+const BUSY_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes counted for each frame beside its own.
+const FRAME_BYTES: usize = 64;
+
+/// The end that sends. Clones send on the same link.
+#[derive(Debug, Clone)]
+pub(super) struct LinkSender {
+    // Bounded by `backlog`. `None` ends the link.
+    frames: mpsc::UnboundedSender<Option<Vec<u8>>>,
+    backlog: Arc<Backlog>,
+    ended: CancellationToken,
+}
+
+/// The frames to send on a link. Dropping it ends the link.
+#[derive(Debug)]
+pub struct LinkFrames {
+    frames: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
+    backlog: Arc<Backlog>,
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Backlog {
+    bytes: AtomicUsize,
+    taken: Notify,
+}
+
+/// Makes a connected pair of ends.
+pub(super) fn channel() -> (LinkSender, LinkFrames) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
+    let frames = LinkFrames { frames: receiver, backlog: backlog.clone(), ended: ended.clone() };
+    (LinkSender { frames: sender, backlog, ended }, frames)
+}
+
+impl LinkSender {
+    /// Queues a frame. On a link that has ended it is lost.
+    pub(super) fn send(&self, frame: &impl Serialize) {
+        if !self.ended.is_cancelled() {
+            self.push(encode(frame));
+        }
+    }
+
+    /// Queues a frame, unless much waits already. Returns false if it is dropped.
+    pub(super) fn send_unless_busy(&self, frame: &impl Serialize) -> bool {
+        let has_room = self.has_room();
+        if has_room {
+            self.send(frame);
+        }
+        has_room
+    }
+
+    fn push(&self, frame: Vec<u8>) {
+        let size = frame.len() + FRAME_BYTES;
+        let waiting = self.backlog.bytes.fetch_add(size, Ordering::Relaxed) + size;
+        if waiting > BYTES_MAX || frame.len() > LINK_FRAME_BYTES_MAX {
+            tracing::warn!(bytes = waiting, "a link to another replica is given up: too much waits for it");
+            return self.end();
+        }
+        // Without a receiver the link has ended, which the task of the link sees.
+        let _ended = self.frames.send(Some(frame));
+    }
+
+    fn has_room(&self) -> bool {
+        self.backlog.bytes.load(Ordering::Relaxed) < BUSY_BYTES
+    }
+
+    /// Waits until little waits to be sent.
+    pub(super) async fn room(&self) {
+        while !self.has_room() {
+            self.backlog.taken.notified().await;
+        }
+    }
+
+    /// Ends the link after everything that was sent before.
+    pub(super) fn end(&self) {
+        let _ended = self.frames.send(None);
+        self.ended.cancel();
+    }
+
+    /// Returns when the link has ended, from either side.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+impl Stream for LinkFrames {
+    type Item = Vec<u8>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        let next = self.frames.poll_recv(context).map(Option::flatten);
+        if let Poll::Ready(Some(frame)) = &next {
+            self.backlog.bytes.fetch_sub(frame.len() + FRAME_BYTES, Ordering::Relaxed);
+            self.backlog.taken.notify_one();
+        }
+        next
+    }
+}
+
+impl Drop for LinkFrames {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}

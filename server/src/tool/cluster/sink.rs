@@ -1,0 +1,215 @@
+//! The hub's reports to the engines that own the runs: to the own one, or over the link of another replica.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::{CallInHand, Disposition};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use async_trait::async_trait;
+use tokio::time::{Instant, timeout_at};
+
+use super::frame::{Reply, ToOwner};
+use super::{ClusterTools, RunOwner};
+use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
+
+/// Time for which a result waits for an owner that takes it. Then its host is asked to bring it again.
+const RESULT_WAIT: Duration = Duration::from_secs(5);
+/// How often an owner is looked for in that time.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Time for a question about a host that connects. The host waits for its welcome.
+const QUESTION_WAIT: Duration = Duration::from_secs(3);
+
+/// Receives what the own hosts report, and passes it on.
+pub(super) struct RoutedSink(pub(super) Weak<ClusterTools>);
+
+#[async_trait]
+impl CallSink for RoutedSink {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+        if let Some(cluster) = self.0.upgrade() {
+            cluster.route_news(tenant, call, news).await;
+        }
+    }
+
+    async fn finished(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
+        let verdict = cluster.route_result(tenant, call, answer).await?;
+        cluster.words.over(tenant, call);
+        Ok(verdict)
+    }
+
+    async fn uses_runtime(
+        &self,
+        tenant: &TenantId,
+        runtime: &RuntimeId,
+        host: &HostId,
+    ) -> Result<bool, SinkUnavailable> {
+        let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
+        let asked = |no| ToOwner::UsesRuntime {
+            no,
+            tenant: tenant.clone(),
+            runtime: runtime.clone(),
+            host: host.clone(),
+        };
+        match cluster.ask_owner(tenant, &runtime.run, asked).await {
+            Some(Reply::Used(used)) => Ok(used),
+            _ => cluster.engine()?.uses_runtime(tenant, runtime, host).await,
+        }
+    }
+
+    async fn dispositions(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
+        let asked = |no| ToOwner::Dispositions {
+            no,
+            tenant: tenant.clone(),
+            run: run.clone(),
+            calls: calls.to_vec(),
+        };
+        match cluster.ask_owner(tenant, run, asked).await {
+            Some(Reply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
+            _ => cluster.engine()?.dispositions(tenant, run, calls).await,
+        }
+    }
+}
+
+impl ClusterTools {
+    pub(super) fn engine(&self) -> Result<Arc<dyn CallSink>, SinkUnavailable> {
+        self.engine.get().cloned().ok_or(SinkUnavailable)
+    }
+
+    /// The owner of a run: where its calls came from, or else where it is looked up.
+    async fn owner(&self, tenant: &TenantId, run: &RunId) -> RunOwner {
+        if self.lock().table.has_run(tenant, run) {
+            return RunOwner::Here;
+        }
+        match self.routes.of_run(tenant, run) {
+            Some(peer) => RunOwner::Peer(peer),
+            None => self.owners.owner_of(tenant, run).await,
+        }
+    }
+
+    async fn route_news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+        self.words.keep(tenant, call, &news);
+        match self.owner(tenant, &call.run).await {
+            RunOwner::Here => {
+                let link = self.lock().link;
+                // The engine refuses what no run waits for.
+                let _noted = self.lock().table.note(tenant, call, &news, link);
+                let ended = ended_attempt(&news);
+                if let Ok(engine) = self.engine() {
+                    engine.news(tenant, call, news).await;
+                }
+                if let Some(attempt) = ended {
+                    self.words.heard(tenant, call, attempt);
+                }
+            }
+            RunOwner::Peer(peer) => {
+                let may_drop = matches!(
+                    news,
+                    CallUpdate::Output { .. } | CallUpdate::Progress { .. } | CallUpdate::Checkpoint { .. }
+                );
+                let (tenant, call) = (tenant.clone(), call.clone());
+                self.routes.send(peer, &ToOwner::News { tenant, call, news }, may_drop);
+            }
+            // Whoever owns the run next asks for its calls.
+            RunOwner::Nobody => {}
+        }
+    }
+
+    /// Finds an owner that takes a result, for a while. The owner may die meanwhile, and another one takes its place.
+    async fn route_result(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        let until = Instant::now() + RESULT_WAIT;
+        let mut openings = self.routes.openings();
+        let mut owner = self.owner(tenant, &call.run).await;
+        loop {
+            openings.mark_unchanged();
+            match owner {
+                RunOwner::Here => {
+                    let verdict = self.record_here(tenant, call, answer.clone()).await;
+                    if verdict.is_ok() {
+                        return verdict;
+                    }
+                    // The run may have moved.
+                    owner = self.owners.owner_of(tenant, &call.run).await;
+                    if owner == RunOwner::Here || Instant::now() >= until {
+                        return verdict;
+                    }
+                    continue;
+                }
+                RunOwner::Peer(peer) => {
+                    let (of, id, result) = (tenant.clone(), call.clone(), answer.clone());
+                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, answer: result };
+                    match self.routes.ask_in_turn(peer, asked, until).await {
+                        Ok(Reply::Verdict(verdict)) => return Ok(verdict),
+                        Ok(_unavailable) => {
+                            // The run may have moved. Where it has not, the owner cannot record the result now.
+                            owner = self.owners.owner_of(tenant, &call.run).await;
+                            if owner == RunOwner::Peer(peer) || Instant::now() >= until {
+                                return Err(SinkUnavailable);
+                            }
+                            continue;
+                        }
+                        Err(_no_reply) => {}
+                    }
+                }
+                RunOwner::Nobody => {}
+            }
+            let now = Instant::now();
+            if now >= until || !self.is_hub() {
+                return Err(SinkUnavailable);
+            }
+            let _late = timeout_at(until.min(now + LOOK_EVERY), openings.changed()).await;
+            owner = self.owner(tenant, &call.run).await;
+        }
+    }
+
+    /// Has the own engine record a result.
+    pub(super) async fn record_here(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        let attempt = answer.attempt;
+        let verdict = self.engine()?.finished(tenant, call, answer).await?;
+        if matches!(verdict, Verdict::Recorded | Verdict::Duplicate) {
+            self.lock().table.over(tenant, call, attempt);
+        }
+        Ok(verdict)
+    }
+
+    /// Asks the owner of a run, if it is another replica that can be reached. If not, the own engine reads the run's journal: all
+    /// replicas read the same database.
+    async fn ask_owner(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        question: impl FnOnce(u64) -> ToOwner,
+    ) -> Option<Reply> {
+        let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
+        self.routes.ask(peer, question, Instant::now() + QUESTION_WAIT).await.ok()
+    }
+}
+
+/// The attempt whose end these news tell, if they must not be lost.
+pub(super) fn ended_attempt(news: &CallUpdate) -> Option<u32> {
+    match news {
+        CallUpdate::Lost { attempt, .. } | CallUpdate::Stopped { attempt, .. } => Some(*attempt),
+        _ => None,
+    }
+}

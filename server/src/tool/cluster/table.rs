@@ -1,0 +1,213 @@
+//! The open calls of the runs of this replica, with everything that is needed to ask for them again at another hub. The runs that
+//! are live bound their number.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::id::{CallId, CallSlot, HostId, RunId, TenantId};
+use agentloop_core::run::effect::Offer;
+use tokio::time::Instant;
+
+use super::frame::Command;
+use crate::tool::CallOwner;
+
+/// Commands that wait to be done. Beyond this the oldest is given up: a host that comes back is told of its calls anew.
+const COMMANDS_MAX: usize = 4_096;
+
+/// The open calls, and the commands that are not known to be done.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    calls: BTreeMap<(TenantId, CallId), OpenCall>,
+    commands: VecDeque<(u64, Command)>,
+    last_command: u64,
+}
+
+/// A call that has a host, or looks for one.
+#[derive(Debug, Clone)]
+pub(super) struct OpenCall {
+    pub(super) owner: CallOwner,
+    pub(super) state: Open,
+}
+
+/// The state of an open call.
+#[derive(Debug, Clone)]
+pub(super) enum Open {
+    /// It looks for a host.
+    Sought { tool: String, on: Option<HostId>, since: Instant },
+    /// A host has room for it. That is worth nothing once this link has ended.
+    Granted { link: u64 },
+    /// It was offered to a host, or reclaimed.
+    Offered {
+        /// Without the content, which only the host needs.
+        offer: Box<Offer>,
+        /// True once the run knows that the host works on it.
+        is_accepted: bool,
+    },
+}
+
+/// What is to be done with news that came for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// The run is told.
+    Pass,
+    /// Nobody looks for room: it is given back.
+    GiveBack,
+    /// Nobody waits for it.
+    Drop,
+}
+
+impl Table {
+    pub(super) fn get(&self, tenant: &TenantId, call: &CallId) -> Option<&OpenCall> {
+        self.calls.get(&(tenant.clone(), call.clone()))
+    }
+
+    /// True if a call of this run is open.
+    pub(super) fn has_run(&self, tenant: &TenantId, run: &RunId) -> bool {
+        self.calls
+            .range(first_of(tenant, run)..)
+            .next()
+            .is_some_and(|((of, call), _)| of == tenant && call.run == *run)
+    }
+
+    pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: Open) {
+        let key = (owner.tenant.clone(), call.clone());
+        self.calls.insert(key, OpenCall { owner: owner.clone(), state });
+    }
+
+    /// Notes that the call was sent to its host, or may have been.
+    pub(super) fn offered(&mut self, owner: &CallOwner, call: &CallId, offer: &Offer) {
+        let offer = Offer {
+            arguments: String::new(),
+            checkpoint: None,
+            resume_state: None,
+            answers: Vec::new(),
+            runtime: None,
+            ..offer.clone()
+        };
+        self.set(owner, call, Open::Offered { offer: Box::new(offer), is_accepted: false });
+    }
+
+    /// The call needs no room any more.
+    pub(super) fn stop_seeking(&mut self, tenant: &TenantId, call: &CallId) {
+        let key = (tenant.clone(), call.clone());
+        let is_sought = |open: &OpenCall| matches!(open.state, Open::Sought { .. } | Open::Granted { .. });
+        if self.calls.get(&key).is_some_and(is_sought) {
+            self.calls.remove(&key);
+        }
+    }
+
+    /// This attempt of the call is over.
+    pub(super) fn over(&mut self, tenant: &TenantId, call: &CallId, attempt: u32) {
+        if self.is_offered(tenant, call, attempt) {
+            self.calls.remove(&(tenant.clone(), call.clone()));
+        }
+    }
+
+    fn is_offered(&self, tenant: &TenantId, call: &CallId, of: u32) -> bool {
+        matches!(self.get(tenant, call), Some(OpenCall { state: Open::Offered { offer, .. }, .. }) if offer.attempt == of)
+    }
+
+    /// The run knows that the host works on this attempt.
+    pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: u32) {
+        if let Some(OpenCall { state: Open::Offered { offer, is_accepted }, .. }) =
+            self.calls.get_mut(&(tenant.clone(), call.clone()))
+            && offer.attempt == of
+        {
+            *is_accepted = true;
+        }
+    }
+
+    /// The task of the run has ended.
+    pub(super) fn release(&mut self, tenant: &TenantId, run: &RunId) {
+        let from = first_of(tenant, run);
+        let of_run = self.calls.range(from..).map(|(key, _)| key);
+        let of_run = of_run.take_while(|(of, call)| of == tenant && call.run == *run);
+        let keys: Vec<_> = of_run.cloned().collect();
+        keys.iter().for_each(|key| drop(self.calls.remove(key)));
+    }
+
+    /// Notes news that came over this link.
+    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, news: &CallUpdate, link: u64) -> Noted {
+        let key = (tenant.clone(), call.clone());
+        let is_sought = matches!(self.calls.get(&key), Some(OpenCall { state: Open::Sought { .. }, .. }));
+        match news {
+            CallUpdate::Granted { .. } => match self.calls.get_mut(&key) {
+                Some(open) if is_sought => {
+                    open.state = Open::Granted { link };
+                    Noted::Pass
+                }
+                Some(OpenCall { state: Open::Granted { link: before }, .. }) if *before == link => {
+                    Noted::Drop
+                }
+                Some(OpenCall { state: Open::Offered { .. }, .. }) => Noted::Drop,
+                Some(_) | None => Noted::GiveBack,
+            },
+            CallUpdate::Denied { .. } if is_sought => {
+                self.calls.remove(&key);
+                Noted::Pass
+            }
+            CallUpdate::Denied { .. } => Noted::Drop,
+            CallUpdate::Lost { attempt, .. } => {
+                self.over(tenant, call, *attempt);
+                Noted::Pass
+            }
+            CallUpdate::Accepted { .. }
+            | CallUpdate::Checkpoint { .. }
+            | CallUpdate::Resumable { .. }
+            | CallUpdate::InputNeeded { .. }
+            | CallUpdate::Stopped { .. }
+            | CallUpdate::Progress { .. }
+            | CallUpdate::Output { .. } => Noted::Pass,
+        }
+    }
+
+    /// All open calls, to ask for them again.
+    pub(super) fn calls(&self) -> Vec<(CallId, OpenCall)> {
+        self.calls.iter().map(|((_, call), open)| (call.clone(), open.clone())).collect()
+    }
+
+    /// Takes the calls that have looked for a host since before this time.
+    pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(TenantId, CallId, String)> {
+        let late = |open: &OpenCall| match &open.state {
+            Open::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
+            Open::Sought { .. } | Open::Granted { .. } | Open::Offered { .. } => None,
+        };
+        let late = self.calls.iter().filter_map(|(key, open)| Some((key.clone(), late(open)?)));
+        let late: Vec<_> = late.collect();
+        let take = |(key, tool): ((TenantId, CallId), String)| {
+            self.calls.remove(&key);
+            (key.0, key.1, tool)
+        };
+        late.into_iter().map(take).collect()
+    }
+
+    /// Keeps a command until it is done. Returns its number.
+    pub(super) fn command(&mut self, command: Command) -> u64 {
+        if self.commands.len() >= COMMANDS_MAX {
+            self.commands.pop_front();
+        }
+        self.last_command += 1;
+        self.commands.push_back((self.last_command, command));
+        self.last_command
+    }
+
+    /// The commands up to this one are done.
+    pub(super) fn done(&mut self, no: u64) {
+        while self.commands.front().is_some_and(|(first, _)| *first <= no) {
+            self.commands.pop_front();
+        }
+    }
+
+    pub(super) fn commands(&self) -> &VecDeque<(u64, Command)> {
+        &self.commands
+    }
+
+    pub(super) fn take_commands(&mut self) -> VecDeque<(u64, Command)> {
+        std::mem::take(&mut self.commands)
+    }
+}
+
+/// The lowest key that a call of this run can have.
+fn first_of(tenant: &TenantId, run: &RunId) -> (TenantId, CallId) {
+    (tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
+}

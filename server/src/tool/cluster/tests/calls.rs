@@ -1,0 +1,142 @@
+//! Calls of runs at one replica, whose hosts are connected to another one.
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
+
+use super::harness::*;
+use crate::tool::tests::harness::*;
+use crate::tool::{Seek, Tools as _, Verdict};
+
+fn ack(call: &str, verdict: ResultVerdict) -> ServerFrame {
+    ServerFrame::ResultAck { call: call_ref(call, 1), verdict }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_from_seeking_to_acknowledgement() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    let granted = other.granted("r/1.0", 1).await;
+    other.offer("r/1.0", 1, &granted);
+    let request = host.call().await;
+    assert_eq!(request.arguments, r#"{"city":"Ulm"}"#);
+    assert!(other.tools.is_offer_open(&tenant(), &call_id("r/1.0")));
+    host.say(HostFrame::Accepted(request.call.clone()));
+    other.nth("r/1.0", 1, is_accepted).await;
+    host.say(HostFrame::Progress {
+        call: request.call,
+        message: "half".to_owned(),
+        fraction: Some(0.5),
+        checkpoint: None,
+        resumable: None,
+    });
+    for chunk in 1..=20 {
+        host.say(output("r/1.0", chunk, 10));
+    }
+    host.answer("r/1.0", 1);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert!(!other.tools.is_offer_open(&tenant(), &call_id("r/1.0")));
+    let heard = other.engine.all();
+    let chunks: Vec<u64> = heard
+        .iter()
+        .filter_map(|heard| match heard {
+            Heard::News(_, CallUpdate::Output { chunk_seq, data, .. }) => {
+                assert_eq!(data, &vec![b'x'; 10]);
+                Some(*chunk_seq)
+            }
+            Heard::News(..) | Heard::Finished(..) => None,
+        })
+        .collect();
+    assert_eq!(chunks, (1..=20).collect::<Vec<_>>());
+    let Some(Heard::Finished(_, answer)) = heard.last() else { panic!("the result comes last: {heard:?}") };
+    assert_eq!(answer.outcome, result_of(crate::tool::tests::harness::answer("r/1.0", 1)).outcome);
+    assert_eq!(other.count("r/1.0", |news| matches!(news, CallUpdate::Progress { .. })), 1);
+    assert!(hub.engine.all().is_empty(), "the hub's engine does not own the run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_acknowledgement_is_the_verdict_of_the_owner() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let mut host = replicas[0].host("h", &["weather"]).await;
+    replicas[1].ready().await;
+    replicas[1].engine.verdict("r/1.0", Verdict::Stale);
+    host.answer("r/1.0", 1);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hubs_own_calls_take_no_detour() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    net.own(1);
+    let hub = &replicas[0];
+    let mut host = hub.host("h", &["weather"]).await;
+    let granted = hub.tools.seek(&owner(), &call_id("r/1.0"), "weather");
+    let Seek::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
+    hub.offer("r/1.0", 1, &granted);
+    host.take().await;
+    host.answer("r/1.0", 1);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert_eq!(hub.finished(1).await, 1);
+    assert!(replicas[1].engine.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_reaches_the_host() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let mut host = replicas[0].host("h", &["weather"]).await;
+    replicas[1].ready().await;
+    replicas[1].give("r/1.0").await;
+    host.take().await;
+    replicas[1].tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
+    let ServerFrame::Cancel { call, reason, .. } = host.frame().await else { panic!("no cancel") };
+    assert_eq!((call, reason.as_str()), (call_ref("r/1.0", 1), "aborted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_tool_is_denied_by_news() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    replicas[1].ready().await;
+    assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    let denied = replicas[1].nth("r/1.0", 1, |news| matches!(news, CallUpdate::Denied { .. })).await;
+    assert!(matches!(denied, CallUpdate::Denied { message } if message.contains("weather")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_way_to_any_host_is_denied_in_time() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    net.down();
+    replicas[1].lost().await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    replicas[1].nth("r/1.0", 1, |news| matches!(news, CallUpdate::Denied { .. })).await;
+    assert!((30..=32).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_given_back_when_the_run_is_released() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
+    other.ready().await;
+    other.seek("r/1.0").await;
+    assert_eq!(other.tools.seek(&owner(), &call_id("s/1.0"), "weather"), Seek::Queued);
+    other.tools.release(&tenant(), &run_id("r"));
+    let granted = other.granted("s/1.0", 1).await;
+    other.offer("s/1.0", 1, &granted);
+    assert_eq!(host.take().await.call, call_ref("s/1.0", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_nobody_waits_for_is_given_back() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let _host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
+    other.ready().await;
+    // The run stops before the grant has come.
+    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    other.tools.stop_seeking(&tenant(), &call_id("r/1.0"));
+    other.seek("s/1.0").await;
+    assert_eq!(other.count("r/1.0", is_granted), 0);
+}

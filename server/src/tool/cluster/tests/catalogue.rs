@@ -1,0 +1,156 @@
+//! Every replica knows the tools of the hub.
+
+use std::time::Duration;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::host::frame::HostFrame;
+use agentloop_core::id::CallSlot;
+use agentloop_core::message::ToolCall;
+use agentloop_core::run::input::CallFacts;
+
+use super::harness::*;
+use crate::tool::tests::harness::*;
+use crate::tool::{RemoteTools, Tools};
+
+fn spec() -> RunSpec {
+    let mut spec = RunSpec::default();
+    spec.tool_policy.enabled = true;
+    spec
+}
+
+fn offered(tools: &impl Tools) -> Vec<String> {
+    tools.offered(&tenant(), &spec()).tools.iter().map(|tool| tool.name.clone()).collect()
+}
+
+/// Waits until the replica offers exactly these tools.
+async fn offers(replica: &Replica, names: &[&str]) {
+    while offered(&*replica.tools) != names {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn facts(tools: &impl Tools, name: &str) -> CallFacts {
+    let call = ToolCall {
+        slot: CallSlot(1, 0),
+        provider_id: "p".to_owned(),
+        name: name.to_owned(),
+        arguments: r#"{"city":"Ulm"}"#.to_owned(),
+        state: None,
+    };
+    tools.facts(&tenant(), &spec(), &[&call]).remove(0)
+}
+
+fn unsaved(tools: &RemoteTools) -> usize {
+    use futures_util::FutureExt as _;
+    tools.unsaved().now_or_never().map_or(0, |rows| rows.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_offered_everywhere_as_soon_as_a_host_declares_it() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let before = hub.host("h", &["before"]).await;
+    other.ready().await;
+    offers(other, &["before"]).await;
+    let began = tokio::time::Instant::now();
+    let after = hub.host("i", &["after"]).await;
+    offers(other, &["after", "before"]).await;
+    assert!(began.elapsed() < Duration::from_millis(10));
+    assert_eq!(facts(&*other.tools, "after"), facts(&*hub.tools, "after"));
+    assert_eq!(other.tools.offered(&tenant(), &spec()).digest, hub.tools.offered(&tenant(), &spec()).digest);
+    assert!(other.tools.validate(&tenant(), "after", r#"{"city":5}"#).is_err());
+    assert_eq!(other.tools.validate(&tenant(), "after", "{}"), Ok(()));
+    drop((before, after));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_without_a_host_is_offered_as_long_as_at_the_hub() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let host = hub.host("h", &["weather"]).await;
+    offers(other, &["weather"]).await;
+    drop(host);
+    tokio::time::sleep(Duration::from_secs(599)).await;
+    assert_eq!((offered(&*hub.tools).len(), offered(&*other.tools).len()), (1, 1));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((offered(&*hub.tools).len(), offered(&*other.tools).len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_tool_is_forgotten_everywhere() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    drop(hub.host("h", &["weather"]).await);
+    offers(other, &["weather"]).await;
+    while !hub.tools.own().forget_terms(&tenant(), "weather") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    offers(other, &[]).await;
+    assert!(matches!(facts(&*other.tools, "weather"), CallFacts::Rejected { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_link_brings_what_changed_meanwhile() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let stays = hub.host("h", &["a_tool"]).await;
+    let leaves = hub.host("i", &["weather"]).await;
+    offers(other, &["a_tool", "weather"]).await;
+    net.down();
+    other.lost().await;
+    assert_eq!(offered(&*other.tools).len(), 2, "they are offered for some time more");
+    drop(leaves);
+    while !hub.tools.own().forget_terms(&tenant(), "weather") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let comes = hub.host("j", &["comes"]).await;
+    net.up();
+    offers(other, &["a_tool", "comes"]).await;
+    drop((stays, comes));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_of_tools_come_in_parts() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let names: Vec<String> = (0..300).map(|index| format!("tool_{index:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let _host = hub.host("h", &names).await;
+    offers(other, &names).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_hub_saves_tools() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let host = hub.host("h", &["weather"]).await;
+    offers(other, &["weather"]).await;
+    assert_eq!((unsaved(hub.tools.own()), unsaved(other.tools.own())), (1, 0));
+    // The next hub saves them all: nobody knows what the last one has saved.
+    net.hub(&replicas, 2);
+    while hub.tools.is_hub() || !other.tools.is_hub() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((unsaved(hub.tools.own()), unsaved(other.tools.own())), (0, 1));
+    assert_eq!(offered(&*other.tools), ["weather"]);
+    host.say(HostFrame::Goodbye);
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_that_are_known_hold_at_the_next_hub() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    drop(hub.host("h", &["weather"]).await);
+    offers(other, &["weather"]).await;
+    net.hub(&replicas, 2);
+    while !other.tools.is_hub() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut host = other.hosts().dial();
+    let mut weaker = hello("h", &[]);
+    let mut tool = declaration("weather");
+    tool.effect = agentloop_core::tool::EffectClass::ReadOnly;
+    weaker.capabilities = vec![agentloop_core::host::frame::Capability::Tool(Box::new(tool))];
+    host.say(HostFrame::Hello(weaker));
+    assert!(host.welcome().await.capabilities[0].refused.is_some());
+}

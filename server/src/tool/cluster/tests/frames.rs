@@ -1,0 +1,101 @@
+//! Frames as they are sent, and the bounds of a queue.
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::CancelCause;
+use agentloop_core::id::HostId;
+use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
+use agentloop_core::time::Millis;
+use futures_util::StreamExt as _;
+
+use super::super::frame::{Command, Reply, ToHub, ToOwner, decode, encode};
+use super::super::queue::channel;
+use super::harness::result_of;
+use crate::extension::ExtensionError;
+use crate::tool::tests::harness::*;
+use crate::tool::{CallAnswer, Verdict};
+
+#[test]
+fn a_frame_is_read_as_it_was_written() {
+    let mut offered = offer("r/1.0", 2, &HostId::parse("h").unwrap(), "weather");
+    offered.checkpoint = Some(vec![0, 1, 255]);
+    offered.answers = vec![InputReply { input: "q".to_owned(), answer: InputAnswer::Visited(true) }];
+    let to_hub = [
+        ToHub::Hello { from: 1, to: 2, version: "0.1".to_owned() },
+        ToHub::Offer { owner: owner(), call: call_id("r/1.0"), offer: Box::new(offered) },
+        ToHub::Command {
+            no: 7,
+            command: Command::Cancel {
+                tenant: tenant(),
+                call: call_id("r/1.0"),
+                attempt: 1,
+                cause: CancelCause::Aborted,
+                reason: "why".to_owned(),
+            },
+        },
+        ToHub::Reply { no: 3, reply: Reply::Verdict(Verdict::Duplicate) },
+    ];
+    for frame in to_hub {
+        assert_eq!(decode::<ToHub>(&encode(&frame)), Some(frame));
+    }
+    let result = result_of(answer("r/1.0", 1));
+    let question = QuestionContent { text: "Which?".to_owned(), ..QuestionContent::default() };
+    let news = CallUpdate::InputNeeded {
+        attempt: 1,
+        question: Box::new(question),
+        timeout: Some(Millis(5)),
+        resume_state: Some(vec![7]),
+    };
+    let to_owner = [
+        ToOwner::News { tenant: tenant(), call: call_id("r/1.0"), news },
+        ToOwner::Finished {
+            no: 1,
+            tenant: tenant(),
+            call: call_id("r/1.0"),
+            answer: CallAnswer {
+                attempt: 1,
+                lease: result.lease,
+                host: HostId::parse("h").unwrap(),
+                outcome: result.outcome,
+            },
+        },
+        ToOwner::Answered { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
+        ToOwner::ToolsListed {},
+    ];
+    for frame in to_owner {
+        assert_eq!(decode::<ToOwner>(&encode(&frame)), Some(frame));
+    }
+}
+
+#[test]
+fn what_a_later_version_adds_is_left_out() {
+    let known = br#"{"heard":{"tenant":"local","call":"r/1.0","attempt":1,"mood":"good"}}"#;
+    let heard = ToHub::Heard { tenant: tenant(), call: call_id("r/1.0"), attempt: 1 };
+    assert_eq!(decode::<ToHub>(known), Some(heard));
+    assert_eq!(decode::<ToHub>(br#"{"sing":{"song":"x"}}"#), None);
+    assert_eq!(decode::<ToHub>(br#"{"heard":{"tenant":"local","call":"no call","attempt":1}}"#), None);
+}
+
+#[tokio::test]
+async fn output_is_dropped_where_much_waits_and_results_are_not() {
+    let (sender, mut frames) = channel();
+    let chunk = "x".repeat(1024 * 1024);
+    let sent = (0..10).filter(|_| sender.send_unless_busy(&chunk)).count();
+    assert_eq!(sent, 4);
+    sender.send(&"result");
+    let mut all = Vec::new();
+    sender.end();
+    while let Some(frame) = frames.next().await {
+        all.push(frame);
+    }
+    assert_eq!(all.len(), 5);
+    assert_eq!(all[4], br#""result""#);
+}
+
+#[tokio::test]
+async fn a_link_that_is_not_read_is_given_up() {
+    let (sender, frames) = channel();
+    let chunk = "x".repeat(16 * 1024 * 1024);
+    (0..8).for_each(|_| sender.send(&chunk));
+    sender.ended().await;
+    drop(frames);
+}

@@ -1,0 +1,267 @@
+//! Replicas in one process, joined by links that a test can cut.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use agentloop_core::cluster::shard::SHARDS;
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::{CallResult, HostFrame};
+use agentloop_core::id::{HostId, InstanceId, RunId, TenantId};
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::super::{ClusterTools, LinkDialer, LinkFrames, LinkInbound, RunOwner, RunOwners};
+use crate::cluster::{Ownership, Peer};
+use crate::tool::tests::harness::{FakeEngine, FakeHost, Harness, Heard, NOW, call_id, hello, offer, owner};
+use crate::tool::{HostOptions, RemoteTools, Seek, Tools as _};
+
+/// All replicas of a test, and the links between them.
+#[derive(Default)]
+pub(super) struct Net {
+    replicas: Mutex<BTreeMap<i64, Arc<ClusterTools>>>,
+    /// The number of the owner of all runs.
+    pub(super) owner: Mutex<i64>,
+    cut: Mutex<CancellationToken>,
+    is_down: AtomicBool,
+    /// Links that were opened.
+    pub(super) dialed: AtomicUsize,
+}
+
+/// One replica as it sees the owners of runs.
+struct OwnersAt {
+    net: Arc<Net>,
+    me: i64,
+}
+
+#[async_trait]
+impl RunOwners for OwnersAt {
+    async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
+        match *self.net.owner.lock().unwrap() {
+            0 => RunOwner::Nobody,
+            me if me == self.me => RunOwner::Here,
+            peer => RunOwner::Peer(peer),
+        }
+    }
+}
+
+/// Dials over the net.
+struct Dialer(Arc<Net>);
+
+#[async_trait]
+impl LinkDialer for Dialer {
+    async fn dial(&self, peer: &Peer, frames: LinkFrames) -> Result<LinkInbound, String> {
+        if self.0.is_down.load(Ordering::SeqCst) {
+            return Err("the net is down".to_owned());
+        }
+        let replica = self.0.replicas.lock().unwrap().get(&peer.number).cloned();
+        let (end, back) = replica.ok_or("no such replica")?.accept();
+        let cut = self.0.cut.lock().unwrap().clone();
+        self.0.dialed.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(end.run(frames.take_until(cut.clone().cancelled_owned())));
+        Ok(back.take_until(cut.cancelled_owned()).boxed())
+    }
+}
+
+impl Net {
+    /// Replicas with these numbers. The first is the hub, the last owns all runs.
+    pub(super) fn of(numbers: &[i64]) -> (Arc<Self>, Vec<Replica>) {
+        let net = Arc::new(Self::default());
+        let made = numbers.iter().map(|number| Replica::new(&net, *number));
+        let made: Vec<Replica> = made.collect();
+        net.own(*numbers.last().unwrap());
+        net.hub(&made, numbers[0]);
+        (net, made)
+    }
+
+    /// This replica owns all runs from now on; 0 is nobody.
+    pub(super) fn own(&self, number: i64) {
+        *self.owner.lock().unwrap() = number;
+    }
+
+    /// All of these replicas learn that this one is the hub; 0 is nobody.
+    pub(super) fn hub(&self, replicas: &[Replica], number: i64) {
+        for replica in replicas {
+            replica.learn_hub(replicas, number);
+        }
+    }
+
+    /// Breaks all links. What was on its way is lost. They may be made anew at once.
+    pub(super) fn cut(&self) {
+        let cut = std::mem::take(&mut *self.cut.lock().unwrap());
+        cut.cancel();
+    }
+
+    /// Breaks all links, and none are made before [`Self::up`].
+    pub(super) fn down(&self) {
+        self.is_down.store(true, Ordering::SeqCst);
+        self.cut();
+    }
+
+    pub(super) fn up(&self) {
+        self.is_down.store(false, Ordering::SeqCst);
+    }
+}
+
+pub(super) struct Replica {
+    pub(super) number: i64,
+    pub(super) tools: Arc<ClusterTools>,
+    pub(super) engine: Arc<FakeEngine>,
+    ownerships: watch::Sender<Ownership>,
+}
+
+impl Replica {
+    fn new(net: &Arc<Net>, number: i64) -> Self {
+        let own = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
+        let owners = Arc::new(OwnersAt { net: net.clone(), me: number });
+        let tools = ClusterTools::new(number, own, owners, |request| request.name.clone().into_bytes());
+        net.replicas.lock().unwrap().insert(number, tools.clone());
+        let engine = Arc::new(FakeEngine::default());
+        tokio::spawn(tools.clone().drive(engine.clone()));
+        let (ownerships, known) = watch::channel(Ownership::unknown(number));
+        tokio::spawn(tools.clone().keep_linked(known, Arc::new(Dialer(net.clone()))));
+        Self { number, tools, engine, ownerships }
+    }
+
+    fn learn_hub(&self, replicas: &[Self], hub: i64) {
+        let owners = vec![hub; usize::from(SHARDS)].into();
+        let peer = |replica: &Self| {
+            let address = format!("replica-{}", replica.number);
+            (replica.number, Peer { number: replica.number, address })
+        };
+        let peers = replicas.iter().filter(|replica| replica.number != self.number).map(peer);
+        let peers = Arc::new(peers.collect());
+        self.ownerships.send_replace(Ownership::new(self.number, true, owners, peers));
+    }
+
+    /// Waits until it is the hub, or has a link to it.
+    pub(super) async fn ready(&self) {
+        while !self.tools.has_way() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until it has no way to a hub.
+    pub(super) async fn lost(&self) {
+        while self.tools.has_way() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
+    /// The own hosts of this replica, with its engine.
+    pub(super) fn hosts(&self) -> Harness {
+        Harness { tools: self.tools.own().clone(), engine: self.engine.clone() }
+    }
+
+    /// Connects a host that names its process, with credit for eight calls.
+    pub(super) async fn host(&self, name: &str, tools: &[&str]) -> FakeHost {
+        self.host_with(name, tools, |_| {}).await
+    }
+
+    pub(super) async fn host_with(
+        &self,
+        name: &str,
+        tools: &[&str],
+        change: impl FnOnce(&mut agentloop_core::host::frame::Hello),
+    ) -> FakeHost {
+        self.ready().await;
+        tokio::task::yield_now().await;
+        let mut host = self.hosts().dial();
+        let mut said = hello(name, tools);
+        said.instance = Some(InstanceId::parse(format!("{name}-process")).unwrap());
+        change(&mut said);
+        host.say(HostFrame::Hello(said));
+        host.welcome().await;
+        host
+    }
+
+    /// Seeks a host for a call, which is granted by news unless this replica is the hub.
+    pub(super) async fn seek(&self, call: &str) -> HostId {
+        let before = self.count(call, is_granted);
+        match self.tools.seek(&owner(), &call_id(call), "weather") {
+            Seek::Granted { host, .. } => host,
+            Seek::Queued => self.granted(call, before + 1).await,
+            Seek::Denied(why) => panic!("{why}"),
+        }
+    }
+
+    /// Waits until room was granted to the call this many times.
+    pub(super) async fn granted(&self, call: &str, times: usize) -> HostId {
+        match self.nth(call, times, is_granted).await {
+            CallUpdate::Granted { host, .. } => host,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Offers an attempt to this host. Its process is named like in [`Self::host`].
+    pub(super) fn offer(&self, call: &str, attempt: u32, host: &HostId) {
+        let mut offered = offer(call, attempt, host, "weather");
+        offered.instance = Some(InstanceId::parse(format!("{host}-process")).unwrap());
+        self.tools.offer(&owner(), &call_id(call), offered);
+    }
+
+    /// Seeks a host for the first attempt of a call, and offers it.
+    pub(super) async fn give(&self, call: &str) {
+        let host = self.seek(call).await;
+        self.offer(call, 1, &host);
+    }
+
+    /// News of this kind that the engine has heard.
+    pub(super) fn count(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> usize {
+        self.heard_of(call, fits).len()
+    }
+
+    fn heard_of(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> Vec<CallUpdate> {
+        let id = call_id(call);
+        let of_call = self.engine.all().into_iter().filter_map(|heard| match heard {
+            Heard::News(of, news) if of == id && fits(&news) => Some(news),
+            Heard::News(..) | Heard::Finished(..) => None,
+        });
+        of_call.collect()
+    }
+
+    /// Waits for the nth news of this kind.
+    pub(super) async fn nth(&self, call: &str, n: usize, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
+        loop {
+            if let Some(news) = self.heard_of(call, &fits).get(n - 1) {
+                return news.clone();
+            }
+            self.engine.heard(self.engine.all().len() + 1).await;
+        }
+    }
+
+    /// Waits until the engine has got results this many times.
+    pub(super) async fn finished(&self, times: usize) -> usize {
+        let finished =
+            |all: &[Heard]| all.iter().filter(|heard| matches!(heard, Heard::Finished(..))).count();
+        loop {
+            let all = self.engine.all();
+            if finished(&all) >= times {
+                return finished(&all);
+            }
+            self.engine.heard(all.len() + 1).await;
+        }
+    }
+}
+
+pub(super) fn is_granted(news: &CallUpdate) -> bool {
+    matches!(news, CallUpdate::Granted { .. })
+}
+
+pub(super) fn is_accepted(news: &CallUpdate) -> bool {
+    matches!(news, CallUpdate::Accepted { .. })
+}
+
+pub(super) fn is_lost(news: &CallUpdate) -> bool {
+    matches!(news, CallUpdate::Lost { .. })
+}
+
+/// The result that [`crate::tool::tests::harness::answer`] sends.
+pub(super) fn result_of(frame: HostFrame) -> Box<CallResult> {
+    match frame {
+        HostFrame::Result(result) => result,
+        other => panic!("{other:?}"),
+    }
+}

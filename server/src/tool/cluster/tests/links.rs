@@ -1,0 +1,341 @@
+//! A link breaks at every point of a call, and is made anew. The hub and its hosts are well.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use agentloop_core::host::CallUpdate;
+use agentloop_core::host::frame::{CancelCause, HostFrame, Ran, ResultVerdict, ServerFrame};
+use agentloop_core::question::{InputAnswer, QuestionContent};
+
+use super::harness::*;
+use crate::tool::tests::harness::*;
+use crate::tool::{Outbound, Seek, Tools as _};
+
+fn ack(call: &str, verdict: ResultVerdict) -> ServerFrame {
+    ServerFrame::ResultAck { call: call_ref(call, 1), verdict }
+}
+
+/// The host is sent nothing about calls while this passes.
+async fn hears_nothing(host: &mut FakeHost) {
+    let next = tokio::time::timeout(Duration::from_secs(2), host.next()).await;
+    assert!(next.is_err(), "{next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_looks_again() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
+    other.ready().await;
+    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    net.down();
+    other.lost().await;
+    busy.say(HostFrame::Credit { total: 1 });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    net.up();
+    other.granted("r/1.0", 1).await;
+    assert_eq!(other.count("r/1.0", is_granted), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_had_room_is_not_sent_and_did_not_begin() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
+    other.ready().await;
+    let granted = other.seek("r/1.0").await;
+    for is_up_again in [false, true] {
+        net.down();
+        other.lost().await;
+        if is_up_again {
+            net.up();
+            other.ready().await;
+        }
+        let attempt = 1 + u32::from(is_up_again);
+        other.offer("r/1.0", attempt, &granted);
+        let lost = other.nth("r/1.0", usize::try_from(attempt).unwrap(), is_lost).await;
+        assert!(
+            matches!(lost, CallUpdate::Lost { ran: Ran::No, attempt: of, .. } if of == attempt),
+            "{lost:?}"
+        );
+        net.up();
+        other.ready().await;
+        other.seek("r/1.0").await;
+    }
+    // The room of the earlier links was freed, and the last one has its room.
+    other.offer("r/1.0", 3, &granted);
+    assert_eq!(host.take().await.call, call_ref("r/1.0", 3));
+    hears_nothing(&mut host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_offer_that_was_lost_on_its_way_did_not_begin() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    let granted = other.seek("r/1.0").await;
+    // No task has run between the two, so the offer is in the queue of the link that breaks.
+    other.offer("r/1.0", 1, &granted);
+    net.cut();
+    let lost = other.nth("r/1.0", 1, is_lost).await;
+    assert!(matches!(lost, CallUpdate::Lost { ran: Ran::No, .. }), "{lost:?}");
+    hears_nothing(&mut host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_at_its_host_goes_on_and_is_not_sent_again() {
+    for accepts_before in [true, false] {
+        let (net, replicas) = Net::of(&[1, 2]);
+        let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+        let mut host = hub.host("h", &["weather"]).await;
+        other.ready().await;
+        other.give("r/1.0").await;
+        let request = host.call().await;
+        let accept = || host.say(HostFrame::Accepted(request.call.clone()));
+        if accepts_before {
+            accept();
+            other.nth("r/1.0", 1, is_accepted).await;
+        }
+        net.down();
+        other.lost().await;
+        assert!(!other.tools.is_offer_open(&tenant(), &call_id("r/1.0")), "nobody can answer");
+        if !accepts_before {
+            accept();
+        }
+        // Longer than a host may be away: this one is not.
+        host.say(HostFrame::Heartbeat { calls: vec![request.call.clone()], status: String::new() });
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        net.up();
+        other.nth("r/1.0", 1 + usize::from(accepts_before), is_accepted).await;
+        hears_nothing(&mut host).await;
+        host.answer("r/1.0", 1);
+        assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+        assert_eq!((other.finished(1).await, other.count("r/1.0", is_lost)), (1, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_waits_for_the_link() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    host.take().await;
+    net.down();
+    other.lost().await;
+    host.answer("r/1.0", 1);
+    hears_nothing(&mut host).await;
+    net.up();
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert_eq!((other.finished(1).await, other.count("r/1.0", is_lost)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_that_was_lost_on_its_way_is_asked_for_again() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    host.take().await;
+    other.nth("r/1.0", 1, is_accepted).await;
+    other.engine.recordings.forget_permits(usize::MAX);
+    host.answer("r/1.0", 1);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(other.finished(0).await, 0, "the store takes its time");
+    net.cut();
+    other.engine.recordings.add_permits(100);
+    // The engine gets it again, and says that it has it.
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert_eq!(other.finished(2).await, 2);
+    hears_nothing(&mut host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_without_an_owner_goes_back_with_its_host() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    host.take().await;
+    net.down();
+    other.lost().await;
+    host.answer("r/1.0", 1);
+    assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
+    // It connects again, also while there is no owner that could be asked: the journal is for all to read.
+    let mut host =
+        hub.host_with("h", &["weather"], |hello| hello.calls_in_hand = vec![in_hand("r/1.0", 1, true)]).await;
+    net.up();
+    other.ready().await;
+    host.answer("r/1.0", 1);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert_eq!(other.finished(1).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_is_done_over_the_next_link() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    host.take().await;
+    other.nth("r/1.0", 1, is_accepted).await;
+    net.down();
+    other.lost().await;
+    other.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
+    net.up();
+    let ServerFrame::Cancel { call, .. } = host.frame().await else { panic!("no cancel") };
+    assert_eq!(call, call_ref("r/1.0", 1));
+    // It is done once: the link after that does not bring it again.
+    net.cut();
+    hears_nothing(&mut host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_reaches_its_run_over_the_next_link_until_it_is_answered() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    let request = host.take().await;
+    other.nth("r/1.0", 1, is_accepted).await;
+    net.down();
+    other.lost().await;
+    let question = QuestionContent {
+        text: "Which?".to_owned(),
+        input: Some("q".to_owned()),
+        ..QuestionContent::default()
+    };
+    host.say(HostFrame::NeedInput {
+        call: request.call,
+        question: Box::new(question),
+        timeout: None,
+        resume_state: None,
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    net.up();
+    let asks = |news: &CallUpdate| matches!(news, CallUpdate::InputNeeded { .. });
+    other.nth("r/1.0", 1, asks).await;
+    let answer = InputAnswer::Text("this one".to_owned());
+    other.tools.answer_input(&tenant(), &call_id("r/1.0"), 1, "q", answer.clone());
+    let ServerFrame::InputResponse { answer: told, .. } = host.frame().await else { panic!("no answer") };
+    assert_eq!(told, answer);
+    net.cut();
+    other.nth("r/1.0", 3, is_accepted).await;
+    assert_eq!(other.count("r/1.0", asks), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn better_knowledge_of_a_lost_attempt_is_kept_for_its_run() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    let request = host.call().await;
+    net.down();
+    other.lost().await;
+    host.say(HostFrame::Rejected {
+        call: request.call,
+        reason: agentloop_core::host::frame::RejectReason::Busy,
+        message: "full".to_owned(),
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    net.up();
+    let lost = other.nth("r/1.0", 1, is_lost).await;
+    assert!(matches!(lost, CallUpdate::Lost { ran: Ran::No, busy: true, .. }), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_owner_takes_the_calls_of_one_that_is_gone() {
+    let (net, replicas) = Net::of(&[1, 2, 3]);
+    let [hub, gone, next] = replicas.as_slice() else { panic!("three replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    gone.ready().await;
+    next.ready().await;
+    net.own(2);
+    gone.give("r/1.0").await;
+    host.take().await;
+    gone.nth("r/1.0", 1, is_accepted).await;
+    gone.tools.close();
+    net.own(0);
+    host.answer("r/1.0", 1);
+    hears_nothing(&mut host).await;
+    net.own(3);
+    let granted = agentloop_core::id::HostId::parse("h").unwrap();
+    next.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &granted, "weather"));
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert_eq!((next.finished(1).await, gone.finished(0).await), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_cuts_lead_to_one_execution_of_each_call() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
+    other.ready().await;
+    let calls: Vec<String> = (0..40).map(|index| format!("r{index}/1.0")).collect();
+    let mut acknowledged = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        other.give(call).await;
+        loop {
+            match host.frame().await {
+                ServerFrame::CallRequest(request) => {
+                    assert_eq!(request.call, call_ref(call, 1), "no call is sent twice");
+                    host.say(HostFrame::Accepted(request.call));
+                    break;
+                }
+                ServerFrame::ResultAck { call, .. } => acknowledged.push(call.call.to_string()),
+                other => panic!("{other:?}"),
+            }
+        }
+        if index % 3 == 0 {
+            net.cut();
+        }
+        host.answer(call, 1);
+        if index % 4 == 0 {
+            net.cut();
+        }
+    }
+    while acknowledged.len() < calls.len() {
+        match host.next().await {
+            Outbound::Frame(ServerFrame::ResultAck { call, .. }) => acknowledged.push(call.call.to_string()),
+            other => panic!("no call is sent twice: {other:?}"),
+        }
+    }
+    acknowledged.sort_unstable();
+    let mut expected = calls.clone();
+    expected.sort_unstable();
+    assert_eq!(acknowledged, expected);
+    assert!(net.dialed.load(Ordering::SeqCst) > 5);
+    assert!(calls.iter().all(|call| other.count(call, is_lost) == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_to_another_replica_opens_no_link() {
+    use futures_util::StreamExt as _;
+    let (_net, replicas) = Net::of(&[1, 2]);
+    replicas[0].ready().await;
+    for (to, opens) in [(7, false), (1, true)] {
+        let (end, mut frames) = replicas[0].tools.accept();
+        let hello = format!(r#"{{"hello":{{"from":9,"to":{to},"version":"x"}}}}"#);
+        let inbound = futures_util::stream::iter([hello.into_bytes()]).chain(futures_util::stream::pending());
+        let running = tokio::spawn(end.run(inbound));
+        assert_eq!(frames.next().await.is_some(), opens);
+        running.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_hub_takes_hosts() {
+    let (_net, replicas) = Net::of(&[1, 2]);
+    replicas[0].ready().await;
+    replicas[1].ready().await;
+    assert!(replicas[0].tools.own().accept(tenant()).is_ok());
+    assert!(replicas[1].tools.own().accept(tenant()).is_err());
+}

@@ -1,0 +1,184 @@
+//! [`Tools`] of a replica: the catalogue is its own, calls go to the hub.
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::message::ToolCall;
+use agentloop_core::question::InputAnswer;
+use agentloop_core::run::effect::{CancelCause, Offer};
+use agentloop_core::run::input::{CallFacts, NotOffered};
+use tokio::time::Instant;
+
+use super::frame::{Command, ToHub};
+use super::table::{Open, OpenCall};
+use super::{ClusterTools, Way};
+use crate::tool::{CallOwner, Offered, Seek, Tools};
+
+impl Tools for ClusterTools {
+    fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
+        self.own.offered(tenant, spec)
+    }
+
+    fn not_offered(&self, tenant: &TenantId, spec: &RunSpec) -> NotOffered {
+        self.own.not_offered(tenant, spec)
+    }
+
+    fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
+        self.own.facts(tenant, spec, calls)
+    }
+
+    fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String> {
+        self.own.validate(tenant, tool, arguments)
+    }
+
+    fn check_output(&self, tenant: &TenantId, tool: &str, structured: &str) -> Result<(), String> {
+        self.own.check_output(tenant, tool, structured)
+    }
+
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
+        self.seek_room(owner, call, tool, None)
+    }
+
+    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
+        self.seek_room(owner, call, tool, Some(host))
+    }
+
+    fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
+        let state = self.lock();
+        match &state.way {
+            Way::Here => self.own.is_offer_open(tenant, call),
+            Way::Link(_) => state
+                .table
+                .get(tenant, call)
+                .is_some_and(|open| matches!(open.state, Open::Offered { is_accepted: false, .. })),
+            Way::Away => false,
+        }
+    }
+
+    fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
+        let (tenant, host, runtime) = (tenant.clone(), host.clone(), runtime.clone());
+        self.command(&mut self.lock(), Command::CloseRuntime { tenant, host, runtime });
+    }
+
+    fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
+        let mut state = self.lock();
+        state.table.stop_seeking(tenant, call);
+        match &state.way {
+            Way::Here => self.own.stop_seeking(tenant, call),
+            Way::Link(link) => link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() }),
+            Way::Away => {}
+        }
+    }
+
+    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        let mut state = self.lock();
+        if matches!(state.way, Way::Here) {
+            state.table.offered(owner, call, &offer);
+            return self.own.offer(owner, call, offer);
+        }
+        let present = state.link;
+        let has_room = matches!(
+            state.table.get(&owner.tenant, call),
+            Some(OpenCall { state: Open::Granted { link }, .. }) if *link == present
+        );
+        match &state.way {
+            Way::Link(link) if has_room => {
+                let link = link.clone();
+                state.table.offered(owner, call, &offer);
+                link.send(&ToHub::Offer { owner: owner.clone(), call: call.clone(), offer: Box::new(offer) });
+            }
+            Way::Here | Way::Link(_) | Way::Away => {
+                state.table.stop_seeking(&owner.tenant, call);
+                self.not_sent(&owner.tenant, call, offer.attempt);
+            }
+        }
+    }
+
+    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        let mut state = self.lock();
+        state.table.offered(owner, call, &offer);
+        match &state.way {
+            Way::Here => {
+                // Another replica may have owned the run, and it did not hear them.
+                for news in self.words.of(&owner.tenant, call) {
+                    self.news.send(owner.tenant.clone(), call.clone(), news);
+                }
+                self.own.reclaim(owner, call, offer);
+            }
+            Way::Link(_) => {
+                let (owner, call) = (owner.clone(), call.clone());
+                state.send(&ToHub::Reclaim { owner, call, offer: Box::new(offer) });
+            }
+            // It is reclaimed as soon as there is a way.
+            Way::Away => {}
+        }
+    }
+
+    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
+        let mut state = self.lock();
+        state.table.over(tenant, call, attempt);
+        let (tenant, call, reason) = (tenant.clone(), call.clone(), reason.to_owned());
+        self.command(&mut state, Command::Cancel { tenant, call, attempt, cause, reason });
+    }
+
+    fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
+        let (tenant, call, input) = (tenant.clone(), call.clone(), input.to_owned());
+        self.command(&mut self.lock(), Command::AnswerInput { tenant, call, attempt, input, answer });
+    }
+
+    fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
+        let (tenant, call) = (tenant.clone(), call.clone());
+        self.command(&mut self.lock(), Command::AckResumeState { tenant, call, attempt, resume_no });
+    }
+
+    fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+        let mut state = self.lock();
+        state.table.over(tenant, call, attempt);
+        let (tenant, call) = (tenant.clone(), call.clone());
+        self.command(&mut state, Command::ReleaseCall { tenant, call, attempt });
+    }
+
+    fn release(&self, tenant: &TenantId, run: &RunId) {
+        let mut state = self.lock();
+        state.table.release(tenant, run);
+        match &state.way {
+            Way::Here => self.own.release(tenant, run),
+            Way::Link(link) => link.send(&ToHub::Release { tenant: tenant.clone(), run: run.clone() }),
+            // The hub has released the calls when the link broke.
+            Way::Away => {}
+        }
+    }
+}
+
+impl ClusterTools {
+    fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
+        let mut state = self.lock();
+        let sought = || Open::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
+        if matches!(state.way, Way::Here) {
+            // Only a call that is offered waits for words that a new owner must hear. This is the next attempt.
+            self.words.over(&owner.tenant, call);
+            let seek = match on {
+                Some(host) => self.own.seek_on(owner, call, tool, host),
+                None => self.own.seek(owner, call, tool),
+            };
+            let link = state.link;
+            match &seek {
+                Seek::Granted { .. } => state.table.set(owner, call, Open::Granted { link }),
+                Seek::Queued => state.table.set(owner, call, sought()),
+                Seek::Denied(_) => state.table.stop_seeking(&owner.tenant, call),
+            }
+            return seek;
+        }
+        let is_sought =
+            |open: &OpenCall| matches!(&open.state, Open::Sought { tool: before, .. } if before == tool);
+        if !state.table.get(&owner.tenant, call).is_some_and(is_sought) {
+            state.table.set(owner, call, sought());
+            state.send(&ToHub::Seek {
+                owner: owner.clone(),
+                call: call.clone(),
+                tool: tool.to_owned(),
+                on: on.cloned(),
+            });
+        }
+        Seek::Queued
+    }
+}

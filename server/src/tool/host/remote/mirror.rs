@@ -1,0 +1,170 @@
+//! Several replicas: one has the streams of all hosts, and the others know the same tools.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agentloop_core::host::frame::ServerFrame;
+use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input};
+use agentloop_core::id::TenantId;
+use agentloop_core::tool::ToolTerms;
+use serde::{Deserialize, Serialize};
+
+use super::RemoteTools;
+use crate::extension::changes::Changes;
+use crate::tool::catalogue::registry::{CheckedTool, KnownTool, check};
+use crate::tool::host::state::State;
+
+/// A name of a tool, with everything that the hub knows of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::tool) struct MirroredTool {
+    pub(in crate::tool) tenant: TenantId,
+    pub(in crate::tool) name: String,
+    /// `None` if the tool is forgotten.
+    pub(in crate::tool) known: Option<KnownTool>,
+    /// The terms that count for the name, also while there is no such tool.
+    pub(in crate::tool) terms: Option<ToolTerms>,
+}
+
+impl MirroredTool {
+    /// Approximate size on the wire, in bytes.
+    pub(in crate::tool) fn size(&self) -> usize {
+        let declaration = self.known.as_ref().map(|known| &known.declaration);
+        declaration
+            .map_or(0, |tool| tool.description.len() + tool.input_schema.len() + tool.output_schema.len())
+    }
+}
+
+impl RemoteTools {
+    /// True while this replica has the streams of hosts.
+    #[must_use]
+    pub fn is_hub(&self) -> bool {
+        self.lock().is_hub
+    }
+
+    /// This replica takes hosts from now on. Its tools wait for their hosts to come.
+    pub(in crate::tool) fn step_up(&self) {
+        let mut state = self.lock();
+        if state.is_hub {
+            return;
+        }
+        state.is_hub = true;
+        let now = self.now();
+        state.catalogue.unserve_all(now);
+        state.catalogue.unsave_all();
+        self.renew_fleet(&mut state);
+        self.unsaved.notify_one();
+    }
+
+    /// Another replica takes the hosts from now on: those that are here are sent there. The calls that they have are forgotten
+    /// here, because the runs reclaim them there.
+    pub(in crate::tool) fn step_down(&self) {
+        let mut state = self.lock();
+        if !state.is_hub {
+            return;
+        }
+        state.is_hub = false;
+        for (_, sender) in std::mem::take(&mut state.streams).into_values() {
+            let reason = "another replica takes the tool hosts: connect again".to_owned();
+            let go_away = ServerFrame::GoAway { reconnect_after: self.options.reconnect_after, reason };
+            // A host that does not read learns it from the end of its stream.
+            let _full = sender.send(go_away);
+            sender.end(CloseReason::ShuttingDown);
+        }
+        state.catalogue.unserve_all(self.now());
+        self.renew_fleet(&mut state);
+    }
+
+    fn renew_fleet(&self, state: &mut State) {
+        let now = self.now();
+        state.fleet = Fleet::new(self.options.fleet);
+        for (tenant, tools) in state.catalogue.names() {
+            let out = state.fleet.handle(&tenant, Input::Remember { tools }, now);
+            debug_assert!(out.is_empty(), "remembering asks for nothing");
+        }
+        if state.closing {
+            state.fleet.stop_granting();
+        }
+        self.deadline_moved.notify_one();
+    }
+
+    /// Follows the tools, so that another replica can mirror them.
+    pub(in crate::tool) fn follow_tools(&self) -> Arc<Changes<(TenantId, String)>> {
+        self.lock().catalogue.follow()
+    }
+
+    /// These tools, as they are now.
+    pub(in crate::tool) fn mirrored_tools(&self, names: BTreeSet<(TenantId, String)>) -> Vec<MirroredTool> {
+        let state = self.lock();
+        let now = self.now();
+        let row = |(tenant, name): (TenantId, String)| MirroredTool {
+            known: state.catalogue.known_tool(&tenant, &name, now),
+            terms: state.terms.known(&tenant, &name).map(|terms| ToolTerms::clone(&terms)),
+            tenant,
+            name,
+        };
+        names.into_iter().map(row).collect()
+    }
+
+    /// Enters what the hub tells of its tools.
+    pub(in crate::tool) fn mirror_tools(&self, rows: Vec<MirroredTool>) {
+        for MirroredTool { tenant, name, known, terms } in rows {
+            // Compiled outside of the lock, because a large schema takes a while.
+            let known = known.and_then(|known| Some((self.checked(&tenant, &known)?, known)));
+            let mut state = self.lock();
+            if state.is_hub {
+                return;
+            }
+            match terms {
+                Some(terms) => state.terms.admit(&tenant, &name, Arc::new(terms)),
+                None => drop(state.terms.forget(&tenant, &name)),
+            }
+            match known {
+                Some((tool, known)) => {
+                    let last_seen = self.now().before(known.unseen_for);
+                    state.catalogue.mirror(&tenant, tool, known.is_served, last_seen);
+                }
+                None => state.catalogue.drop_mirrored(&tenant, &name),
+            }
+        }
+    }
+
+    fn checked(&self, tenant: &TenantId, known: &KnownTool) -> Option<CheckedTool> {
+        let declaration = &known.declaration;
+        let same = self.lock().catalogue.known(tenant, &declaration.name, &declaration.digest());
+        if same.is_some() {
+            return same;
+        }
+        match check(declaration.clone()) {
+            Ok(tool) => Some(tool),
+            Err(refused) => {
+                tracing::warn!(
+                    tool = refused.name,
+                    reason = refused.reason,
+                    "a tool of another replica fails the checks of this version; runs at this replica cannot use it"
+                );
+                None
+            }
+        }
+    }
+
+    /// Removes the mirrored tools that are not among these: the hub has told of all that it has.
+    pub(in crate::tool) fn keep_mirrored(&self, listed: &BTreeSet<(TenantId, String)>) {
+        let mut state = self.lock();
+        if !state.is_hub {
+            state.catalogue.keep_mirrored(listed);
+        }
+    }
+
+    /// The hub cannot be reached: its tools are offered for some time more, as if their hosts had left.
+    pub(in crate::tool) fn unserve_mirrored(&self) {
+        let mut state = self.lock();
+        if !state.is_hub {
+            state.catalogue.unserve_all(self.now());
+        }
+    }
+
+    /// A number for a host's connection at another replica. No connection here has it.
+    pub(in crate::tool) fn mirrored_connection(&self) -> ConnectionId {
+        self.next_connection()
+    }
+}
