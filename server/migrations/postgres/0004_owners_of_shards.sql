@@ -5,6 +5,10 @@
 -- of_shards: the row only repeats who owns shard 0. False: its owner, if there is one, owns the whole database.
 ALTER TABLE ownership ADD COLUMN of_shards boolean NOT NULL DEFAULT false;
 
+-- Replicas of an earlier version take no shards, so nobody leaves them a part. The row of each that comes later says the same
+-- until it can work.
+UPDATE replicas SET draining = true WHERE NOT draining;
+
 -- Owners of shards; null where there is none. term rises with every claim, and begins above those of the whole database.
 CREATE TABLE shards (
     shard    bigint NOT NULL PRIMARY KEY,

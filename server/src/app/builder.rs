@@ -33,7 +33,7 @@ pub struct ServerBuilder {
     pub(super) config: Config,
     store: Option<Arc<dyn Store>>,
     models: Option<Arc<dyn Models>>,
-    tools: Option<WrapTools>,
+    pub(super) tools: Option<WrapTools>,
     own_tools: Vec<(ToolDeclaration, Arc<dyn ToolExecutor>)>,
     extensions: LocalExtensions,
     pub(super) engine: EngineParts,

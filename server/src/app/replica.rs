@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::ShardNo;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::builder::ServerBuilder;
@@ -29,7 +28,7 @@ use crate::grpc::edge::run_changes::follow_run_changes;
 use crate::grpc::edge::tool_link::ToolLinkService;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::secret::Redactor;
-use crate::store::postgres::{Holdings, PostgresOptions, PostgresStore, Replica, ReplicaOptions};
+use crate::store::postgres::{PostgresOptions, PostgresStore, Replica, ReplicaOptions};
 use crate::telemetry::otlp::Otlp;
 
 /// Time for which an owner that is told to stop waits for its runs to come to a durable point. They stand still until other replicas
@@ -156,6 +155,11 @@ impl ServerBuilder {
         else {
             return Err(StartError::Cluster("a replica needs [cluster] and store.url in its configuration"));
         };
+        if self.tools.is_some() {
+            return Err(StartError::Cluster(
+                "the tools of a replica are those of all replicas: they cannot be wrapped",
+            ));
+        }
         let options = postgres_options(postgres, &self.config.store, &self.config.blobs);
         let (clock, ids) = (self.engine.clock.clone(), self.engine.ids.clone());
         let tasks = self.engine.tasks.clone();
@@ -205,7 +209,10 @@ impl ServerBuilder {
         drop(tasks.spawn("run changes", following));
         let changes = work.engine.clone();
         local.open(work.routes, work.audit);
-        drop(tasks.spawn("shards", follow_shards(replica.clone(), store, work.engine, tasks.clone())));
+        let gains = take_gains(replica.clone(), store.clone(), work.engine.clone(), tasks.clone());
+        drop(tasks.spawn("gained shards", gains));
+        let shedding = give_away(replica.clone(), store, work.engine, tasks.clone());
+        drop(tasks.spawn("shards to give away", shedding));
         drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
         let ending = end_when_the_store_fails(own.failed().clone(), replica.clone(), tasks.clone());
         drop(tasks.spawn("store", ending));
@@ -271,50 +278,58 @@ async fn open(options: &PostgresOptions, replica: &Replica) -> Result<Arc<Postgr
     }
 }
 
-/// Goes on with the work of shards that this replica gains, and ends that of shards that it gives away.
-async fn follow_shards(replica: Arc<Replica>, store: Arc<PostgresStore>, engine: Engine, tasks: Tasks) {
-    let soft = tasks.soft().clone();
-    let (mut holdings, gains) = (replica.holdings(), Arc::new(Notify::new()));
-    let (of_gains, arrived, gained) = (engine.clone(), gains.clone(), store.clone());
-    let gaining = async move {
+/// Goes on with the work of shards that this replica gains, until it stops.
+async fn take_gains(replica: Arc<Replica>, store: Arc<PostgresStore>, engine: Engine, tasks: Tasks) {
+    let (mut holdings, mut known) = (replica.holdings(), BTreeMap::new());
+    let following = async {
         loop {
-            arrived.notified().await;
-            if let Err(error) = gained.wake_runs_of_the_future().await {
-                tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+            let held = holdings.borrow_and_update().held.clone();
+            let is_gained = held.iter().any(|(shard, term)| known.get(shard) != Some(term));
+            known = held;
+            if is_gained {
+                if let Err(error) = store.wake_runs_of_the_future().await {
+                    tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+                }
+                // In a task of its own: runs come up only while there is memory, and the next gain does not wait for that.
+                let gained = engine.clone();
+                drop(tasks.spawn("gained runs", async move { gained.gained().await }));
             }
-            of_gains.gained().await;
+            if holdings.changed().await.is_err() {
+                return;
+            }
         }
     };
-    let until = soft.clone();
-    drop(tasks.spawn("gained shards", async move {
-        let _stopped = until.run_until_cancelled(Box::pin(gaining)).await;
-    }));
-    let (mut known, mut given) = (BTreeMap::new(), BTreeSet::new());
-    loop {
-        let Holdings { held, shedding } = holdings.borrow_and_update().clone();
-        if held.iter().any(|(shard, term)| known.get(shard) != Some(term)) {
-            gains.notify_one();
-        }
-        known = held;
-        given.retain(|shard| shedding.contains(shard));
-        let leaving: BTreeSet<ShardNo> = shedding.difference(&given).copied().collect();
-        if !leaving.is_empty() {
-            engine.leave_shards(leaving.clone()).await;
-            let shards: Vec<ShardNo> = leaving.iter().copied().collect();
-            while let Err(error) = store.forget_shards(&shards).await {
-                tracing::warn!(%error, "sessions cannot be given away yet; trying again");
-                if soft.run_until_cancelled(tokio::time::sleep(OPEN_AGAIN)).await.is_none() {
-                    return;
+    let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
+    replica.stopping();
+}
+
+/// Ends the work of shards that this replica gives away, until it stops.
+async fn give_away(replica: Arc<Replica>, store: Arc<PostgresStore>, engine: Engine, tasks: Tasks) {
+    let (mut holdings, mut given) = (replica.holdings(), BTreeSet::new());
+    let following = async {
+        loop {
+            let shedding = holdings.borrow_and_update().shedding.clone();
+            given.retain(|shard| shedding.contains(shard));
+            let leaving: BTreeSet<ShardNo> = shedding.difference(&given).copied().collect();
+            if !leaving.is_empty() {
+                let shards: Vec<ShardNo> = leaving.iter().copied().collect();
+                store.leave_shards(&shards);
+                engine.leave_shards(leaving.clone()).await;
+                while let Err(error) = store.forget_shards(&shards).await {
+                    tracing::warn!(%error, "sessions cannot be given away yet; trying again");
+                    tokio::time::sleep(OPEN_AGAIN).await;
                 }
+                // A run that was starting at first has come up by now.
+                engine.leave_shards(leaving.clone()).await;
+                given.extend(leaving);
+                replica.given_away(shards);
             }
-            given.extend(leaving);
-            replica.given_away(shards);
+            if holdings.changed().await.is_err() {
+                return;
+            }
         }
-        let changed = soft.run_until_cancelled(holdings.changed()).await;
-        if !matches!(changed, Some(Ok(()))) {
-            return;
-        }
-    }
+    };
+    let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
 }
 
 /// Ends the process at once when another replica has taken this one for dead. There is nothing to save: no write of this one

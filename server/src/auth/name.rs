@@ -1,6 +1,7 @@
 //! Names of principals and groups. Two names that look the same to people must not be two principals: whoever reads a
 //! question, an approval or the audit log goes by what is shown.
 
+use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 use unicode_normalization::is_nfkc;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use unicode_security::MixedScript as _;
@@ -8,7 +9,6 @@ use unicode_security::confusable_detection::skeleton;
 use unicode_security::mixed_script::AugmentedScriptSet;
 
 use super::bad_principal::BadPrincipal;
-use super::principal::NAME_BYTES_MAX;
 
 /// Checks the name of a principal or a group. Nothing in it is changed: another spelling would be another principal.
 ///

@@ -2,7 +2,6 @@
 
 use agentloop_core::id::TenantId;
 pub(super) use agentloop_core::limits::CALLER_GROUPS_MAX as GROUPS_MAX;
-pub(super) use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 
 use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
@@ -106,6 +105,8 @@ impl Principal {
 
 #[cfg(test)]
 mod tests {
+    use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
+
     use super::*;
 
     #[test]

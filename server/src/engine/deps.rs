@@ -22,6 +22,7 @@ use crate::engine::run::lost::LostRuns;
 use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::engine::run::table::LiveRunsBound;
 use crate::engine::session::retention::Retention;
+use crate::engine::shards::ShardStops;
 use crate::engine::watch::{ChangedFrom, RunChange, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
 use crate::ids::Ids;
@@ -114,6 +115,8 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
+    /// End subscriptions in shards that are given away.
+    pub(in crate::engine) shard_stops: ShardStops,
     pub(in crate::engine) run_watchers: Arc<RunWatchers>,
     pub(in crate::engine) session_watchers: Arc<SessionWatchers>,
     /// Number of subscribers that were ended because they did not read.

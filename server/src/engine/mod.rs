@@ -212,7 +212,8 @@ impl Engine {
             store: deps.store.clone(),
             clock: deps.clock.clone(),
             stall: deps.options.subscriber_stall,
-            stop: deps.tasks.soft().clone(),
+            stop: deps.shard_stops.of(tenant, &session, deps.tasks.soft()),
+            shutdown: deps.tasks.soft().clone(),
             slow: deps.slow_subscribers.clone(),
             _caller: caller,
         };

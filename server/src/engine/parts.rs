@@ -23,6 +23,7 @@ use crate::engine::run::table::LiveRuns;
 use crate::engine::run::timers::{self, WakeSignal};
 use crate::engine::session::locks::SessionLocks;
 use crate::engine::session::retention;
+use crate::engine::shards::ShardStops;
 use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
@@ -120,6 +121,7 @@ impl EngineParts {
                 journal_gate: JournalGate::default(),
                 jobs: JobQueue::new(job_executors),
                 callers: Callers::default(),
+                shard_stops: ShardStops::default(),
                 run_watchers: Arc::default(),
                 session_watchers: Arc::default(),
                 panics: RunCounts::default(),

@@ -1,12 +1,13 @@
 //! Shards of sessions that this replica has gained, and shards that it gives away. A server alone has all of them.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 
@@ -29,6 +30,30 @@ impl Leaving {
     }
 }
 
+/// Ends what callers follow in the sessions of shards that are given away.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct ShardStops(Mutex<HashMap<ShardNo, CancellationToken>>);
+
+impl ShardStops {
+    /// Cancelled when the shard of this session is given away, or with `stop`.
+    pub(in crate::engine) fn of(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        stop: &CancellationToken,
+    ) -> CancellationToken {
+        let mut stops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stops.entry(shard_of(tenant, session)).or_insert_with(|| stop.child_token()).clone()
+    }
+
+    fn end(&self, shards: &BTreeSet<ShardNo>) {
+        let mut stops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for stop in shards.iter().filter_map(|shard| stops.remove(shard)) {
+            stop.cancel();
+        }
+    }
+}
+
 impl Engine {
     /// Continues the work of shards that this replica has gained, beside that of those that it has.
     pub async fn gained(&self) {
@@ -38,20 +63,27 @@ impl Engine {
     }
 
     /// Ends the work for the sessions of these shards: each run stops at its next durable point, and goes on where the shard goes.
-    /// Returns when all have stopped, but at most five seconds later.
+    /// Then subscribers are told to look there. Returns when all have stopped, but at most five seconds later.
+    ///
+    /// The store begins nothing for these shards any more. A run that was starting before may still come up, so this is called
+    /// once more when the store has forgotten them.
     pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>) {
         let shards = Arc::new(shards);
         let (stopping, mut stopped) = mpsc::channel(1);
         let leaving = Leaving { shards: shards.clone(), _stopping: stopping };
-        for mailbox in self.0.live_runs.mailboxes() {
-            mailbox.leave(leaving.clone()).await;
-        }
-        drop(leaving);
-        if tokio::time::timeout(LEAVE_WAIT, stopped.recv()).await.is_err() {
+        let all_stopped = async {
+            for mailbox in self.0.live_runs.mailboxes() {
+                mailbox.leave(leaving.clone()).await;
+            }
+            drop(leaving);
+            stopped.recv().await
+        };
+        if tokio::time::timeout(LEAVE_WAIT, all_stopped).await.is_err() {
             tracing::warn!(
                 "some runs did not stop in time before their sessions were given away; they write nothing more"
             );
         }
+        self.deps().shard_stops.end(&shards);
         let is_left = |tenant: &TenantId, session: &SessionId| shards.contains(&shard_of(tenant, session));
         self.deps().jobs.stop_where(is_left);
         self.deps().histories.remove_where(is_left);

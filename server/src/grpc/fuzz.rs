@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::HostHealth;
-use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
+use agentloop_core::id::{CallId, Epoch, HostId, RunId, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::time::{Millis, Timestamp};
@@ -116,6 +116,7 @@ impl Engine {
             caller: None,
             caller_groups: Arc::default(),
             traceparent: None,
+            epoch: Epoch(1),
         }
     }
 

@@ -10,7 +10,7 @@ mod in_process;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{CallId, Epoch, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -64,6 +64,9 @@ pub struct CallOwner {
     pub caller_groups: Arc<[String]>,
     /// The parent span for the host's own spans.
     pub traceparent: Option<TraceParent>,
+    /// The claim of the run that the caller's task holds. Calls of an earlier one are refused where a later one is known.
+    #[serde(default)]
+    pub epoch: Epoch,
 }
 
 /// The result of seeking a host for a call.

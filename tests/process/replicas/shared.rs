@@ -1,16 +1,17 @@
 //! Replicas that share the work: each owns a part of all sessions, and any of them serves any call, with the tool hosts of all.
 
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{ListRunsRequest, RunStatus, ToolStatus};
+use agentloop_client::v1::{DisconnectPolicy, ListRunsRequest, RunInput, RunStatus, ToolStatus};
 use agentloop_tests::owners::sessions_of;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::{Replicas, impatient, in_time};
 use crate::support::eventually;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
-use crate::support::server::{Server, input};
+use crate::support::server::{Server, Setting, input};
 
 /// Runs of each replica's sessions.
 const OF_EACH: usize = 3;
@@ -63,10 +64,10 @@ async fn a_session_without_a_name_is_made_wherever_the_call_comes_in() {
     model.answers("slow", json!({ "seconds": 0.01 }), "Done.");
     let mut places = Vec::new();
     for server in &replicas.servers {
-        let nameless = agentloop_client::v1::RunInput { session_id: None, ..input("x", "x", "Wait") };
+        let nameless = RunInput { session_id: None, ..input("x", "x", "Wait") };
         for number in 0..4 {
             let run_id = format!("r-{}-{number}", places.len());
-            let asked = agentloop_client::v1::RunInput { run_id: Some(run_id), ..nameless.clone() };
+            let asked = RunInput { run_id: Some(run_id), ..nameless.clone() };
             let run = impatient(server).run(asked.clone()).await.expect("it runs");
             assert_eq!(run.status(), RunStatus::Completed, "{run:?}");
             // The same call at another replica finds the run, wherever its session is.
@@ -109,6 +110,58 @@ async fn the_replica_that_keeps_the_hosts_is_killed_while_they_have_calls_of_eve
     assert_eq!(host.did("slow-end").len(), runs.len());
 }
 
+/// Starts one more replica over their database.
+async fn join(replicas: &mut Replicas, model: &Model) {
+    let setting = Setting {
+        store: Some(format!("url = \"{}\"", replicas.url)),
+        more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
+        ..model.setting()
+    };
+    replicas.servers.push(Server::start(&setting).await);
+}
+
+/// Whoever waits with `Run` named neither the run nor its session, so only the replica that took the call knows where it is.
+#[tokio::test]
+async fn calls_that_wait_for_nameless_runs_are_answered_although_their_sessions_move() {
+    const RUNS: usize = 9;
+    let mut model = Model::start().await;
+    let Some(mut replicas) = Replicas::start(&model).await else { return };
+    let (code, said) = { replicas.servers.remove(2) }.terminate().await;
+    assert_eq!(code, 0, "{said}");
+    in_time("equal parts of two", replicas.owners.shared_by(2)).await;
+    let (mut runs, mut calls) = (JoinSet::new(), Vec::new());
+    for number in 0..RUNS {
+        let client = impatient(&replicas.servers[number % 2]);
+        let policy = if number < 3 { DisconnectPolicy::Cancel } else { DisconnectPolicy::Continue };
+        let mut nameless = RunInput { run_id: None, session_id: None, ..input("x", "x", "Say hello") };
+        nameless.on_disconnect = policy.into();
+        if number % 3 == 1 {
+            nameless.run_id = Some(format!("r-{number}"));
+        }
+        runs.spawn(async move { client.run(nameless).await.expect("it is answered") });
+        calls.push(model.call().await);
+    }
+
+    join(&mut replicas, &model).await;
+    in_time("equal parts of three", replicas.owners.shared_by(3)).await;
+
+    for call in calls {
+        call.say("Hello.").await;
+    }
+    let mut sessions = Vec::new();
+    while sessions.len() < RUNS {
+        tokio::select! {
+            // A run that has moved asks the model again.
+            call = model.call() => call.say("Hello.").await,
+            ended = runs.join_next() => {
+                let run = ended.expect("there are more").expect("it does not panic");
+                assert_eq!(run.status(), RunStatus::Completed, "{run:?}");
+                sessions.push(run.session_id);
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_replica_that_joins_takes_its_part_of_runs_that_are_at_work() {
     let mut model = Model::start().await;
@@ -126,10 +179,7 @@ async fn a_replica_that_joins_takes_its_part_of_runs_that_are_at_work() {
         calls.push(model.call().await);
     }
 
-    let mut setting = model.setting();
-    setting.store = Some(format!("url = \"{}\"", replicas.url));
-    setting.more = "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned();
-    replicas.servers.push(Server::start(&setting).await);
+    join(&mut replicas, &model).await;
     in_time("equal parts of three", replicas.owners.shared_by(3)).await;
 
     let mut moved = 0;

@@ -3,12 +3,13 @@
 
 use agentloop_sim::capacity::{Ceiling, Costs, Part, Seen, Shape, Spread, simulate};
 
-/// Measured by the example `replica-costs` of the tests, but for `flush`, `trip`, `model` and `tool`, which are assumed: see
+/// Measured by the example `replica-costs` of the tests, but for `hub`, `flush`, `trip`, `model` and `tool`, which are assumed: see
 /// `server/docs/internals/capacity.md`.
 const COSTS: Costs = Costs {
     owner: 670e-6,
     owner_sent_on: 730e-6,
     standby: 200e-6,
+    hub: 100e-6,
     writes: 4,
     commit: 510e-6,
     write: 44e-6,
@@ -29,17 +30,19 @@ const SECONDS: f64 = 10.0;
 const SEED: u64 = 1;
 
 fn main() {
-    println!("one owner, on paper: runs per second that each part carries\n");
+    println!("one owner, on paper: runs per second that each part carries; this was built before\n");
     paper(&COSTS, Shape::one_owner);
     println!("\none owner, by simulation: p50 and p99 of a run in ms\n");
     simulated(&COSTS, Shape::one_owner);
     println!("\none owner with four write lanes, on paper: this is not built\n");
     paper(&COSTS, |machines, cores| Shape { lanes: 4, ..Shape::one_owner(machines, cores) });
-    for lanes in [1, 4] {
-        println!("\nall machines own shards, write lanes of each {lanes}, on paper: this is not built\n");
+    for (lanes, state) in [(1, "built"), (4, "not built")] {
+        println!("\nall machines own shards, write lanes of each {lanes}, on paper: this is {state}\n");
         paper(&COSTS, |machines, cores| Shape::all_own(machines, cores, lanes));
     }
-    println!("\nall machines own shards with one write lane each, by simulation: this is not built\n");
+    println!(
+        "\nall machines own shards with one write lane each, by simulation, without the cost of the tool hosts: this is built\n"
+    );
     simulated(&COSTS, |machines, cores| Shape::all_own(machines, cores, 1));
 }
 

@@ -7,6 +7,7 @@ const FREE: Costs = Costs {
     owner: 0.0,
     owner_sent_on: 0.0,
     standby: 0.0,
+    hub: 0.0,
     writes: 0,
     commit: 0.0,
     write: 0.0,
@@ -126,6 +127,7 @@ fn the_part_with_the_lowest_ceiling_is_full_first() {
             Part::StandbyCores => above.last,
             Part::WriteLanes => above.lane,
             Part::DatabaseCores => above.database,
+            Part::HubCores => unreachable!("the cost of tool hosts is not simulated"),
         };
         near(part.name(), busy, 1.0, 0.01);
     }

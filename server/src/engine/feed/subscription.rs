@@ -17,7 +17,7 @@ use crate::engine::feed::Feed;
 use crate::engine::feed::item::{FeedItem, ModelAttempt, Progress};
 use crate::engine::feed::ring::{Receiver, RecvError, StallPolicy};
 use crate::engine::run::callers::CallerGuard;
-use crate::store::{Store, StretchMax};
+use crate::store::{Store, StoreError, StretchMax};
 
 /// The most that is read from the journal at a time.
 const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
@@ -28,8 +28,10 @@ pub(in crate::engine) struct SubscriptionDeps {
     pub(in crate::engine) clock: Arc<dyn Clock>,
     /// A subscriber that is behind and has not read for this long is ended.
     pub(in crate::engine) stall: Millis,
-    /// Cancelled when the server shuts down. All subscriptions then end.
+    /// Cancelled when the session is given to another replica, and when the server shuts down. The subscription then ends.
     pub(in crate::engine) stop: CancellationToken,
+    /// Cancelled when the server shuts down.
+    pub(in crate::engine) shutdown: CancellationToken,
     /// Counts subscribers that were ended because they did not read.
     pub(in crate::engine) slow: Arc<AtomicU64>,
     /// Held as long as the stream of events, if the subscriber counts as a caller of the run.
@@ -104,7 +106,8 @@ impl Subscription {
                     }
                 }
                 Mode::Live => match self.recv().await {
-                    None => return Some(Err(EngineError::ShuttingDown)),
+                    None if self.deps.shutdown.is_cancelled() => return Some(Err(EngineError::ShuttingDown)),
+                    None => return Some(Err(EngineError::Store(StoreError::Elsewhere))),
                     Some(Ok(item)) => self.accept(item),
                     Some(Err(RecvError::Lagged)) => self.mode = Mode::CatchUp,
                     Some(Err(RecvError::Closed)) => return Some(Err(EngineError::RunNotFound)),
@@ -114,7 +117,7 @@ impl Subscription {
         }
     }
 
-    /// The next live item. `None` when the server shuts down.
+    /// The next live item. `None` when the session is given away, or the server shuts down.
     async fn recv(&mut self) -> Option<Result<FeedItem, RecvError>> {
         tokio::select! { biased;
             item = self.receiver.recv() => Some(item),

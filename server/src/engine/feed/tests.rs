@@ -81,6 +81,7 @@ impl Fixture {
             clock: Arc::new(TestClock::default()),
             stall: Millis(1_000),
             stop: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
             slow: Arc::default(),
             _caller: Some(Callers::default().enter(self.key())),
         };

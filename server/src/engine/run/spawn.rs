@@ -103,7 +103,13 @@ impl Engine {
             }
             TaskEnd::Parked | TaskEnd::Stopped => {}
             TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
-                tracing::warn!("another owner has taken this run; its task here ends")
+                tracing::warn!("another owner has taken this run; its task here ends");
+                // The shard may have come back meanwhile. Whoever looked then found this task, and left the run to it.
+                let is_own = self.store().is_shared() && self.store().owns(&key.tenant, &task.session);
+                drop(task.permit);
+                if is_own {
+                    self.retry_later(key);
+                }
             }
             TaskEnd::Lost(error) => {
                 self.deps().lost_runs.note(&error, &self.deps().tasks);

@@ -4,10 +4,12 @@ mod hub;
 mod peers;
 mod place;
 mod run_list;
+mod run_watch;
 mod session;
 
-pub use self::peers::{RunChange, RunTap, RunWatch};
+pub use self::peers::{RunChange, RunTap};
 pub use self::run_list::{WatchChange, Watched};
+pub use self::run_watch::RunWatch;
 pub use self::session::{SessionItem, SessionUpdate};
 
 pub(in crate::engine) use self::hub::RunWatchers;

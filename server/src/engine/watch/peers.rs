@@ -1,7 +1,7 @@
 //! Changes of runs that engines of other replicas are told, and those that they tell.
 //!
 //! An engine knows the changes of its own runs. While somebody watches a list of runs here, the transport between replicas brings
-//! the changes of the others: [`RunWatch`] says when to follow them, and [`RunTap`] has the changes for them.
+//! the changes of the others. [`RunTap`] has the changes for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
-use crate::engine::Engine;
-use crate::engine::error::EngineError;
-use crate::engine::watch::hub::RunWatchers;
 use crate::store::RunRow;
 
 /// The time for which changes are kept, and other replicas are followed, after the last watcher has left.
@@ -83,8 +79,8 @@ impl RunChange {
 
 /// The changes of this engine's runs, from its beginning on, for one other replica. Changes that came from others are not among them.
 pub struct RunTap {
-    changes: mpsc::Receiver<Arc<RunChange>>,
-    stop: CancellationToken,
+    pub(super) changes: mpsc::Receiver<Arc<RunChange>>,
+    pub(super) stop: CancellationToken,
 }
 
 impl RunTap {
@@ -117,67 +113,9 @@ impl TapSender {
     }
 }
 
-/// Tells the transport between replicas when somebody watches, and takes its word on whether the others are followed. Without one,
-/// no watcher waits for other replicas.
-pub struct RunWatch {
-    watchers: Arc<RunWatchers>,
-    clock: Arc<dyn Clock>,
-}
-
-impl RunWatch {
-    /// Waits until somebody watches a list of runs.
-    pub async fn begins(&self) {
-        let mut watchers = self.peers().watchers.subscribe();
-        // The sender lives as long as this.
-        let _closed = watchers.wait_for(|watchers| *watchers > 0).await;
-    }
-
-    /// Waits until nobody has watched for a minute.
-    pub async fn ends(&self) {
-        let mut watchers = self.peers().watchers.subscribe();
-        loop {
-            drop(watchers.wait_for(|watchers| *watchers == 0).await);
-            if timeout(KEPT_FOR.duration(), watchers.wait_for(|watchers| *watchers > 0)).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// True after [`Self::followed`], until [`Self::unfollowed`].
-    #[must_use]
-    pub fn is_followed(&self) -> bool {
-        *self.peers().following.borrow() == Following::Followed
-    }
-
-    /// From here on the changes of other replicas are told, as far as they can be. Watchers that wait for it begin, and those that did
-    /// not wait so long begin again. Streams that are made later bring changes after a gap: [`Engine::peers_missed`].
-    pub fn followed(&self) {
-        if self.peers().began_alone.swap(false, Ordering::Relaxed) {
-            self.watchers.missed(self.clock.now());
-        }
-        self.peers().following.send_replace(Following::Followed);
-    }
-
-    /// From here on the changes of other replicas are not told.
-    pub fn unfollowed(&self) {
-        self.peers().following.send_replace(Following::NotYet);
-        self.watchers.missed(self.clock.now());
-    }
-
-    fn peers(&self) -> &Peers {
-        &self.watchers.peers
-    }
-}
-
-impl Drop for RunWatch {
-    fn drop(&mut self) {
-        self.peers().following.send_replace(Following::NoPeers);
-    }
-}
-
 /// Whether the changes of other replicas are told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Following {
+pub(super) enum Following {
     /// There is no transport between replicas.
     #[default]
     NoPeers,
@@ -189,10 +127,10 @@ enum Following {
 #[derive(Default)]
 pub(super) struct Peers {
     /// Number of watchers.
-    watchers: watch::Sender<usize>,
-    following: watch::Sender<Following>,
+    pub(super) watchers: watch::Sender<usize>,
+    pub(super) following: watch::Sender<Following>,
     /// True if a snapshot began before the other replicas were followed.
-    began_alone: AtomicBool,
+    pub(super) began_alone: AtomicBool,
 }
 
 impl Peers {
@@ -249,45 +187,5 @@ impl NewestRows {
             Some(newest) => seq < newest.seq,
             None => false,
         }
-    }
-}
-
-impl Engine {
-    /// The changes of the runs of this engine from now on, for another replica.
-    ///
-    /// # Errors
-    /// [`EngineError::ShuttingDown`]
-    pub fn tap_run_changes(&self) -> Result<RunTap, EngineError> {
-        self.check_running()?;
-        let changes = self.deps().run_watchers.tap();
-        Ok(RunTap { changes, stop: self.deps().tasks.soft().clone() })
-    }
-
-    /// Tells those who watch here of a change at another replica.
-    pub fn peer_changed(&self, change: RunChange) {
-        let deps = self.deps();
-        let (now, stall) = (deps.clock.now(), deps.options.subscriber_stall);
-        deps.count_slow(deps.run_watchers.peer_changed(change, now, stall));
-    }
-
-    /// Changes at another replica may be unknown: all who watch begin again, and no token of before continues.
-    pub fn peers_missed(&self) {
-        let deps = self.deps();
-        deps.run_watchers.missed(deps.clock.now());
-    }
-
-    /// For the transport between replicas, which is to hold this as long as it works. Each engine has one at most.
-    #[must_use]
-    pub fn run_watch(&self) -> RunWatch {
-        let deps = self.deps();
-        deps.run_watchers.run_watch(&deps.clock)
-    }
-}
-
-impl RunWatchers {
-    pub(super) fn run_watch(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> RunWatch {
-        let watch = RunWatch { watchers: self.clone(), clock: clock.clone() };
-        watch.unfollowed();
-        watch
     }
 }

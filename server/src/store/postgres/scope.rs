@@ -18,6 +18,8 @@ pub struct Scope(Option<Arc<Owned>>);
 #[derive(Debug)]
 struct Owned {
     words: [AtomicU64; WORDS],
+    /// Those of them that are about to be given away: nothing is begun for them any more.
+    leaving: [AtomicU64; WORDS],
     additions: AtomicU64,
     removals: AtomicU64,
 }
@@ -32,8 +34,13 @@ impl Scope {
     /// That of a replica which owns nothing yet.
     #[must_use]
     pub fn none() -> Self {
-        let words = std::array::from_fn(|_| AtomicU64::new(0));
-        Self(Some(Arc::new(Owned { words, additions: AtomicU64::new(0), removals: AtomicU64::new(0) })))
+        let [words, leaving] = [(); 2].map(|()| std::array::from_fn(|_| AtomicU64::new(0)));
+        Self(Some(Arc::new(Owned {
+            words,
+            leaving,
+            additions: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
+        })))
     }
 
     /// True if the server is alone.
@@ -49,6 +56,22 @@ impl Scope {
         self.0.as_ref().is_none_or(|owned| owned.words[word].load(Ordering::Acquire) & bit != 0)
     }
 
+    /// True if the shard is among them, and stays.
+    #[must_use]
+    pub fn keeps(&self, shard: ShardNo) -> bool {
+        let (word, bit) = place(shard);
+        let is_leaving = |owned: &Arc<Owned>| owned.leaving[word].load(Ordering::Acquire) & bit != 0;
+        self.has(shard) && !self.0.as_ref().is_some_and(is_leaving)
+    }
+
+    /// Nothing is begun any more for the sessions of a shard that is about to be given away. What is under way may go on.
+    pub(in crate::store::postgres) fn leave(&self, shard: ShardNo) {
+        if let Some(owned) = &self.0 {
+            let (word, bit) = place(shard);
+            owned.leaving[word].fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
     /// True if the session's shard is among them.
     #[must_use]
     pub fn has_session(&self, tenant: &TenantId, session: &SessionId) -> bool {
@@ -61,6 +84,7 @@ impl Scope {
             let (word, bit) = place(shard);
             // First, so that whoever sees the shard sees the higher number.
             owned.additions.fetch_add(1, Ordering::AcqRel);
+            owned.leaving[word].fetch_and(!bit, Ordering::AcqRel);
             owned.words[word].fetch_or(bit, Ordering::AcqRel);
         }
     }
@@ -85,11 +109,11 @@ impl Scope {
         self.0.as_ref().map_or(0, |owned| owned.removals.load(Ordering::Acquire))
     }
 
-    /// The shards, as queries name them. `None`: all.
+    /// The shards that stay, as queries name them. `None`: all.
     #[must_use]
     pub(in crate::store::postgres) fn listed(&self) -> Option<Vec<i64>> {
         self.0.as_ref()?;
-        Some((0..SHARDS).filter(|shard| self.has(ShardNo(*shard))).map(i64::from).collect())
+        Some((0..SHARDS).filter(|shard| self.keeps(ShardNo(*shard))).map(i64::from).collect())
     }
 }
 
@@ -112,8 +136,13 @@ mod tests {
             assert!(scope.has(ShardNo(shard)));
         }
         assert_eq!(scope.listed(), Some(vec![0, 63, 64, 1_023]));
-        scope.remove(ShardNo(63));
+        scope.leave(ShardNo(63));
         assert_eq!(scope.listed(), Some(vec![0, 64, 1_023]));
+        assert!(scope.has(ShardNo(63)) && !scope.keeps(ShardNo(63)), "what is under way may go on");
+        scope.remove(ShardNo(63));
+        assert!(!scope.has(ShardNo(63)));
+        scope.add(ShardNo(63));
+        assert!(scope.keeps(ShardNo(63)), "it is another claim");
     }
 
     #[test]

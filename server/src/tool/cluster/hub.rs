@@ -14,9 +14,11 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 
 use super::frame::{ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
-use super::{ClusterTools, RunOwner, Way};
+use super::sink::ended_attempt;
+use super::{ClusterTools, RunOwner, State, Way};
+use crate::cluster::Ownership;
 use crate::extension::changes::Changes;
-use crate::tool::{Seek, Tools as _};
+use crate::tool::{CallOwner, Seek, Tools as _};
 
 /// Time for the first frame.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
@@ -39,8 +41,8 @@ struct OpenLink<'a> {
     sender: &'a LinkSender,
     peer: i64,
     no: u64,
-    /// Requests to extensions that are not answered yet.
-    asked: FuturesUnordered<BoxFuture<'a, ()>>,
+    /// Work that goes on beside the frames: requests to extensions, and what is told again.
+    beside: FuturesUnordered<BoxFuture<'a, ()>>,
 }
 
 impl ClusterTools {
@@ -59,7 +61,7 @@ impl HubEnd {
         let Self { cluster, sender } = &self;
         let first = tokio::time::timeout(HELLO_WAIT, frames.next()).await;
         let Ok(Some(ToHub::Hello { from, to, version })) = first else { return };
-        if to != cluster.me || !cluster.takes_links() {
+        if to != cluster.me || !cluster.takes_links() || !cluster.knows(from) {
             return;
         }
         tracing::info!(replica = from, version, "a replica has opened its link to the tool hosts");
@@ -67,11 +69,14 @@ impl HubEnd {
         let _close = CloseOnDrop { cluster, peer: from, no };
         cluster.release_all(before);
         sender.send(&ToOwner::Welcome { version: env!("CARGO_PKG_VERSION").to_owned() });
-        // What its calls said while it was away. Those that it reclaims are told again.
-        cluster.retell(from).await;
         cluster.routes.opened();
-        let mut link = OpenLink { cluster, sender, peer: from, no, asked: FuturesUnordered::new() };
-        link.serve(frames).await;
+        // What its calls said while it was away. Those that it reclaims are told again.
+        let beside = FuturesUnordered::from_iter([cluster.retell(from).boxed()]);
+        let mut link = OpenLink { cluster, sender, peer: from, no, beside };
+        tokio::select! {
+            () = link.serve(frames) => {}
+            () = cluster.gone(from) => {}
+        }
         tracing::info!(replica = from, "the link of a replica to the tool hosts has ended");
     }
 }
@@ -94,7 +99,7 @@ impl OpenLink<'_> {
                     self.tell_tools(tools.take(ROWS_MAX));
                 }
                 () = changed(&hosts, self.sender) => self.tell_hosts(hosts.take(ROWS_MAX)),
-                Some(()) = self.asked.next() => {}
+                Some(()) = self.beside.next() => {}
                 frame = frames.next() => match frame {
                     Some(frame) => self.take(frame),
                     None => return,
@@ -133,9 +138,17 @@ impl OpenLink<'_> {
 
     fn take(&mut self, frame: ToHub) {
         let (cluster, own) = (self.cluster, &self.cluster.own);
+        // Held until the frame is carried out, so that no other owner of the run comes in between.
+        let mut state = cluster.lock();
+        if !cluster.routes.is_open(self.peer, self.no) {
+            // The replica has another link by now, over which it has said everything again.
+            return;
+        }
         match frame {
             ToHub::Seek { owner, call, tool, on } => {
-                self.claim(&owner.tenant, &call.run);
+                if !self.claim(&mut state, &owner, &call.run) {
+                    return;
+                }
                 cluster.words.over(&owner.tenant, &call);
                 let sought = match on {
                     Some(host) => own.seek_on(&owner, &call, &tool, &host),
@@ -152,16 +165,19 @@ impl OpenLink<'_> {
                 self.sender.send(&ToOwner::News { tenant: owner.tenant, call, news });
             }
             ToHub::StopSeeking { tenant, call } => {
-                if !self.is_others(&tenant, &call.run) {
+                if !self.is_others(&state, &tenant, &call.run) {
                     own.stop_seeking(&tenant, &call);
                 }
             }
             ToHub::Offer { owner, call, offer } => {
-                self.claim(&owner.tenant, &call.run);
-                own.offer(&owner, &call, *offer);
+                if self.claim(&mut state, &owner, &call.run) {
+                    own.offer(&owner, &call, *offer);
+                }
             }
             ToHub::Reclaim { owner, call, offer } => {
-                self.claim(&owner.tenant, &call.run);
+                if !self.claim(&mut state, &owner, &call.run) {
+                    return;
+                }
                 for news in cluster.words.of(&owner.tenant, &call) {
                     let (tenant, call) = (owner.tenant.clone(), call.clone());
                     self.sender.send(&ToOwner::News { tenant, call, news });
@@ -170,19 +186,24 @@ impl OpenLink<'_> {
             }
             ToHub::Release { tenant, run } => {
                 if cluster.routes.unroute(&tenant, &run, self.peer) {
-                    own.release(&tenant, &run);
+                    cluster.release_at_hosts(&state, &tenant, &run);
                 }
             }
             ToHub::Command { no, command } => {
                 let (tenant, run) = command.run();
-                if !self.is_others(tenant, run) {
+                if !self.is_others(&state, tenant, run) {
                     cluster.carry_out(command);
                 }
                 self.sender.send(&ToOwner::Done { no });
             }
-            ToHub::Heard { tenant, call, attempt } => cluster.words.heard(&tenant, &call, attempt),
+            ToHub::Heard { tenant, call, attempt } => {
+                if !self.is_others(&state, &tenant, &call.run) {
+                    cluster.words.heard(&tenant, &call, attempt);
+                }
+            }
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
             ToHub::Ask { id, connection, time_left, encoded } => {
+                drop(state);
                 let Ok(encoded) = BASE64_STANDARD.decode(encoded) else { return };
                 let (sender, wait) = (self.sender, time_left.duration() + ASK_SLACK);
                 let asking = async move {
@@ -190,41 +211,74 @@ impl OpenLink<'_> {
                     let result = asked.await;
                     sender.send(&ToOwner::Answered { id, connection, result });
                 };
-                self.asked.push(asking.boxed());
+                self.beside.push(asking.boxed());
             }
             // It comes first, and once.
             ToHub::Hello { .. } => {}
         }
     }
 
-    /// The run's calls come from here, wherever they came from before.
-    fn claim(&self, tenant: &TenantId, run: &RunId) {
-        self.cluster.routes.route(tenant, run, self.peer);
+    /// The run's calls come from this replica, wherever they came from before. Returns false if another owner has claimed the run
+    /// since: this one was deposed, or its task has not ended yet, and its calls are not for it to ask for.
+    fn claim(&self, state: &mut State, owner: &CallOwner, run: &RunId) -> bool {
+        let is_latest = !state.table.has_claim_after(&owner.tenant, run, owner.epoch)
+            && self.cluster.routes.route(&owner.tenant, run, self.peer, owner.epoch);
+        if is_latest {
+            // What this replica has of the run is of an earlier claim.
+            state.table.release(&owner.tenant, run);
+        } else {
+            tracing::info!(replica = self.peer, run.id = %run, "a frame of an earlier owner of a run is left out");
+        }
+        is_latest
     }
 
     /// True if another replica has a task of the run by now.
-    fn is_others(&self, tenant: &TenantId, run: &RunId) -> bool {
+    fn is_others(&self, state: &State, tenant: &TenantId, run: &RunId) -> bool {
         let routed = self.cluster.routes.of_run(tenant, run);
-        routed.is_some_and(|peer| peer != self.peer) || self.cluster.lock().table.has_run(tenant, run)
+        routed.is_some_and(|peer| peer != self.peer) || state.table.has_run(tenant, run)
     }
 }
 
 impl ClusterTools {
-    fn takes_links(&self) -> bool {
+    pub(super) fn takes_links(&self) -> bool {
         let state = self.lock();
         matches!(state.way, Way::Here) && !state.is_closed
     }
 
     /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the others.
     fn release_all(&self, runs: Vec<(TenantId, RunId)>) {
+        let state = self.lock();
         for (tenant, run) in runs {
-            self.own.release(&tenant, &run);
+            self.release_at_hosts(&state, &tenant, &run);
         }
+    }
+
+    /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.
+    pub(super) fn release_at_hosts(&self, state: &State, tenant: &TenantId, run: &RunId) {
+        if !state.table.has_run(tenant, run) && self.routes.of_run(tenant, run).is_none() {
+            self.own.release(tenant, run);
+        }
+    }
+
+    /// True if there is a replica with this number that is not fenced.
+    fn knows(&self, peer: i64) -> bool {
+        self.ownerships.get().is_some_and(|ownerships| has_peer(&ownerships.borrow(), peer))
+    }
+
+    /// Waits until no such replica is known any more.
+    async fn gone(&self, peer: i64) {
+        if let Some(mut ownerships) = self.ownerships.get().cloned()
+            && ownerships.wait_for(|ownership| !has_peer(ownership, peer)).await.is_ok()
+        {
+            return;
+        }
+        // Nobody tells any more. The process ends, or the link does.
+        std::future::pending().await
     }
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
     async fn retell(&self, peer: i64) {
-        for (tenant, call) in self.words.calls() {
+        for (tenant, call) in self.words.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
                 self.retell_call(peer, &tenant, &call);
             }
@@ -232,12 +286,20 @@ impl ClusterTools {
     }
 
     fn retell_call(&self, peer: i64, tenant: &TenantId, call: &CallId) {
-        let ends = |news: &CallUpdate| super::sink::ended_attempt(news).is_some();
-        for news in self.words.of(tenant, call).into_iter().filter(ends) {
+        for news in self.words.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
             self.routes.send(peer, &ToOwner::News { tenant, call, news }, false);
         }
     }
+}
+
+/// True for the end of an attempt.
+fn is_end(news: &CallUpdate) -> bool {
+    ended_attempt(news).is_some()
+}
+
+fn has_peer(ownership: &Ownership, number: i64) -> bool {
+    ownership.peers().any(|peer| peer.number == number)
 }
 
 /// Waits for a change, and until the link has room for it.

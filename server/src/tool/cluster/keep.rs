@@ -38,6 +38,7 @@ impl ClusterTools {
     /// Keeps the way to the hub until nobody tells any more who it is. While that is not known, everything stays as it is: the
     /// replica that was the hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
+        let _set_before = self.ownerships.set(ownerships.clone());
         let mut wait = WAIT_MIN;
         while !self.lock().is_closed {
             let hub = ownerships.borrow_and_update().holder(HUB);

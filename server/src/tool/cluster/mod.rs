@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::id::{CallId, RunId, TenantId};
 use agentloop_core::outcome::Ran;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -45,6 +45,7 @@ use self::queue::LinkSender;
 use self::routes::Routes;
 use self::table::{Open, Table};
 use self::words::Words;
+use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel};
 use crate::tool::{CallSink, RemoteTools, Seek, Tools as _};
@@ -60,6 +61,8 @@ pub struct ClusterTools {
     owners: Arc<dyn RunOwners>,
     encode: EncodeRequest,
     state: Mutex<State>,
+    /// The replicas that there are. It is set when the way to the hub is looked for.
+    ownerships: OnceLock<Ownerships>,
     /// News that do not come from the own hosts.
     news: NewsSender,
     news_receiver: Mutex<Option<NewsReceiver>>,
@@ -93,8 +96,8 @@ enum Way {
     Here,
     /// Over this link.
     Link(LinkSender),
-    /// There is none. Calls wait.
-    Away,
+    /// There is none since then. Calls wait.
+    Away(Instant),
 }
 
 impl ClusterTools {
@@ -111,7 +114,7 @@ impl ClusterTools {
         let (news, news_receiver) = channel();
         let (questions, questions_receiver) = mpsc::unbounded_channel();
         let state = State {
-            way: Way::Away,
+            way: Way::Away(Instant::now()),
             link: 0,
             table: Table::default(),
             hosts: BTreeMap::new(),
@@ -124,6 +127,7 @@ impl ClusterTools {
             owners,
             encode,
             state: Mutex::new(state),
+            ownerships: OnceLock::new(),
             news,
             news_receiver: Mutex::new(Some(news_receiver)),
             questions,
@@ -149,7 +153,7 @@ impl ClusterTools {
     /// True while there is a way to the hub, or this replica is the hub.
     #[must_use]
     pub fn has_way(&self) -> bool {
-        !matches!(self.lock().way, Way::Away)
+        !matches!(self.lock().way, Way::Away(_))
     }
 
     /// This replica is the hub from now on.
@@ -202,7 +206,7 @@ impl ClusterTools {
         if !matches!(state.way, Way::Here) {
             return;
         }
-        state.way = Way::Away;
+        state.way = Way::Away(Instant::now());
         state.link += 1;
         self.routes.end_all();
         self.words.clear();
@@ -217,7 +221,7 @@ impl ClusterTools {
         state.is_closed = true;
         if let Way::Link(sender) = &state.way {
             sender.end();
-            state.way = Way::Away;
+            state.way = Way::Away(Instant::now());
             state.link += 1;
         }
         self.routes.end_all();
@@ -251,10 +255,19 @@ impl ClusterTools {
     /// Has a command done at the hub: here, or over the link, now or later.
     fn command(&self, state: &mut State, command: Command) {
         if matches!(state.way, Way::Here) {
-            return self.carry_out(command);
+            let (tenant, run) = command.run();
+            if !self.is_elsewhere(tenant, run) {
+                self.carry_out(command);
+            }
+            return;
         }
         let no = state.table.command(command.clone());
         state.send(&ToHub::Command { no, command });
+    }
+
+    /// As the hub: another replica has asked for calls of the run since this one did.
+    fn is_elsewhere(&self, tenant: &TenantId, run: &RunId) -> bool {
+        self.routes.of_run(tenant, run).is_some()
     }
 
     /// Tells the run that the attempt did not begin: it never left this replica.
@@ -264,10 +277,10 @@ impl ClusterTools {
         self.news.send(tenant.clone(), call.clone(), lost);
     }
 
-    /// Denies the calls that have looked for a host since before `time`, while there is no way to any.
+    /// Denies the calls that have looked for a host since before `time`, if there has been no way to any for as long.
     fn deny_without_way(&self, time: Instant) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Away) {
+        if matches!(state.way, Way::Away(since) if since < time) {
             for (tenant, call, tool) in state.table.take_sought_before(time) {
                 let message = format!("no tool host that serves `{tool}` can be reached");
                 self.news.send(tenant, call, CallUpdate::Denied { message });

@@ -9,14 +9,14 @@ use agentloop_core::host::frame::{CallInHand, Disposition};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::frame::{Reply, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
 use super::table::{Noted, Open};
-use super::{ClusterTools, Way};
+use super::{ClusterTools, RunOwner, Way};
 use crate::tool::host::deliver::{HostAnswer, deliver};
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
@@ -105,7 +105,7 @@ impl ClusterTools {
     pub(super) fn closed(&self, link: u64) {
         let mut state = self.lock();
         if state.link == link && matches!(state.way, Way::Link(_)) {
-            state.way = Way::Away;
+            state.way = Way::Away(Instant::now());
             state.listed = None;
             self.drop_hosts(&mut state);
             self.own.unserve_mirrored();
@@ -216,15 +216,14 @@ impl CallSink for Delivered {
         };
         let ended = ended_attempt(&news);
         engine.news(tenant, call, news).await;
-        if accepted.is_none() && ended.is_none() {
-            return;
-        }
-        let mut state = self.0.lock();
         if let Some(attempt) = accepted {
-            state.table.accepted(tenant, call, attempt);
+            self.0.lock().table.accepted(tenant, call, attempt);
         }
-        if let Some(attempt) = ended {
-            state.send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });
+        if let Some(attempt) = ended
+            // A replica that lost the run has dropped the news, and the next owner needs them.
+            && self.0.owners.owner_of(tenant, &call.run).await == RunOwner::Here
+        {
+            self.0.lock().send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });
         }
     }
 

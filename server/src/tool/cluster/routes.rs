@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{Epoch, RunId, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::frame::{Reply, ToOwner};
 use super::queue::LinkSender;
 
-/// Results on their way to one owner. The others wait here, so an owner that is slow does not fill its queue.
-const RESULTS_AT_ONCE_MAX: usize = 64;
+/// Bytes of results on their way to one owner. The others wait here, so an owner that is slow does not fill its queue.
+const RESULT_BYTES_MAX: u32 = 32 * 1024 * 1024;
+/// The least that a result counts for, which bounds the number of small ones.
+const RESULT_BYTES_MIN: u32 = RESULT_BYTES_MAX / 64;
 
 /// The links by the number of the replica.
 #[derive(Debug)]
@@ -24,16 +26,24 @@ pub(super) struct Routes {
 #[derive(Debug, Default)]
 struct Inner {
     links: BTreeMap<i64, OwnerLink>,
-    runs: BTreeMap<(TenantId, RunId), i64>,
+    runs: BTreeMap<(TenantId, RunId), Route>,
     last_link: u64,
     questions: BTreeMap<u64, OpenQuestion>,
     last_question: u64,
+}
+
+/// The replica whose task has a run, by the latest claim of the run that is known here.
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    peer: i64,
+    epoch: Epoch,
 }
 
 #[derive(Debug, Clone)]
 struct OwnerLink {
     no: u64,
     sender: LinkSender,
+    /// One permit for each byte of a result.
     results: Arc<Semaphore>,
 }
 
@@ -43,9 +53,14 @@ struct OpenQuestion {
     reply: oneshot::Sender<Reply>,
 }
 
-/// A question has no reply: there is no link, it broke, or time is up.
+/// The reason for which a question has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NoReply;
+pub(super) enum NoReply {
+    /// There is no link, or it broke.
+    NoLink,
+    /// The replica did not reply in time.
+    Late,
+}
 
 impl Default for Routes {
     fn default() -> Self {
@@ -65,7 +80,7 @@ impl Routes {
         });
         inner.last_link += 1;
         let no = inner.last_link;
-        let results = Arc::new(Semaphore::new(RESULTS_AT_ONCE_MAX));
+        let results = Arc::new(Semaphore::new(RESULT_BYTES_MAX as usize));
         inner.links.insert(peer, OwnerLink { no, sender, results });
         (no, runs.unwrap_or_default())
     }
@@ -85,6 +100,11 @@ impl Routes {
         self.lock().close(peer, no)
     }
 
+    /// True while this link is the present one of the replica.
+    pub(super) fn is_open(&self, peer: i64, no: u64) -> bool {
+        self.lock().links.get(&peer).is_some_and(|link| link.no == no)
+    }
+
     /// Ends all links.
     pub(super) fn end_all(&self) {
         let mut inner = self.lock();
@@ -97,12 +117,22 @@ impl Routes {
 
     /// The replica whose calls of this run came last.
     pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<i64> {
-        self.lock().runs.get(&(tenant.clone(), run.clone())).copied()
+        self.lock().runs.get(&(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
-    /// Calls of this run come from this replica.
-    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: i64) {
-        self.lock().runs.insert((tenant.clone(), run.clone()), peer);
+    /// Calls of this run come from this replica. Returns false if they do not, because a later claim of the run is known.
+    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: i64, epoch: Epoch) -> bool {
+        let mut inner = self.lock();
+        let is_latest = inner.forget_up_to(tenant, run, epoch);
+        if is_latest {
+            inner.runs.insert((tenant.clone(), run.clone()), Route { peer, epoch });
+        }
+        is_latest
+    }
+
+    /// Calls of this run come from the hub itself. Returns false if they do not, because a later claim of the run is known.
+    pub(super) fn take_home(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
+        self.lock().forget_up_to(tenant, run, epoch)
     }
 
     /// This replica has no task of the run any more. Returns false if another replica has.
@@ -110,7 +140,7 @@ impl Routes {
         let mut inner = self.lock();
         let key = (tenant.clone(), run.clone());
         match inner.runs.get(&key) {
-            Some(of) if *of != peer => false,
+            Some(route) if route.peer != peer => false,
             Some(_) | None => {
                 inner.runs.remove(&key);
                 true
@@ -131,16 +161,19 @@ impl Routes {
         }
     }
 
-    /// Asks a replica for the verdict on a result. Only some results are on their way at a time.
+    /// Asks a replica for the verdict on a result of this size. Only some results are on their way at a time.
     pub(super) async fn ask_in_turn(
         &self,
         peer: i64,
+        bytes: usize,
         question: impl FnOnce(u64) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
-        let results = self.lock().links.get(&peer).map(|link| link.results.clone()).ok_or(NoReply)?;
-        let turn = timeout_at(until, results.acquire_owned()).await;
-        let _turn = turn.map_err(|_late| NoReply)?.map_err(|_closed| NoReply)?;
+        let results = self.lock().links.get(&peer).map(|link| link.results.clone());
+        let results = results.ok_or(NoReply::NoLink)?;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
+        let turn = timeout_at(until, results.acquire_many_owned(bytes)).await;
+        let _turn = turn.map_err(|_late| NoReply::Late)?.map_err(|_closed| NoReply::NoLink)?;
         self.ask(peer, question, until).await
     }
 
@@ -154,7 +187,7 @@ impl Routes {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
-            let link = inner.links.get(&peer).cloned().ok_or(NoReply)?;
+            let link = inner.links.get(&peer).cloned().ok_or(NoReply::NoLink)?;
             inner.last_question += 1;
             let no = inner.last_question;
             inner.questions.insert(no, OpenQuestion { link: link.no, reply });
@@ -162,7 +195,8 @@ impl Routes {
             link.sender.send(&question(no));
             ForgetOnDrop { routes: self, no }
         };
-        timeout_at(until, replied).await.map_err(|_late| NoReply)?.map_err(|_broken| NoReply)
+        let replied = timeout_at(until, replied).await.map_err(|_late| NoReply::Late)?;
+        replied.map_err(|_broken| NoReply::NoLink)
     }
 
     /// A replica has replied. Its reply to a question that is over is dropped.
@@ -181,6 +215,16 @@ impl Routes {
 }
 
 impl Inner {
+    /// Removes the route of a run unless it comes from a claim after this one. Returns false if it stays.
+    fn forget_up_to(&mut self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
+        let key = (tenant.clone(), run.clone());
+        if self.runs.get(&key).is_some_and(|route| route.epoch > epoch) {
+            return false;
+        }
+        self.runs.remove(&key);
+        true
+    }
+
     fn close(&mut self, peer: i64, no: u64) -> Vec<(TenantId, RunId)> {
         // Whoever waits for a reply over this link learns that it broke.
         self.questions.retain(|_, question| question.link != no);
@@ -188,7 +232,7 @@ impl Inner {
             return Vec::new();
         }
         self.links.remove(&peer);
-        let of_peer = self.runs.extract_if(.., |_, of| *of == peer);
+        let of_peer = self.runs.extract_if(.., |_, route| route.peer == peer);
         of_peer.map(|(key, _)| key).collect()
     }
 }

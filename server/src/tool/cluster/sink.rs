@@ -9,11 +9,14 @@ use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, ToOwner};
+use super::frame::{Reply, ToOwner, size};
+use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
 use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
 
-/// Time for which a result waits for an owner that takes it. Then its host is asked to bring it again.
+/// Time for which a result waits for an owner that can be reached. Then its host is asked to bring it again, and its stream ends.
+const OWNER_WAIT: Duration = Duration::from_secs(20);
+/// Time for which a result waits for the verdict of an owner that can be reached.
 const RESULT_WAIT: Duration = Duration::from_secs(5);
 /// How often an owner is looked for in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -89,17 +92,27 @@ impl ClusterTools {
 
     /// The owner of a run: where its calls came from, or else where it is looked up.
     async fn owner(&self, tenant: &TenantId, run: &RunId) -> RunOwner {
-        if self.lock().table.has_run(tenant, run) {
-            return RunOwner::Here;
-        }
-        match self.routes.of_run(tenant, run) {
-            Some(peer) => RunOwner::Peer(peer),
+        match self.known_owner(tenant, run) {
+            Some(owner) => owner,
             None => self.owners.owner_of(tenant, run).await,
         }
     }
 
+    /// The owner of a run whose calls are known here.
+    fn known_owner(&self, tenant: &TenantId, run: &RunId) -> Option<RunOwner> {
+        if self.lock().table.has_run(tenant, run) {
+            return Some(RunOwner::Here);
+        }
+        self.routes.of_run(tenant, run).map(RunOwner::Peer)
+    }
+
     async fn route_news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
         self.words.keep(tenant, call, &news);
+        let is_passing = matches!(news, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
+        if is_passing && self.known_owner(tenant, &call.run).is_none() {
+            // The run has no task that could show it, and a lookup is dear.
+            return;
+        }
         match self.owner(tenant, &call.run).await {
             RunOwner::Here => {
                 let link = self.lock().link;
@@ -114,10 +127,7 @@ impl ClusterTools {
                 }
             }
             RunOwner::Peer(peer) => {
-                let may_drop = matches!(
-                    news,
-                    CallUpdate::Output { .. } | CallUpdate::Progress { .. } | CallUpdate::Checkpoint { .. }
-                );
+                let may_drop = is_passing || matches!(news, CallUpdate::Checkpoint { .. });
                 let (tenant, call) = (tenant.clone(), call.clone());
                 self.routes.send(peer, &ToOwner::News { tenant, call, news }, may_drop);
             }
@@ -133,7 +143,8 @@ impl ClusterTools {
         call: &CallId,
         answer: CallAnswer,
     ) -> Result<Verdict, SinkUnavailable> {
-        let until = Instant::now() + RESULT_WAIT;
+        let until = Instant::now() + OWNER_WAIT;
+        let bytes = size(&answer);
         let mut openings = self.routes.openings();
         let mut owner = self.owner(tenant, &call.run).await;
         loop {
@@ -154,7 +165,7 @@ impl ClusterTools {
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), answer.clone());
                     let asked = |no| ToOwner::Finished { no, tenant: of, call: id, answer: result };
-                    match self.routes.ask_in_turn(peer, asked, until).await {
+                    match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
                         Ok(Reply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. Where it has not, the owner cannot record the result now.
@@ -164,13 +175,14 @@ impl ClusterTools {
                             }
                             continue;
                         }
-                        Err(_no_reply) => {}
+                        Err(NoReply::Late) => return Err(SinkUnavailable),
+                        Err(NoReply::NoLink) => {}
                     }
                 }
                 RunOwner::Nobody => {}
             }
             let now = Instant::now();
-            if now >= until || !self.is_hub() {
+            if now >= until || !self.takes_links() {
                 return Err(SinkUnavailable);
             }
             let _late = timeout_at(until.min(now + LOOK_EVERY), openings.changed()).await;

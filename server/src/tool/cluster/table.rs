@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::id::{CallId, CallSlot, HostId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallSlot, Epoch, HostId, RunId, TenantId};
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
@@ -63,10 +63,21 @@ impl Table {
 
     /// True if a call of this run is open.
     pub(super) fn has_run(&self, tenant: &TenantId, run: &RunId) -> bool {
-        self.calls
-            .range(first_of(tenant, run)..)
-            .next()
-            .is_some_and(|((of, call), _)| of == tenant && call.run == *run)
+        self.of_run(tenant, run).next().is_some()
+    }
+
+    /// True if a call of this run is open, of a later claim of the run than this one.
+    pub(super) fn has_claim_after(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
+        self.of_run(tenant, run).any(|(_, open)| open.owner.epoch > epoch)
+    }
+
+    fn of_run(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+    ) -> impl Iterator<Item = (&(TenantId, CallId), &OpenCall)> {
+        let from = self.calls.range(first_of(tenant, run)..);
+        from.take_while(move |((of, call), _)| of == tenant && call.run == *run)
     }
 
     pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: Open) {
@@ -119,10 +130,7 @@ impl Table {
 
     /// The task of the run has ended.
     pub(super) fn release(&mut self, tenant: &TenantId, run: &RunId) {
-        let from = first_of(tenant, run);
-        let of_run = self.calls.range(from..).map(|(key, _)| key);
-        let of_run = of_run.take_while(|(of, call)| of == tenant && call.run == *run);
-        let keys: Vec<_> = of_run.cloned().collect();
+        let keys: Vec<_> = self.of_run(tenant, run).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| drop(self.calls.remove(key)));
     }
 

@@ -50,7 +50,7 @@ impl Tools for ClusterTools {
                 .table
                 .get(tenant, call)
                 .is_some_and(|open| matches!(open.state, Open::Offered { is_accepted: false, .. })),
-            Way::Away => false,
+            Way::Away(_) => false,
         }
     }
 
@@ -63,15 +63,19 @@ impl Tools for ClusterTools {
         let mut state = self.lock();
         state.table.stop_seeking(tenant, call);
         match &state.way {
+            Way::Here if self.is_elsewhere(tenant, &call.run) => {}
             Way::Here => self.own.stop_seeking(tenant, call),
             Way::Link(link) => link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() }),
-            Way::Away => {}
+            Way::Away(_) => {}
         }
     }
 
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
         let mut state = self.lock();
         if matches!(state.way, Way::Here) {
+            if !self.take_home(owner, call) {
+                return self.not_sent(&owner.tenant, call, offer.attempt);
+            }
             state.table.offered(owner, call, &offer);
             return self.own.offer(owner, call, offer);
         }
@@ -86,7 +90,7 @@ impl Tools for ClusterTools {
                 state.table.offered(owner, call, &offer);
                 link.send(&ToHub::Offer { owner: owner.clone(), call: call.clone(), offer: Box::new(offer) });
             }
-            Way::Here | Way::Link(_) | Way::Away => {
+            Way::Here | Way::Link(_) | Way::Away(_) => {
                 state.table.stop_seeking(&owner.tenant, call);
                 self.not_sent(&owner.tenant, call, offer.attempt);
             }
@@ -95,6 +99,9 @@ impl Tools for ClusterTools {
 
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
         let mut state = self.lock();
+        if matches!(state.way, Way::Here) && !self.take_home(owner, call) {
+            return;
+        }
         state.table.offered(owner, call, &offer);
         match &state.way {
             Way::Here => {
@@ -109,7 +116,7 @@ impl Tools for ClusterTools {
                 state.send(&ToHub::Reclaim { owner, call, offer: Box::new(offer) });
             }
             // It is reclaimed as soon as there is a way.
-            Way::Away => {}
+            Way::Away(_) => {}
         }
     }
 
@@ -141,19 +148,32 @@ impl Tools for ClusterTools {
         let mut state = self.lock();
         state.table.release(tenant, run);
         match &state.way {
-            Way::Here => self.own.release(tenant, run),
+            Way::Here => self.release_at_hosts(&state, tenant, run),
             Way::Link(link) => link.send(&ToHub::Release { tenant: tenant.clone(), run: run.clone() }),
             // The hub has released the calls when the link broke.
-            Way::Away => {}
+            Way::Away(_) => {}
         }
     }
 }
 
 impl ClusterTools {
+    /// As the hub: the run's calls come from this replica itself. Returns false if another owner has claimed the run since.
+    fn take_home(&self, owner: &CallOwner, call: &CallId) -> bool {
+        let is_latest = self.routes.take_home(&owner.tenant, &call.run, owner.epoch);
+        if !is_latest {
+            tracing::info!(run.id = %call.run, "a call of an earlier claim of its run is left out");
+        }
+        is_latest
+    }
+
     fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         let mut state = self.lock();
         let sought = || Open::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
         if matches!(state.way, Way::Here) {
+            if !self.take_home(owner, call) {
+                // The task that asks is at its end.
+                return Seek::Queued;
+            }
             // Only a call that is offered waits for words that a new owner must hear. This is the next attempt.
             self.words.over(&owner.tenant, call);
             let seek = match on {

@@ -52,9 +52,11 @@ impl Words {
         self.lock().get(&(tenant.clone(), call.clone())).cloned().unwrap_or_default()
     }
 
-    /// The calls of which words are kept.
-    pub(super) fn calls(&self) -> Vec<(TenantId, CallId)> {
-        self.lock().keys().cloned().collect()
+    /// The calls of which such a word is kept.
+    pub(super) fn calls_with(&self, word: impl Fn(&CallUpdate) -> bool) -> Vec<(TenantId, CallId)> {
+        let words = self.lock();
+        let fits = words.iter().filter(|(_, of_call)| of_call.iter().any(&word));
+        fits.map(|(key, _)| key.clone()).collect()
     }
 
     /// The run knows how this attempt ended.

@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Capability, Hello, HostFrame, ServerFrame,
     Welcome,
 };
-use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
+use agentloop_core::id::{CallId, Epoch, HostId, RunId, SessionId, TenantId};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
@@ -282,6 +282,7 @@ pub(crate) fn owner() -> CallOwner {
         caller: Some("ada".to_owned()),
         caller_groups: Arc::from(["sre".to_owned(), "on call".to_owned()]),
         traceparent: None,
+        epoch: Epoch(1),
     }
 }
 

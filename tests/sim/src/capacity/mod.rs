@@ -28,6 +28,8 @@ pub struct Costs {
     pub owner_sent_on: f64,
     /// Processor time of that other replica.
     pub standby: f64,
+    /// Processor time of the replica that keeps the tool hosts, for the calls of a run that another one owns.
+    pub hub: f64,
     /// Writes of a run that must be durable. There is one more piece of the owner's time.
     pub writes: usize,
     /// Processor time of the database for a commit, whatever it holds.

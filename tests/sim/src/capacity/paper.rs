@@ -9,6 +9,8 @@ pub enum Part {
     OwnerCores,
     /// The cores of a machine that stands by.
     StandbyCores,
+    /// The cores of the machine that keeps the tool hosts.
+    HubCores,
     /// The connections that commit.
     WriteLanes,
     /// The cores of the database's machine.
@@ -17,7 +19,8 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order in which tables show them.
-    pub const ALL: [Part; 4] = [Part::OwnerCores, Part::StandbyCores, Part::WriteLanes, Part::DatabaseCores];
+    pub const ALL: [Part; 5] =
+        [Part::OwnerCores, Part::StandbyCores, Part::HubCores, Part::WriteLanes, Part::DatabaseCores];
 
     /// Its name in a table.
     #[must_use]
@@ -25,6 +28,7 @@ impl Part {
         match self {
             Part::OwnerCores => "owner's cores",
             Part::StandbyCores => "cores of one that stands by",
+            Part::HubCores => "cores of the one with the tool hosts",
             Part::WriteLanes => "write lanes",
             Part::DatabaseCores => "database's cores",
         }
@@ -56,11 +60,12 @@ impl Shape {
         // A machine that owns shards also sends on the calls of others' shards that arrive there.
         let sends_on = costs.standby / machines;
         let (writes, largest) = (costs.writes as f64, self.commit_writes as f64);
+        let owned = (costs.owner * (1.0 - sent_on) + costs.owner_sent_on * sent_on) / owners;
+        let of_others = 1.0 - 1.0 / owners;
         match part {
-            Part::OwnerCores => {
-                let owned = (costs.owner * (1.0 - sent_on) + costs.owner_sent_on * sent_on) / owners;
-                cores / (owned + sends_on * (1.0 - 1.0 / owners))
-            }
+            Part::OwnerCores => cores / (owned + sends_on * of_others),
+            Part::HubCores if self.owners == 1 => f64::INFINITY,
+            Part::HubCores => cores / (owned + (sends_on + costs.hub) * of_others),
             Part::StandbyCores if self.owners == self.machines => f64::INFINITY,
             Part::StandbyCores => cores / sends_on,
             Part::WriteLanes => {

@@ -459,6 +459,7 @@ impl RunTask {
             caller: self.created_by.clone(),
             caller_groups: self.machine.state().caller_groups().clone(),
             traceparent: None,
+            epoch: self.epoch,
         }
     }
 

@@ -66,7 +66,7 @@ impl RunTask {
             let mut earlier = self.reopen();
             let end = loop {
                 let end = self.handle_mail(mail).await?;
-                if matches!(end, Some(TaskEnd::Finished)) {
+                if matches!(end, Some(TaskEnd::Finished | TaskEnd::Stopped)) {
                     return Ok(end);
                 }
                 mail = match earlier.recv().await {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, advance};
 
 use super::*;
-use crate::engine::watch::peers::{KEPT_FOR, RunWatch};
+use crate::engine::watch::peers::KEPT_FOR;
+use crate::engine::watch::run_watch::RunWatch;
 
 impl Fixture {
     fn peer_changed(&self, run: &str, seq: u64, from: ChangedFrom) {

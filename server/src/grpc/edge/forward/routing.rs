@@ -138,7 +138,11 @@ impl Routing {
             match timeout_at(until, self.at(named, again)).await.ok()? {
                 Ok(at) => {
                     let target = self.target(at, until).await?;
-                    let asked = target.asked(at);
+                    let mut asked = target.asked(at);
+                    if matches!(named, Named::Start { key, .. } if !self.runs.remembers(key)) {
+                        // Its session is made there, in whichever shard. Its service says when that has moved.
+                        asked.shard = None;
+                    }
                     return Some((target, asked));
                 }
                 Err(error) => {
@@ -185,18 +189,23 @@ impl Routing {
 
     /// Resolves when whoever was asked has nothing more to say.
     ///
-    /// Another replica: as soon as it owns the shard no more. It writes nothing for it then.
+    /// Another replica: when yet another one owns the shard, or it is held to be dead. Before that, its engine may still be at work,
+    /// and would take a stream that ends for a caller who leaves.
     ///
-    /// This one: when another one owns the shard. Before that, its own engine may still be at work, and would take a stream that
-    /// ends for a caller who leaves. The same holds when this replica has had no valid lease for some time: others may own its
-    /// shards, while it cannot reach the database and does not know.
+    /// This one: likewise, and when it has had no valid lease for some time: others may own its shards, while it cannot reach the
+    /// database and does not know.
     pub(super) fn moved(&self, asked: Asked) -> Moved {
         let ownerships = self.ownerships.clone();
         match (asked.number, asked.shard) {
-            (Some(number), Some(shard)) => Box::pin(async move {
-                changed_until(ownerships, |ownership| !ownership.is_held_by(shard, number)).await;
+            (Some(number), shard) => Box::pin(async move {
+                let is_others = |ownership: &Ownership| {
+                    shard
+                        .is_some_and(|shard| ownership.is_held(shard) && !ownership.is_held_by(shard, number))
+                };
+                let is_gone = |ownership: &Ownership| ownership.peers().all(|peer| peer.number != number);
+                changed_until(ownerships, |ownership| is_others(ownership) || is_gone(ownership)).await;
             }),
-            (_, shard) => Box::pin(let_go(ownerships, shard)),
+            (None, shard) => Box::pin(let_go(ownerships, shard)),
         }
     }
 

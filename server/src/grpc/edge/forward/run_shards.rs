@@ -46,6 +46,11 @@ impl RunShards {
         Ok(found)
     }
 
+    /// True if the shard of the run was found before.
+    pub(super) fn remembers(&self, key: &RunKey) -> bool {
+        self.known().get(key).is_some()
+    }
+
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

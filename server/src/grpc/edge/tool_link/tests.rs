@@ -80,7 +80,9 @@ async fn serve(link: ToolLinkService) -> SocketAddr {
 fn ownerships(me: i64, address: SocketAddr) -> Ownerships {
     let owners = vec![1; usize::from(SHARDS)].into();
     let hub = Peer { number: 1, address: address.to_string() };
-    let peers = if me == 1 { BTreeMap::new() } else { BTreeMap::from([(1, hub)]) };
+    // Nobody dials the other one.
+    let other = Peer { number: 2, address: String::new() };
+    let peers = BTreeMap::from([if me == 1 { (2, other) } else { (1, hub) }]);
     let (sender, receiver) = watch::channel(Ownership::new(me, true, owners, Arc::new(peers)));
     // The replica follows it as long as the test runs.
     std::mem::forget(sender);

@@ -1,5 +1,6 @@
 //! Journals: appends, claims, and reads of runs.
 
+use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{Epoch, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
@@ -42,7 +43,11 @@ impl JournalStore for PostgresStore {
     }
 
     fn owns(&self, tenant: &TenantId, session: &SessionId) -> bool {
-        self.scope.has_session(tenant, session)
+        self.scope.is_all() || self.scope.keeps(shard_of(tenant, session))
+    }
+
+    fn is_shared(&self) -> bool {
+        !self.scope.is_all()
     }
 
     fn epoch(&self) -> Epoch {

@@ -21,8 +21,10 @@ const TENANTS_WITH_JOBS: &str = "
     )
     SELECT one.tenant FROM each_one AS one
     WHERE EXISTS (
-        SELECT 1 FROM jobs AS j JOIN runs AS r ON r.run_no = j.run_no
-        WHERE j.tenant = one.tenant AND j.due_at <= $2 AND ($4::bigint[] IS NULL OR r.shard = ANY ($4)))
+        SELECT 1 FROM jobs AS j
+        WHERE j.tenant = one.tenant AND j.due_at <= $2
+          AND ($4::bigint[] IS NULL OR EXISTS (
+              SELECT 1 FROM runs AS r WHERE r.run_no = j.run_no AND r.shard = ANY ($4))))
     LIMIT $3";
 
 const DUE_JOBS: &str = "

@@ -3,7 +3,7 @@
 //! The decisions are [`Member`]'s. A fence waits for the commit under way in short waits between two beats, so that this
 //! replica's own beats go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,8 +50,6 @@ pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
     pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
-    /// What could not be done yet, to be heard again.
-    pub(in crate::store::postgres) again: mpsc::UnboundedSender<Told>,
     /// The shards that the store may write to. They are taken away by the store.
     pub(in crate::store::postgres) scope: Scope,
 }
@@ -66,12 +64,14 @@ pub(in crate::store::postgres) struct Driver {
     seen: Seen,
     /// Sending of the last beat that was answered.
     confirmed: Timestamp,
-    /// False until the server can do the work: until then it claims nothing.
+    /// False before the server can do the work, and when it stops: then it claims nothing.
     is_ready: bool,
-    /// Shards that the server is to give away.
-    shedding: BTreeSet<ShardNo>,
+    /// What the row of this replica should say of that, if it does not yet.
+    to_tell: Option<bool>,
+    /// Shards that the server is to give away, with the terms of their claims.
+    shedding: BTreeMap<ShardNo, Term>,
     /// Shards that the server has given away, and whose rows are not free yet.
-    given_away: BTreeSet<ShardNo>,
+    given_away: BTreeMap<ShardNo, Term>,
     /// Fences that have begun and have not ended, and since when this replica waits for each.
     fences: BTreeMap<i64, Timestamp>,
     /// False after a beat that failed.
@@ -99,8 +99,9 @@ impl Driver {
             link,
             seen: Seen::default(),
             is_ready: false,
-            shedding: BTreeSet::new(),
-            given_away: BTreeSet::new(),
+            to_tell: None,
+            shedding: BTreeMap::new(),
+            given_away: BTreeMap::new(),
             confirmed: Timestamp(0),
             fences: BTreeMap::new(),
             is_reached: true,
@@ -130,11 +131,12 @@ impl Driver {
                 self.link.share_lock().await;
             }
             self.finish_fences().await;
+            self.tell_ready().await;
             self.release().await;
             self.tell();
             tokio::select! { biased;
                 () = leaving.cancelled() => {}
-                Some(told) = told.recv() => self.hear(told).await,
+                Some(told) = told.recv() => self.hear(told),
                 () = tokio::time::sleep(self.wait()) => {}
             }
         }
@@ -142,27 +144,29 @@ impl Driver {
         End::Left
     }
 
-    async fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: Told) {
         match told {
-            Told::Ready => {
-                let me = self.me;
-                let ready =
-                    self.link.execute(async move |db: &mut PgConnection| statements::ready(db, me).await);
-                match ready.await {
-                    Ok(()) => self.is_ready = true,
-                    Err(error) => {
-                        tracing::warn!(%error, "this replica could not say that it is ready; trying again");
-                        self.out.again.send(Told::Ready).ok();
-                        tokio::time::sleep(RETRY_WAIT).await;
+            Told::Ready => self.to_tell = Some(true),
+            Told::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
+            Told::GivenAway(shards) => {
+                for shard in shards {
+                    if let Some(term) = self.shedding.remove(&shard) {
+                        self.given_away.insert(shard, term);
                     }
                 }
             }
-            Told::GivenAway(shards) => {
-                for shard in shards {
-                    if self.shedding.remove(&shard) {
-                        self.given_away.insert(shard);
-                    }
-                }
+        }
+    }
+
+    /// Notes in the row of this replica if it takes shards.
+    async fn tell_ready(&mut self) {
+        let Some(is_ready) = self.to_tell else { return };
+        let me = self.me;
+        let told = async move |db: &mut PgConnection| statements::set_ready(db, me, is_ready).await;
+        match self.link.execute(told).await {
+            Ok(()) => (self.is_ready, self.to_tell) = (is_ready, None),
+            Err(error) => {
+                tracing::warn!(%error, "this replica could not say if it takes sessions; trying again")
             }
         }
     }
@@ -170,7 +174,7 @@ impl Driver {
     /// Time until something is to be done. The beat may be due and held back, while the server's runtime stands still.
     fn wait(&self) -> Duration {
         let left = self.member.deadline().since(SystemClock.now()).duration();
-        let is_idle = self.fences.is_empty() && self.given_away.is_empty();
+        let is_idle = self.fences.is_empty() && self.given_away.is_empty() && self.to_tell.is_none();
         if is_idle { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
     }
 
@@ -322,6 +326,8 @@ impl Driver {
             Err(error) => tracing::debug!(%error, "the version of the tables was not read"),
         }
         if self.is_outdated {
+            // Others would leave it a part that it never takes.
+            (self.is_ready, self.to_tell) = (false, Some(false));
             tracing::warn!(
                 "a replica of a later version has joined; this one stands by for those, and takes no sessions over"
             );
@@ -338,8 +344,8 @@ impl Driver {
         let held: Vec<ShardNo> = self.member.held().map(|(shard, _)| shard).collect();
         let chosen = held.iter().rev().filter(|shard| **shard != HUB);
         for shard in chosen.take(count.min(SHED_MAX)) {
-            if self.member.release(*shard).is_some() {
-                self.shedding.insert(*shard);
+            if let Some(term) = self.member.release(*shard) {
+                self.shedding.insert(*shard, term);
             }
         }
     }
@@ -349,14 +355,16 @@ impl Driver {
         if self.given_away.is_empty() {
             return;
         }
-        let (me, shards) = (self.me, self.given_away.iter().copied().collect::<Vec<_>>());
+        let me = self.me;
+        let shards: Vec<(ShardNo, Term)> =
+            self.given_away.iter().map(|(shard, term)| (*shard, *term)).collect();
         let free = shards.clone();
         let freed = async move |db: &mut PgConnection| statements::release(db, me, &free).await;
         match self.link.execute(freed).await {
             Ok(()) => {
                 self.given_away.clear();
                 tracing::info!(shards = shards.len(), "gave shards of sessions away, to other replicas");
-                for shard in shards {
+                for (shard, _) in shards {
                     self.member.handle(MemberInput::Released(shard), SystemClock.now());
                 }
             }
@@ -368,7 +376,7 @@ impl Driver {
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
         let held: BTreeMap<ShardNo, Term> = self.member.held().collect();
-        let new = Holdings { held: held.clone(), shedding: self.shedding.clone() };
+        let new = Holdings { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
         self.out.holdings.send_if_modified(|holdings| {
             let is_new = *holdings != new;
             if is_new && new.held.len() != holdings.held.len() {

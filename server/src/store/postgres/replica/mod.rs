@@ -65,6 +65,8 @@ pub struct Holdings {
 pub(in crate::store::postgres) enum Told {
     /// The server can do the work of shards.
     Ready,
+    /// The server stops.
+    Stopping,
     /// Nothing is done for these shards any more, and nothing is written.
     GivenAway(Vec<ShardNo>),
 }
@@ -112,7 +114,6 @@ impl Replica {
             pulse,
             holdings: holdings_sender,
             scope: scope.clone(),
-            again: told.clone(),
             told: hears,
             seen: seen_sender,
             signals: signals.clone(),
@@ -162,6 +163,12 @@ impl Replica {
     pub fn ready(&self) {
         // A thread that has ended takes nothing.
         let _ended = self.told.send(Told::Ready);
+    }
+
+    /// Takes no shards from now on, and counts for no share: the server stops. It keeps those that it has until it
+    /// [leaves](Self::leave).
+    pub fn stopping(&self) {
+        let _ended = self.told.send(Told::Stopping);
     }
 
     /// Frees shards that were [to be given away](Holdings::shedding). Nothing is done for them any more, and the store has

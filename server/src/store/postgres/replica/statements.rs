@@ -77,10 +77,13 @@ const LEAVE: &str = "
         DELETE FROM owners WHERE owner_no = $1)
     DELETE FROM replicas WHERE replica_no = $1";
 
+/// With the terms, so that a statement that is late frees nothing that this replica has claimed again.
 const RELEASE: &str = "
     WITH free AS (
-        UPDATE shards SET owner_no = NULL WHERE owner_no = $1 AND shard = ANY ($2))
-    UPDATE ownership SET owner_no = NULL WHERE owner_no = $1 AND 0 = ANY ($2)";
+        UPDATE shards AS s SET owner_no = NULL FROM unnest($2::bigint[], $3::bigint[]) AS v (shard, term)
+        WHERE s.owner_no = $1 AND s.shard = v.shard AND s.term = v.term
+        RETURNING s.shard)
+    UPDATE ownership SET owner_no = NULL WHERE owner_no = $1 AND 0 IN (SELECT shard FROM free)";
 
 /// A shard, and the term of a claim of it.
 pub(in crate::store::postgres) type Claimed = (ShardNo, Term);
@@ -116,7 +119,7 @@ pub(in crate::store::postgres) struct StoredReplica {
 }
 
 /// Writes the row of a new replica and that of its commits, and returns its number. It counts for nobody's share before it is
-/// [`ready`]. Rows of those that ended an hour ago go.
+/// [ready](set_ready). Rows of those that ended an hour ago go.
 pub(in crate::store::postgres) async fn register(
     db: &mut PgConnection,
     me: &ReplicaOptions,
@@ -134,10 +137,14 @@ pub(in crate::store::postgres) async fn register(
     query.fetch_one(db).await?.try_get("replica_no")
 }
 
-/// Notes that a replica takes shards from now on.
-pub(in crate::store::postgres) async fn ready(db: &mut PgConnection, number: i64) -> Result<(), Error> {
-    let sql = "UPDATE replicas SET draining = false WHERE replica_no = $1 AND NOT fenced";
-    sqlx::query(sql).bind(number).execute(db).await.map(|_| ())
+/// Notes if a replica takes shards from now on.
+pub(in crate::store::postgres) async fn set_ready(
+    db: &mut PgConnection,
+    number: i64,
+    is_ready: bool,
+) -> Result<(), Error> {
+    let sql = "UPDATE replicas SET draining = NOT $2 WHERE replica_no = $1 AND NOT fenced";
+    sqlx::query(sql).bind(number).bind(is_ready).execute(db).await.map(|_| ())
 }
 
 /// Raises the replica's counter, unless it is fenced, and reads all rows.
@@ -220,10 +227,11 @@ pub(in crate::store::postgres) async fn claim(
 pub(in crate::store::postgres) async fn release(
     db: &mut PgConnection,
     number: i64,
-    shards: &[ShardNo],
+    shards: &[Claimed],
 ) -> Result<(), Error> {
-    let shards: Vec<i64> = shards.iter().map(|shard| i64::from(shard.0)).collect();
-    sqlx::query(RELEASE).bind(number).bind(shards).execute(db).await.map(|_| ())
+    let (shards, terms): (Vec<i64>, Vec<i64>) =
+        shards.iter().map(|(shard, term)| (i64::from(shard.0), int(term.0))).unzip();
+    sqlx::query(RELEASE).bind(number).bind(shards).bind(terms).execute(db).await.map(|_| ())
 }
 
 /// True if a replica of a later version has joined, which has changed the tables since this one did.

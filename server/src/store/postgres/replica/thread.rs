@@ -27,7 +27,6 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
     pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
     pub(in crate::store::postgres) scope: Scope,
-    pub(in crate::store::postgres) again: mpsc::UnboundedSender<Told>,
     pub(in crate::store::postgres) told: mpsc::UnboundedReceiver<Told>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
@@ -90,8 +89,8 @@ impl ReplicaThread {
         };
         let (sender, ownership) = watch::channel(Ownership::unknown(number));
         let lease = Rc::new(LeaseWatch::new(sender));
-        let (holdings, seen, scope, again) = (self.holdings, self.seen, self.scope, self.again);
-        let out = Outputs { lease: lease.clone(), holdings, seen, again, scope };
+        let (holdings, seen, scope) = (self.holdings, self.seen, self.scope);
+        let out = Outputs { lease: lease.clone(), holdings, seen, scope };
         let driver = Driver::new(number, times, link, self.pulse, out);
         let _ = joined.send(Ok(Joined { number, ownership }));
         tokio::select! { biased;

@@ -40,7 +40,7 @@ pub(in crate::store::postgres) async fn claim(
             sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).fetch_optional(&mut *db).await?;
         let Some(row) = found else { return Ok(Ok(None)) };
         let shard = u16::try_from(rows::number(&row, "shard")?).unwrap_or(u16::MAX);
-        if !scope.has(ShardNo(shard)) {
+        if !scope.keeps(ShardNo(shard)) {
             return Ok(Err(StoreError::Elsewhere));
         }
     }

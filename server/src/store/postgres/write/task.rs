@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::Epoch;
 use agentloop_core::time::Timestamp;
 use sqlx::postgres::PgConnectOptions;
@@ -108,7 +109,11 @@ impl Writer {
             self.cache.clear();
         }
         let is_other = |request: &mut WriteRequest| {
-            request.op.session().is_some_and(|(tenant, session)| !self.scope.has_session(tenant, session))
+            let begins = request.op.as_append().is_some_and(|append| append.create.is_some());
+            request.op.session().is_some_and(|(tenant, session)| {
+                let shard = shard_of(tenant, session);
+                !if begins { self.scope.keeps(shard) } else { self.scope.has(shard) }
+            })
         };
         for refused in requests.extract_if(.., is_other) {
             // The caller may be gone.

@@ -5,10 +5,11 @@ use agentloop_core::host::frame::CancelCause;
 use agentloop_core::id::HostId;
 use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 
-use super::super::frame::{Command, Reply, ToHub, ToOwner, decode, encode};
+use super::super::frame::{Command, Reply, ToHub, ToOwner, decode, encode, size};
 use super::super::queue::channel;
+use super::super::routes::Routes;
 use super::harness::result_of;
 use crate::extension::ExtensionError;
 use crate::tool::tests::harness::*;
@@ -89,6 +90,34 @@ async fn output_is_dropped_where_much_waits_and_results_are_not() {
     }
     assert_eq!(all.len(), 5);
     assert_eq!(all[4], br#""result""#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
+    let (routes, (sender, mut frames)) = (Routes::default(), channel());
+    let (link, _) = routes.open(2, sender);
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
+    let finished = |no: u64| ToOwner::Answered {
+        id: "x".repeat(3 * 1024 * 1024),
+        connection: no,
+        result: Err(ExtensionError::Lost),
+    };
+    let large = size(&finished(1));
+    assert_eq!(large, encode(&finished(1)).len());
+    let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
+    let asked = (0..16).map(|count| routes.ask_in_turn(2, bytes(count), finished, until));
+    let all = futures_util::future::join_all(asked);
+    tokio::pin!(all);
+    let mut no = 0;
+    for at_once in [1, 10, 5] {
+        assert!(futures_util::poll!(&mut all).is_pending());
+        let waiting: Vec<_> = std::iter::from_fn(|| frames.next().now_or_never().flatten()).collect();
+        assert_eq!(waiting.len(), at_once);
+        for _ in 0..at_once {
+            no += 1;
+            routes.reply(link, no, Reply::Verdict(Verdict::Recorded));
+        }
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use agentloop_core::cluster::shard::SHARDS;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallResult, HostFrame};
-use agentloop_core::id::{HostId, InstanceId, RunId, TenantId};
+use agentloop_core::id::{Epoch, HostId, InstanceId, RunId, TenantId};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::{ClusterTools, LinkDialer, LinkFrames, LinkInbound, RunOwner, RunOwners};
 use crate::cluster::{Ownership, Peer};
 use crate::tool::tests::harness::{FakeEngine, FakeHost, Harness, Heard, NOW, call_id, hello, offer, owner};
-use crate::tool::{HostOptions, RemoteTools, Seek, Tools as _};
+use crate::tool::{CallOwner, HostOptions, RemoteTools, Seek, Tools as _};
 
 /// All replicas of a test, and the links between them.
 #[derive(Default)]
@@ -26,6 +26,8 @@ pub(super) struct Net {
     pub(super) owner: Mutex<i64>,
     cut: Mutex<CancellationToken>,
     is_down: AtomicBool,
+    /// Lookups of the owner of a run.
+    pub(super) looked_up: AtomicUsize,
     /// Links that were opened.
     pub(super) dialed: AtomicUsize,
 }
@@ -39,6 +41,7 @@ struct OwnersAt {
 #[async_trait]
 impl RunOwners for OwnersAt {
     async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
+        self.net.looked_up.fetch_add(1, Ordering::SeqCst);
         match *self.net.owner.lock().unwrap() {
             0 => RunOwner::Nobody,
             me if me == self.me => RunOwner::Here,
@@ -125,7 +128,7 @@ impl Replica {
         Self { number, tools, engine, ownerships }
     }
 
-    fn learn_hub(&self, replicas: &[Self], hub: i64) {
+    pub(super) fn learn_hub(&self, replicas: &[Self], hub: i64) {
         let owners = vec![hub; usize::from(SHARDS)].into();
         let peer = |replica: &Self| {
             let address = format!("replica-{}", replica.number);
@@ -256,6 +259,11 @@ pub(super) fn is_accepted(news: &CallUpdate) -> bool {
 
 pub(super) fn is_lost(news: &CallUpdate) -> bool {
     matches!(news, CallUpdate::Lost { .. })
+}
+
+/// What the owner of a run says of its calls, after this claim of the run.
+pub(super) fn owner_at(epoch: u64) -> CallOwner {
+    CallOwner { epoch: Epoch(epoch), ..owner() }
 }
 
 /// The result that [`crate::tool::tests::harness::answer`] sends.

@@ -133,6 +133,46 @@ async fn a_result_waits_for_the_link() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_result_waits_for_an_owner_that_is_away_for_a_while() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give("r/1.0").await;
+    host.take().await;
+    net.down();
+    other.lost().await;
+    host.answer("r/1.0", 1);
+    for _ in 0..7 {
+        hears_nothing(&mut host).await;
+        host.say(HostFrame::Pong);
+    }
+    net.up();
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
+    other.ready().await;
+    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    for _ in 0..20 {
+        hears_nothing(&mut busy).await;
+        busy.say(HostFrame::Pong);
+    }
+    net.down();
+    other.lost().await;
+    hears_nothing(&mut busy).await;
+    net.up();
+    other.ready().await;
+    busy.say(HostFrame::Credit { total: 1 });
+    other.granted("r/1.0", 1).await;
+    assert_eq!(other.count("r/1.0", |news| matches!(news, CallUpdate::Denied { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_verdict_that_was_lost_on_its_way_is_asked_for_again() {
     let (net, replicas) = Net::of(&[1, 2]);
     let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
@@ -164,6 +204,10 @@ async fn a_result_without_an_owner_goes_back_with_its_host() {
     net.down();
     other.lost().await;
     host.answer("r/1.0", 1);
+    for _ in 0..8 {
+        hears_nothing(&mut host).await;
+        host.say(HostFrame::Pong);
+    }
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
     // It connects again, also while there is no owner that could be asked: the journal is for all to read.
     let mut host =
@@ -317,13 +361,13 @@ async fn many_cuts_lead_to_one_execution_of_each_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hello_to_another_replica_opens_no_link() {
+async fn a_hello_to_another_replica_or_of_a_stranger_opens_no_link() {
     use futures_util::StreamExt as _;
     let (_net, replicas) = Net::of(&[1, 2]);
     replicas[0].ready().await;
-    for (to, opens) in [(7, false), (1, true)] {
+    for (from, to, opens) in [(2, 7, false), (9, 1, false), (2, 1, true)] {
         let (end, mut frames) = replicas[0].tools.accept();
-        let hello = format!(r#"{{"hello":{{"from":9,"to":{to},"version":"x"}}}}"#);
+        let hello = format!(r#"{{"hello":{{"from":{from},"to":{to},"version":"x"}}}}"#);
         let inbound = futures_util::stream::iter([hello.into_bytes()]).chain(futures_util::stream::pending());
         let running = tokio::spawn(end.run(inbound));
         assert_eq!(frames.next().await.is_some(), opens);

@@ -2,6 +2,7 @@
 
 mod calls;
 mod catalogue;
+mod claims;
 mod extensions;
 mod frames;
 mod harness;

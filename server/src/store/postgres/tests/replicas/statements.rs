@@ -86,15 +86,17 @@ async fn shards_that_are_released_are_free_for_others() {
     let mut db = schema.shell().await;
     let (first, second) = (register(&mut db).await, register(&mut db).await);
     assert_eq!(claim(&mut db, first).await, usize::from(SHARDS));
-    let given = [ShardNo(3), ShardNo(700)];
+    let given = [(ShardNo(3), Term(1)), (ShardNo(700), Term(1))];
     statements::release(&mut db, second, &given).await.unwrap();
     assert_eq!(claim(&mut db, second).await, 0, "they are not its own to give");
     statements::release(&mut db, first, &given).await.unwrap();
     let claimed = statements::claim(&mut db, second, SHARDS).await.unwrap();
-    assert_eq!(claimed, given.map(|shard| (shard, Term(2))));
+    assert_eq!(claimed, given.map(|(shard, _)| (shard, Term(2))));
+    // A release that is late, of a shard that was claimed again since.
+    statements::release(&mut db, second, &[(ShardNo(3), Term(1))]).await.unwrap();
     let seen = statements::beat(&mut db, first).await.unwrap();
     assert_eq!((seen.owners[3], seen.owners[4], seen.mine.len()), (second, first, usize::from(SHARDS) - 2));
-    statements::release(&mut db, first, &[ShardNo(0)]).await.unwrap();
+    statements::release(&mut db, first, &[(ShardNo(0), Term(1))]).await.unwrap();
     let shown = "SELECT count(*) FROM ownership WHERE owner_no IS NULL";
     assert_eq!(number(&mut db, shown).await, 1, "nobody owns the first shard");
 }
@@ -106,7 +108,7 @@ async fn a_replica_counts_for_nobodys_share_before_it_is_ready() {
     let me = register(&mut db).await;
     let seen = statements::beat(&mut db, me).await.unwrap();
     assert!(seen.replicas[0].is_draining);
-    statements::ready(&mut db, me).await.unwrap();
+    statements::set_ready(&mut db, me, true).await.unwrap();
     let seen = statements::beat(&mut db, me).await.unwrap();
     assert!(!seen.replicas[0].is_draining);
 }
