@@ -247,8 +247,7 @@ impl Member {
         self.free_since = if view.free == 0 { None } else { self.free_since.or(Some(now)) };
         let held = u16::try_from(self.held.len()).unwrap_or(u16::MAX);
         let share = self.share(view);
-        // While shards are free, nobody wants more of them.
-        if held > share && (view.free == 0 || self.is_draining) && self.releasing.is_empty() {
+        if held > share && self.releasing.is_empty() {
             return Some(MemberAction::Shed(held - share));
         }
         if self.is_draining || self.is_claiming || view.free == 0 || !self.lease.is_valid(now) {

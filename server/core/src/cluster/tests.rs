@@ -177,17 +177,6 @@ fn a_replica_that_drains_gives_everything_away_and_takes_nothing() {
     }
 }
 
-#[test]
-fn nothing_is_given_away_while_shards_are_free() {
-    let mut member = Member::new(ME, TIMES(), at(0));
-    let both = [(ME, 1), (OTHER, 1)];
-    let mine: Vec<(u16, u64)> = (0..6).map(|shard| (shard, 1)).collect();
-    let found = beaten(&mut member, 0, 1, view(&both, &mine, 2));
-    assert!(found.iter().all(|action| matches!(action, MemberAction::Gain(..))), "{found:?}");
-    let found = beaten(&mut member, 500, 501, view(&[(ME, 2), (OTHER, 2)], &mine, 0));
-    assert_eq!(found, [MemberAction::Shed(2)], "the other one has what was free");
-}
-
 /// Its lease is over when the answer comes: another replica may have fenced it.
 #[test]
 fn a_view_that_was_long_under_way_claims_nothing() {
