@@ -105,7 +105,7 @@ impl Lacks {
         Self { has_begun: false, lease_since: None, owners_since: vec![None; usize::from(SHARDS)] }
     }
 
-    /// Notes what is lacking now. What was lacking before keeps its time.
+    /// Notes which parts are lacking now. A part that was lacking before keeps the time at which it was first missed.
     fn note(&mut self, ownership: &Ownership, now: Instant) {
         let since = |before: Option<Instant>, lacks: bool| lacks.then(|| before.unwrap_or(now));
         self.lease_since = since(self.lease_since, !ownership.is_valid());

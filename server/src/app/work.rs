@@ -62,7 +62,7 @@ pub(super) struct WorkParts {
 
 /// The parts of a server that shares its database with others.
 pub(super) struct ClusterParts {
-    /// Who owns what.
+    /// Tells, as it changes, which replica owns which shards.
     pub(super) ownerships: Ownerships,
     /// Finds the shards of runs.
     pub(super) locate: Arc<dyn Locate>,

@@ -21,6 +21,6 @@ pub trait Locate: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the shard of a run cannot be looked up: {0}")]
 pub struct LocateError(
-    /// The reason.
+    /// What the database answered, for the log.
     pub String,
 );

@@ -34,7 +34,7 @@ pub struct Ownership {
 pub enum Holder {
     /// This replica, and its lease is valid.
     Me,
-    /// Another one.
+    /// Another replica, which can be called at its address.
     Peer(Peer),
     /// Nobody for the moment, or nobody who is known.
     Nobody,
@@ -161,7 +161,7 @@ pub struct ReplicaRow {
 /// The part of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplicaPart {
-    /// It owns shards.
+    /// It owns shards, and does the calls of their sessions.
     Owner,
     /// It owns none, sends calls on, and may take an owner's place.
     Standby,

@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// The id of a new session, in a shard of this replica if it has any.
-    pub(in crate::engine) fn new_session_id(&self, tenant: &TenantId) -> SessionId {
+    pub fn new_session_id(&self, tenant: &TenantId) -> SessionId {
         let mut id = self.deps().ids.session();
         for _ in 0..SESSION_TRIES {
             if self.store().owns(tenant, &id) {

@@ -64,8 +64,8 @@ impl Engine {
         })
     }
 
-    /// The digest of the prompt and the messages of the last model call. Whoever may read the run may not see all of them, so it
-    /// takes in the seed: nobody can try values until one fits.
+    /// The digest of the prompt and the messages of the last model call. A reader of the run may not be
+    /// allowed to see all of them. So the digest includes the seed, and a reader cannot find the text by guessing.
     async fn context_digest(
         &self,
         tenant: &TenantId,

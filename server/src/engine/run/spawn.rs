@@ -104,7 +104,8 @@ impl Engine {
             TaskEnd::Parked | TaskEnd::Stopped => {}
             TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
                 tracing::warn!("another owner has taken this run; its task here ends");
-                // The shard may have come back meanwhile. Whoever looked then found this task, and left the run to it.
+                // The shard may have come back meanwhile. A caller that came then found this task, and did not start the
+                // run again.
                 let is_own = self.store().is_shared() && self.store().owns(&key.tenant, &task.session);
                 drop(task.permit);
                 if is_own {

@@ -126,7 +126,7 @@ pub(super) enum Following {
 /// What the hub and the transport between replicas know of each other.
 #[derive(Default)]
 pub(super) struct Peers {
-    /// Number of watchers.
+    /// Number of watchers of runs. The other replicas are followed while there are any.
     pub(super) watchers: watch::Sender<usize>,
     pub(super) following: watch::Sender<Following>,
     /// True if a snapshot began before the other replicas were followed.

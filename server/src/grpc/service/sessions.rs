@@ -164,7 +164,8 @@ impl Sessions for SessionsService {
         let title = bad.take("title", short(message.title)).unwrap_or_default();
         let labels = labels_of_user(message.user, message.project, message.labels, &mut bad);
         bad.check()?;
-        let (store, new, now) = (self.engine.store(), self.ids.session(), self.engine.now());
+        let (store, new, now) =
+            (self.engine.store(), self.engine.new_session_id(caller.tenant()), self.engine.now());
         let (tenant, by) = (caller.tenant(), caller.name());
         let room = match self.engine.room_for_session(tenant, by, &new).await {
             Err(EngineError::QuotaExceeded(exceeded)) => Err(exceeded),

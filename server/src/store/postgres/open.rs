@@ -268,7 +268,7 @@ pub(in crate::store::postgres) async fn for_replica(
     Ok(ReplicaConnection { db, options: base, at })
 }
 
-/// Begins the epoch of this start, and drops what the start before has left. What is of other replicas stays.
+/// Begins the epoch of this start, and deletes what the last start left. Rows of other replicas stay.
 async fn begin(
     db: &mut PgConnection,
     options: &PostgresOptions,

@@ -24,15 +24,15 @@ pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(super) enum ToHub {
     /// The first frame. `to` is the replica that is meant: another one may have its address by now.
     Hello { from: i64, to: i64, version: String },
-    /// See [`crate::tool::Tools::seek`] and [`crate::tool::Tools::seek_on`].
+    /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`], [`crate::tool::Tools::seek_on`].
     Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
-    /// See [`crate::tool::Tools::stop_seeking`].
+    /// The call needs no host any more: [`crate::tool::Tools::stop_seeking`].
     StopSeeking { tenant: TenantId, call: CallId },
-    /// See [`crate::tool::Tools::offer`].
+    /// Gives the call to the host that was found for it: [`crate::tool::Tools::offer`].
     Offer { owner: CallOwner, call: CallId, offer: Box<Offer> },
-    /// See [`crate::tool::Tools::reclaim`].
+    /// Waits for the host that may have had the call before a restart: [`crate::tool::Tools::reclaim`].
     Reclaim { owner: CallOwner, call: CallId, offer: Box<Offer> },
-    /// See [`crate::tool::Tools::release`].
+    /// The run's task has ended, and the hub forgets its calls: [`crate::tool::Tools::release`].
     Release { tenant: TenantId, run: RunId },
     /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.
     Command { no: u64, command: Command },
@@ -48,15 +48,15 @@ pub(super) enum ToHub {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Command {
-    /// See [`crate::tool::Tools::cancel`].
+    /// Tells the host to stop the call: [`crate::tool::Tools::cancel`].
     Cancel { tenant: TenantId, call: CallId, attempt: u32, cause: CancelCause, reason: String },
-    /// See [`crate::tool::Tools::answer_input`].
+    /// Brings the host a person's answer to its question: [`crate::tool::Tools::answer_input`].
     AnswerInput { tenant: TenantId, call: CallId, attempt: u32, input: String, answer: InputAnswer },
-    /// See [`crate::tool::Tools::ack_resume_state`].
+    /// Tells the host that its state is stored: [`crate::tool::Tools::ack_resume_state`].
     AckResumeState { tenant: TenantId, call: CallId, attempt: u32, resume_no: u64 },
-    /// See [`crate::tool::Tools::release_call`].
+    /// Takes the attempt from its host, because the call waits for a person: [`crate::tool::Tools::release_call`].
     ReleaseCall { tenant: TenantId, call: CallId, attempt: u32 },
-    /// See [`crate::tool::Tools::close_runtime`].
+    /// The host closes what it keeps for a run: [`crate::tool::Tools::close_runtime`].
     CloseRuntime { tenant: TenantId, host: HostId, runtime: RuntimeId },
 }
 
@@ -77,11 +77,11 @@ impl Command {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reply {
-    /// To [`ToOwner::Finished`].
+    /// Says what the host is to do after [`ToOwner::Finished`].
     Verdict(Verdict),
-    /// To [`ToOwner::UsesRuntime`].
+    /// Answers [`ToOwner::UsesRuntime`]: true if the run still uses the runtime.
     Used(bool),
-    /// To [`ToOwner::Dispositions`].
+    /// Answers [`ToOwner::Dispositions`], with one entry for each call.
     Dispositions(Vec<Disposition>),
     /// The engine cannot say for now.
     Unavailable,
@@ -93,13 +93,13 @@ pub(super) enum Reply {
 pub(super) enum ToOwner {
     /// The reply to the hello: the link is open.
     Welcome { version: String },
-    /// See [`crate::tool::CallSink::news`].
+    /// The host has told something of a call that goes on: [`crate::tool::CallSink::news`].
     News { tenant: TenantId, call: CallId, news: CallUpdate },
-    /// See [`crate::tool::CallSink::finished`].
+    /// The host has done the call: [`crate::tool::CallSink::finished`].
     Finished { no: u64, tenant: TenantId, call: CallId, answer: CallAnswer },
-    /// See [`crate::tool::CallSink::uses_runtime`].
+    /// Asks whether a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].
     UsesRuntime { no: u64, tenant: TenantId, runtime: RuntimeId, host: HostId },
-    /// See [`crate::tool::CallSink::dispositions`].
+    /// Asks what a host that is back is to do with its calls: [`crate::tool::CallSink::dispositions`].
     Dispositions { no: u64, tenant: TenantId, run: RunId, calls: Vec<CallInHand> },
     /// All commands up to this one are done.
     Done { no: u64 },

@@ -94,7 +94,7 @@ struct State {
 enum Way {
     /// This replica is the hub.
     Here,
-    /// Over this link.
+    /// The hub is another replica, and is reached over this link.
     Link(LinkSender),
     /// There is none since then. Calls wait.
     Away(Instant),

@@ -105,7 +105,7 @@ impl Routes {
         self.lock().links.get(&peer).is_some_and(|link| link.no == no)
     }
 
-    /// Ends all links.
+    /// Ends the links of all owners, because this replica is the hub no more.
     pub(super) fn end_all(&self) {
         let mut inner = self.lock();
         for link in std::mem::take(&mut inner.links).into_values() {

@@ -91,8 +91,8 @@ impl RunState {
         ])
     }
 
-    /// The key by which a tool recognises a repeated call: the same for every attempt. Whoever has one must not be able to
-    /// tell the seed from it, and with the seed the leases of calls that other hosts were given. Runs of earlier versions
+    /// The key by which a tool recognises a repeated call: the same for every attempt. A tool cannot compute the seed from its
+    /// key. With the seed it could compute the leases of calls that other hosts were given. Runs of earlier versions
     /// show it: their keys must not change while they go on.
     #[must_use]
     pub fn idempotency_key(&self, slot: CallSlot) -> String {

@@ -40,7 +40,7 @@ pub(super) enum Place {
 pub(super) enum Named {
     /// Nothing: any replica does the call. Requests that the service refuses are among them.
     Nothing,
-    /// A shard.
+    /// The shard of the session or user that the call names.
     Shard(ShardNo),
     /// Nothing that has an owner, and only an owner does the call: this replica if it owns anything, and else the owner of this shard.
     Any(ShardNo),
@@ -48,7 +48,7 @@ pub(super) enum Named {
     Run(RunKey),
     /// A run that begins with the call, or has begun before.
     Start {
-        /// The run.
+        /// The run whose session's shard has to be looked up.
         key: RunKey,
         /// True if this replica has just made the id, so that there can be no such run before the call is sent.
         is_new: bool,

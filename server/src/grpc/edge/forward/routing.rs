@@ -47,9 +47,9 @@ pub(super) enum At {
 
 /// Who does a call now.
 pub(super) enum Target {
-    /// This replica.
+    /// This replica does the call, with its own services.
     Local(Opened),
-    /// Another one.
+    /// The call is sent to another replica.
     Owner {
         /// The number that the call means.
         number: i64,

@@ -77,7 +77,7 @@ enum Next {
     Ended(HeaderMap),
     /// The owner is not the owner any more, or the link broke.
     Broken,
-    /// This replica stops.
+    /// This replica stops, so its caller has to connect to another one.
     Stopping,
 }
 

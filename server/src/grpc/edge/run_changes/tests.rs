@@ -33,7 +33,7 @@ use crate::tool::{HostOptions, RemoteTools};
 /// Long enough for a slow machine, short enough to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One replica.
+/// A replica: its engine, its port for others, and what it knows of the owners.
 struct Node {
     engine: Engine,
     peer: Peer,
@@ -114,7 +114,7 @@ impl Node {
     }
 }
 
-/// A watched list.
+/// The items of a watched list, taken one by one.
 struct List(Pin<Box<dyn Stream<Item = Result<Watched, EngineError>> + Send>>);
 
 impl List {

@@ -65,7 +65,7 @@ pub struct Holdings {
 pub(in crate::store::postgres) enum Told {
     /// The server can do the work of shards.
     Ready,
-    /// The server stops.
+    /// The server stops, and its shards are to be freed once runs have come to a durable point.
     Stopping,
     /// Nothing is done for these shards any more, and nothing is written.
     GivenAway(Vec<ShardNo>),

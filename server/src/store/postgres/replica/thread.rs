@@ -32,7 +32,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) signals: Signals,
 }
 
-/// What is known once a replica has joined.
+/// What the database gave this replica when it joined.
 pub(in crate::store::postgres) struct Joined {
     pub(in crate::store::postgres) number: i64,
     pub(in crate::store::postgres) ownership: Ownerships,

@@ -17,7 +17,7 @@ use crate::store::postgres::replica::statements;
 /// Bound on every wait: much longer than what is waited for takes.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Two replicas.
+/// Two replicas of one database, each with its own shards.
 struct Two {
     a: Arc<PostgresStore>,
     b: Arc<PostgresStore>,
