@@ -1,7 +1,9 @@
 //! Replicas that share the work: each owns a part of all sessions, and any of them serves any call, with the tool hosts of all.
 
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{DisconnectPolicy, ListRunsRequest, RunInput, RunStatus, ToolStatus};
+use agentloop_client::v1::{
+    DisconnectPolicy, GetOrCreateSessionRequest, ListRunsRequest, RunInput, RunStatus, ToolStatus,
+};
 use agentloop_tests::owners::sessions_of;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -81,6 +83,23 @@ async fn a_session_without_a_name_is_made_wherever_the_call_comes_in() {
         owned[replicas.owners.place(&replicas.servers, session).await] = true;
     }
     assert_eq!(owned, [true; 3], "each replica makes sessions of its own");
+}
+
+#[tokio::test]
+async fn the_session_of_a_user_is_made_once_wherever_the_calls_come_in() {
+    let model = Model::start().await;
+    let Some(replicas) = Replicas::start(&model).await else { return };
+    for number in 0..6 {
+        let user = format!("user-{number}");
+        let mut sessions = Vec::new();
+        for server in &replicas.servers {
+            let asked = GetOrCreateSessionRequest { user: user.clone(), ..Default::default() };
+            let found = impatient(server).get_or_create_session(asked).await.expect("it is answered");
+            sessions.push((found.session.expect("it has a session").session_id, found.created));
+        }
+        let first = sessions[0].0.clone();
+        assert_eq!(sessions, [(first.clone(), true), (first.clone(), false), (first, false)]);
+    }
 }
 
 /// Every call is at a host whose stream is kept by the replica that is killed.
