@@ -35,6 +35,9 @@ const BEAT: &str = "
 /// A replica of an earlier version takes nothing from the moment at which a newer one has joined: it could not read what an owner of
 /// that version may have written. Nobody takes anything while a replica of an earlier version owns the whole database. Rows of
 /// owners that are no replicas are of servers without `[cluster]`, whose lock is gone: the replicas hold it.
+///
+/// Claims wait for each other at the gate. Side by side, one that writes who owns the first shard would wait for all others, and
+/// these may wait for a shard of it, `SKIP LOCKED` or not: a row that was changed at that moment is waited for.
 const CLAIM: &str = "
     WITH me AS MATERIALIZED (
         SELECT replica_no FROM replicas WHERE replica_no = $1 AND NOT fenced FOR NO KEY UPDATE),
@@ -42,7 +45,7 @@ const CLAIM: &str = "
         SELECT o.only_one FROM ownership AS o, me
         WHERE (o.owner_no IS NULL OR o.of_shards)
           AND NOT EXISTS (SELECT 1 FROM _sqlx_migrations WHERE version > $3)
-        FOR SHARE OF o),
+        FOR NO KEY UPDATE OF o),
     free AS MATERIALIZED (
         SELECT s.shard FROM shards AS s, gate WHERE s.owner_no IS NULL
         ORDER BY s.shard LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED),

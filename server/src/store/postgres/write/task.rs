@@ -136,7 +136,8 @@ impl Writer {
     }
 
     /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
-    /// alone, so that the others do not fail with it.
+    /// alone, so that the others do not fail with it. Likewise if they and another replica's writes wait for each other: one
+    /// write takes its locks in an order.
     async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Answer> {
         if requests.is_empty() {
             return Vec::new();
@@ -145,7 +146,7 @@ impl Writer {
             Ok(answers) => return answers,
             Err(error) => error,
         };
-        if !is_fault_of_one(&error) {
+        if !is_fault_of_one(&error) && !is_deadlock(&error) {
             return requests
                 .iter()
                 .map(|request| Err(rows::failure(request.op.describe(), &error)))
@@ -180,6 +181,9 @@ impl Writer {
                     self.cache.clear();
                     self.audited = None;
                     match failure {
+                        Failure::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
+                            return Err(error);
+                        }
                         Failure::Refused(error) if is_chance(&error) && Instant::now() < until => continue,
                         Failure::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
@@ -224,7 +228,13 @@ fn is_fault_of_one(error: &Error) -> bool {
 /// True if the same may go well at once: a deadlock, a conflict with another transaction, or a row behind the end of the audit log
 /// that an owner of an earlier version has written meanwhile, which takes no lock for that.
 fn is_chance(error: &Error) -> bool {
-    let Some(found) = error.as_database_error() else { return false };
-    found.code().is_some_and(|code| code == "40P01" || code == "40001")
-        || found.constraint() == Some("audit_pkey")
+    is_deadlock(error)
+        || error.as_database_error().is_some_and(|found| {
+            found.code().is_some_and(|code| code == "40001") || found.constraint() == Some("audit_pkey")
+        })
+}
+
+/// True if the database has broken off the transaction because it and others waited for each other.
+fn is_deadlock(error: &Error) -> bool {
+    rows::code(error).is_some_and(|code| code == "40P01")
 }

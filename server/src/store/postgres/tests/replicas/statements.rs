@@ -80,6 +80,23 @@ async fn of_many_claims_at_once_each_shard_goes_to_one() {
     }
 }
 
+/// So none holds what the other needs, and no claim is broken off.
+#[tokio::test]
+async fn a_claim_waits_for_another_and_takes_what_that_has_left() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut one, mut other) = (schema.shell().await, named(&schema).await);
+    let (first, second) = (register(&mut one).await, register(&mut other).await);
+    assert_eq!(statements::claim(&mut one, first, 1).await.unwrap(), [(ShardNo(0), Term(1))]);
+    one.execute("BEGIN").await.unwrap();
+    assert_eq!(statements::claim(&mut one, first, 2).await.unwrap().len(), 2);
+    let mut shell = schema.shell().await;
+    let (claimed, ()) = tokio::join!(statements::claim(&mut other, second, 2), async {
+        until_waiting(&mut shell, "transactionid").await;
+        one.execute("COMMIT").await.unwrap();
+    });
+    assert_eq!(claimed.unwrap(), [(ShardNo(3), Term(1)), (ShardNo(4), Term(1))]);
+}
+
 #[tokio::test]
 async fn shards_that_are_released_are_free_for_others() {
     let Some(schema) = with_tables().await else { return };

@@ -8,16 +8,19 @@ use futures_util::future::join_all;
 use super::*;
 use crate::store::{SessionStore as _, USER_LABEL};
 
+/// As many as are always written together.
+const USERS: u32 = 200;
+
 #[tokio::test]
 async fn writes_that_cross_all_succeed() {
     let Some(Two { a, b, schema }) = two_stores().await else { return };
-    let get = async |store: &PostgresStore, user: usize, id: String| {
+    let get = async |store: &PostgresStore, user: u32, id: String| {
         let labels = BTreeMap::from([(USER_LABEL.to_owned(), format!("u{user}"))]);
         store.get_or_create_session(&tenant(), &session(&id), "", &labels, Timestamp(1), None).await.unwrap()
     };
     // Each store writes all of them in one transaction, in the opposite order.
-    let up = join_all((0..20).map(|user| get(&a, user, format!("a{user}"))));
-    let down = join_all((0..20).rev().map(|user| get(&b, user, format!("b{user}"))));
+    let up = join_all((0..USERS).map(|user| get(&a, user, format!("a{user}"))));
+    let down = join_all((0..USERS).rev().map(|user| get(&b, user, format!("b{user}"))));
     let both = async { tokio::join!(up, down) };
     let (up, mut down) = tokio::time::timeout(BOUND, both).await.expect("in time");
     down.reverse();
@@ -25,7 +28,7 @@ async fn writes_that_cross_all_succeed() {
         rows.into_iter().map(|row| row.session.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(ids(up), ids(down));
-    assert_eq!(count(&schema, "sessions").await, 20);
+    assert_eq!(count(&schema, "sessions").await, i64::from(USERS));
 }
 
 /// A replica's check writes its own row alone, so that one which stands still in the middle of it holds up no other.
