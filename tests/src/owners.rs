@@ -13,6 +13,16 @@ const UNEVEN: i64 = 2;
 /// Shards of all sessions.
 const SHARDS: i64 = 1_024;
 
+/// The address of a shard's owner, which may be one of an earlier version that owns all of them.
+const OF_SHARD: &str = "
+    SELECT r.address FROM shards AS s CROSS JOIN ownership AS o
+    JOIN replicas AS r ON r.replica_no = coalesce(CASE WHEN NOT o.of_shards THEN o.owner_no END, s.owner_no)
+    WHERE s.shard = $1 AND NOT r.fenced";
+/// The same in a database that no replica of a version with shards has opened.
+const OF_ALL: &str = "
+    SELECT r.address FROM ownership AS o JOIN replicas AS r ON r.replica_no = o.owner_no
+    WHERE $1 >= 0 AND NOT r.fenced";
+
 /// Asks a database of replicas who owns which session.
 pub struct Owners(PgConnection);
 
@@ -65,10 +75,11 @@ impl Owners {
     }
 
     async fn of_shard(&mut self, servers: &[Server], shard: ShardNo) -> Option<usize> {
-        let sql = "SELECT r.address FROM shards AS s JOIN replicas AS r ON r.replica_no = s.owner_no
-                   WHERE s.shard = $1 AND NOT r.fenced";
-        let query = sqlx::query_scalar::<_, String>(sql).bind(i64::from(shard.0));
-        let address = query.fetch_optional(&mut self.0).await.expect("it answers")?;
+        let has_shards = sqlx::query_scalar::<_, bool>("SELECT to_regclass('shards') IS NOT NULL");
+        let has_shards = has_shards.fetch_one(&mut self.0).await.expect("it answers");
+        let query = sqlx::query_scalar::<_, String>(if has_shards { OF_SHARD } else { OF_ALL });
+        let address =
+            query.bind(i64::from(shard.0)).fetch_optional(&mut self.0).await.expect("it answers")?;
         servers.iter().position(|server| server.replica_address() == Some(address.as_str()))
     }
 
