@@ -1,50 +1,210 @@
-//! A server that owns a part of all sessions: those that it makes are among them.
+//! A server that owns a part of all sessions, and whose part changes.
 
 #[path = "support/intercepted.rs"]
 mod intercepted;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use agentloop_core::id::SessionId;
+use agentloop_core::agent::RunSpec;
+use agentloop_core::cluster::shard::shard_of;
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::event::Event;
+use agentloop_core::run::input::AbortCause;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 use agentloop_proto::v1::GetOrCreateSessionRequest;
 use agentloop_proto::v1::sessions_server::Sessions as _;
-use agentloop_server::engine::EngineParts;
+use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::feed::FeedItem;
+use agentloop_server::engine::{Author, Engine, EngineParts, OnBusy, SessionItem, StartRequest};
 use agentloop_server::grpc::sessions::SessionsService;
 use agentloop_server::ids::RandomIds;
-use agentloop_server::model::{Model, Models, UnknownModel};
+use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::store::{SessionStore as _, StoreError};
 use agentloop_server::tool::{HostOptions, RemoteTools};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tonic::Request;
 
 use intercepted::{Intercept, Intercepted};
 
-/// One of four sessions is this server's.
-struct Part;
+/// Longest time that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One of four sessions is this server's, and the session `s` as long as it has it.
+#[derive(Default)]
+struct Part {
+    lacks_s: AtomicBool,
+    /// The session `s` goes with the next write, a moment after it.
+    loses_s: AtomicBool,
+}
 
 impl Intercept for Part {
     fn owns(&self, session: &SessionId) -> bool {
-        session.as_str().ends_with(['0', '1', '2', '3'])
+        match session.as_str() {
+            "s" => !self.lacks_s.load(Ordering::SeqCst),
+            other => other.ends_with(['0', '1', '2', '3']),
+        }
+    }
+
+    async fn write<T: Send>(
+        &self,
+        write: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let written = write.await;
+        if self.loses_s.swap(false, Ordering::SeqCst) {
+            self.lacks_s.store(true, Ordering::SeqCst);
+        }
+        written
     }
 }
 
-struct NoModels;
+type PartStore = Arc<Intercepted<Part>>;
 
-impl Models for NoModels {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        panic!("no run asks for {reference}")
+/// A model that never answers, and counts who asks it.
+#[derive(Clone, Default)]
+struct Silent(Arc<AtomicUsize>);
+
+impl Model for Silent {
+    fn stream(&self, _: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        stream::pending().boxed()
     }
+}
+
+impl Models for Silent {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(self.clone()), reference.to_owned()))
+    }
+}
+
+fn engine(store: &PartStore, model: &Silent) -> Engine {
+    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    EngineParts::default().start(store.clone(), Arc::new(model.clone()), tools)
+}
+
+async fn store() -> PartStore {
+    Arc::new(Intercepted::new(Part::default()).await)
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("nothing waits for ever")
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    in_time(async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+fn s() -> SessionId {
+    SessionId::parse("s").expect("an id")
+}
+
+fn r() -> RunId {
+    RunId::parse("r").expect("an id")
+}
+
+/// Starts the run `r` in the session `s`, until it waits for the model.
+async fn start_r(engine: &Engine, model: &Silent) {
+    let spec = RunSpec { agent: "a".into(), model: "any/silent".into(), ..RunSpec::default() };
+    let request = StartRequest {
+        tenant: TenantId::local(),
+        run: Some(r()),
+        session: Some(s()),
+        create_session: true,
+        spec: Arc::new(spec),
+        messages: vec![Arc::new(Message::text(Role::User, "hello"))],
+        digest: Digest::of(&[b"hello"]),
+        author: Author::default(),
+        on_busy: OnBusy::Reject,
+        traceparent: None,
+        imports: false,
+    };
+    in_time(engine.start(request)).await.expect("a run");
+    until(|| model.0.load(Ordering::SeqCst) == 1).await;
+}
+
+/// Gives the session `s` away. Nothing of it is at work afterwards.
+async fn give_away(engine: &Engine, store: &PartStore) {
+    store.intercept.lacks_s.store(true, Ordering::SeqCst);
+    in_time(engine.leave_shards([shard_of(&TenantId::local(), &s())].into())).await;
+    until(|| engine.live_runs() == 0).await;
+}
+
+fn is_elsewhere(error: &EngineError) -> bool {
+    matches!(error, EngineError::Store(StoreError::Elsewhere))
 }
 
 #[tokio::test]
 async fn the_session_of_a_user_is_one_of_its_own() {
-    let store = Arc::new(Intercepted::new(Part).await);
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
-    let engine = EngineParts::default().start(store, Arc::new(NoModels), tools);
-    let sessions = SessionsService::new(engine, Arc::new(RandomIds));
+    let store = store().await;
+    let sessions = SessionsService::new(engine(&store, &Silent::default()), Arc::new(RandomIds));
     for number in 0..32 {
         let asked = GetOrCreateSessionRequest { user: format!("user-{number}"), ..Default::default() };
         let made = sessions.get_or_create_session(Request::new(asked)).await.expect("made").into_inner();
         let id = SessionId::parse(made.session.expect("a session").session_id).expect("an id");
-        assert!(made.created && Part.owns(&id), "{id}");
+        assert!(made.created && store.intercept.owns(&id), "{id}");
     }
+}
+
+#[tokio::test]
+async fn whoever_follows_a_session_that_is_given_away_is_sent_to_its_next_owner() {
+    let store = store().await;
+    let engine = engine(&store, &Silent::default());
+    let (tenant, labels) = (TenantId::local(), BTreeMap::new());
+    store.create_session(&tenant, &s(), "", &labels, Timestamp(1)).await.expect("created");
+    let following = engine.follow_session(&tenant, &s(), "").await.expect("it is followed");
+    let mut following = std::pin::pin!(following);
+    while !matches!(in_time(following.next()).await, Some(Ok(update)) if matches!(update.item, SessionItem::Synced { .. }))
+    {
+    }
+    give_away(&engine, &store).await;
+    let end = in_time(following.next()).await.expect("it is told").expect_err("it ends");
+    assert!(is_elsewhere(&end), "{end}");
+    let refused = engine.follow_session(&tenant, &s(), "").await.err().expect("it is refused");
+    assert!(is_elsewhere(&refused), "{refused}");
+}
+
+/// A subscriber who does not read keeps what was in memory.
+#[tokio::test]
+async fn what_another_replica_wrote_is_shown_when_the_session_has_come_back() {
+    let (store, model, tenant) = (store().await, Silent::default(), TenantId::local());
+    let here = engine(&store, &model);
+    start_r(&here, &model).await;
+    let _unread = here.subscribe(&tenant, &r(), Seq(0)).await.expect("a subscription");
+    give_away(&here, &store).await;
+    let refused = here.subscribe(&tenant, &r(), Seq(0)).await.err().expect("it is refused");
+    assert!(is_elsewhere(&refused), "{refused}");
+
+    store.intercept.lacks_s.store(false, Ordering::SeqCst);
+    let other = engine(&store, &model);
+    until(|| other.live_runs() == 1).await;
+    in_time(other.abort(&tenant, &r(), AbortCause::Caller, "")).await.expect("it is aborted");
+
+    let subscription = here.subscribe(&tenant, &r(), Seq(0)).await.expect("a subscription");
+    let items: Vec<_> = in_time(subscription.events.collect()).await;
+    let last = items.last().expect("there are events").as_ref().expect("an event");
+    assert!(matches!(last, FeedItem::Durable(record) if matches!(record.event, Event::Finished { .. })));
+}
+
+#[tokio::test]
+async fn a_run_that_comes_up_while_its_session_is_given_away_does_nothing() {
+    let (store, model) = (store().await, Silent::default());
+    let before = engine(&store, &model);
+    start_r(&before, &model).await;
+    give_away(&before, &store).await;
+
+    store.intercept.lacks_s.store(false, Ordering::SeqCst);
+    store.intercept.loses_s.store(true, Ordering::SeqCst);
+    let engine = engine(&store, &model);
+    until(|| store.intercept.lacks_s.load(Ordering::SeqCst) && engine.live_runs() == 0).await;
+    assert_eq!(model.0.load(Ordering::SeqCst), 1, "the model was not asked again");
 }

@@ -198,13 +198,11 @@ impl Engine {
             Some((feed, RunHead { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-                if !self.store().owns(tenant, &row.session) {
-                    return Err(EngineError::Store(StoreError::Elsewhere));
-                }
                 let feed = deps.feeds.get_or_create(&key, &row.session, deps.options.subscriber_buffer);
                 (feed, row.session, row.last_seq, row.summary.status.is_terminal())
             }
         };
+        let stop = self.follow_shard(tenant, &session)?;
         if after > last {
             return Err(EngineError::SeqAhead { last });
         }
@@ -212,7 +210,7 @@ impl Engine {
             store: deps.store.clone(),
             clock: deps.clock.clone(),
             stall: deps.options.subscriber_stall,
-            stop: deps.shard_stops.of(tenant, &session, deps.tasks.soft()),
+            stop,
             shutdown: deps.tasks.soft().clone(),
             slow: deps.slow_subscribers.clone(),
             _caller: caller,

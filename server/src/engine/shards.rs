@@ -10,6 +10,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::store::StoreError;
 
 /// Longest wait for the runs of shards that are given away. A run that is slower writes nothing afterwards.
 const LEAVE_WAIT: Duration = Duration::from_secs(5);
@@ -66,16 +68,13 @@ impl Engine {
     /// Then subscribers are told to look there. Returns when all have stopped, but at most five seconds later.
     ///
     /// The store begins nothing for these shards any more. A run that was starting before may still come up, so this is called
-    /// once more when the store has forgotten them.
+    /// once more when the store has forgotten them; one that is slower yet finds that its session is another replica's.
     pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>) {
         let shards = Arc::new(shards);
         let (stopping, mut stopped) = mpsc::channel(1);
         let leaving = Leaving { shards: shards.clone(), _stopping: stopping };
         let all_stopped = async {
-            for mailbox in self.0.live_runs.mailboxes() {
-                mailbox.leave(leaving.clone()).await;
-            }
-            drop(leaving);
+            self.0.live_runs.tell_leaving(leaving).await;
             stopped.recv().await
         };
         if tokio::time::timeout(LEAVE_WAIT, all_stopped).await.is_err() {
@@ -87,6 +86,30 @@ impl Engine {
         let is_left = |tenant: &TenantId, session: &SessionId| shards.contains(&shard_of(tenant, session));
         self.deps().jobs.stop_where(is_left);
         self.deps().histories.remove_where(is_left);
+        self.deps().feeds.remove_where(is_left);
+    }
+
+    /// Cancelled when the shard of this session is given away, and when the server shuts down.
+    ///
+    /// # Errors
+    /// [`StoreError::Elsewhere`]: it is not this replica's.
+    pub(in crate::engine) fn follow_shard(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<CancellationToken, EngineError> {
+        // Before the store is asked: a shard that is given away in between is not missed.
+        let stop = self.deps().shard_stops.of(tenant, session, self.deps().tasks.soft());
+        if self.store().owns(tenant, session) { Ok(stop) } else { Err(StoreError::Elsewhere.into()) }
+    }
+
+    /// The error with which a stream ends that [followed a shard](Self::follow_shard) until then.
+    pub(in crate::engine) fn end_of_shard(&self) -> EngineError {
+        if self.deps().tasks.soft().is_cancelled() {
+            EngineError::ShuttingDown
+        } else {
+            StoreError::Elsewhere.into()
+        }
     }
 
     /// The id of a new session, in a shard of this replica if it has any.
@@ -99,5 +122,36 @@ impl Engine {
             id = self.deps().ids.session();
         }
         id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::id::{RunId, RunKey};
+    use agentloop_core::run::input::Input;
+    use futures_util::{FutureExt as _, poll};
+    use tokio::task::unconstrained;
+
+    use super::*;
+    use crate::engine::run::table::{LiveRuns, Lookup, Mail, Mailbox};
+
+    #[tokio::test]
+    async fn a_run_whose_mailbox_is_full_keeps_no_other_from_hearing() {
+        let (table, mut runs) = (LiveRuns::default(), Vec::new());
+        for run in ["r1", "r2", "r3"] {
+            let key = RunKey::new(TenantId::local(), RunId::parse(run).unwrap());
+            let Lookup::NotLive(permit) = table.find(&key).await else { panic!("it has no task yet") };
+            let (mailbox, receiver) = Mailbox::new();
+            permit.set_live(mailbox.clone());
+            runs.push((permit, mailbox, receiver));
+        }
+        while unconstrained(runs[1].1.send(Input::Recovered)).now_or_never().is_some() {}
+        let (_stopping, _) = mpsc::channel(1);
+        let leaving = Leaving { shards: Arc::default(), _stopping };
+        let mut telling = std::pin::pin!(unconstrained(table.tell_leaving(leaving)));
+        assert!(poll!(telling.as_mut()).is_pending(), "one has no place for it");
+        for place in [0, 2] {
+            assert!(matches!(runs[place].2.try_recv(), Ok(Mail::Leave(_))));
+        }
     }
 }

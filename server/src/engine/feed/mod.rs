@@ -152,6 +152,16 @@ impl Feeds {
         }
     }
 
+    /// Removes the feeds of the sessions that `is_left` names, and closes none of them. They may miss what another replica writes,
+    /// so they are no start for later subscribers.
+    pub(in crate::engine) fn remove_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
+        let mut table = self.table();
+        let sessions = table.by_session.keys().filter(|(tenant, session)| is_left(tenant, session));
+        for (tenant, session) in sessions.cloned().collect::<Vec<_>>() {
+            drop(table.take_session(&tenant, &session));
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, FeedTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -79,6 +79,10 @@ impl Engine {
         let span = tracing::info_span!(parent: None, "run", run.id = %run, session.id = %task.session, tenant = %tenant);
         let life = async move {
             let lived = AssertUnwindSafe(async {
+                // Its session was given away while it came up, and nobody has told it.
+                if !engine.store().owns(&task.permit.key().tenant, &task.session) {
+                    return TaskEnd::Lost(StoreError::Elsewhere);
+                }
                 for effect in effects {
                     task.perform(effect);
                 }

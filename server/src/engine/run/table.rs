@@ -7,6 +7,7 @@ use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::RunState;
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -66,8 +67,7 @@ impl Mailbox {
         self.0.send(mail).await.ok()
     }
 
-    /// Says that sessions are given away.
-    pub(in crate::engine) async fn leave(&self, leaving: Leaving) {
+    async fn leave(self, leaving: Leaving) {
         // A task that has ended has stopped.
         let _ended = self.0.send(Mail::Leave(leaving)).await;
     }
@@ -184,13 +184,15 @@ impl LiveRuns {
         }
     }
 
-    /// The mailboxes of all runs that have a task now.
-    pub(in crate::engine) fn mailboxes(&self) -> Vec<Mailbox> {
+    /// Tells all runs that have a task now which sessions are given away. Ends when each has a place for that in its mailbox: one
+    /// whose mailbox is full holds up no other.
+    pub(in crate::engine) async fn tell_leaving(&self, leaving: Leaving) {
         let of = |entry: &Entry| match entry {
             Entry::Live(mailbox, _) => Some(mailbox.clone()),
             Entry::Starting(..) => None,
         };
-        self.table().entries.values().filter_map(of).collect()
+        let mailboxes: Vec<Mailbox> = self.table().entries.values().filter_map(of).collect();
+        join_all(mailboxes.into_iter().map(|mailbox| mailbox.leave(leaving.clone()))).await;
     }
 
     /// Runs that are live or starting.

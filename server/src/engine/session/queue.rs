@@ -202,7 +202,8 @@ impl Engine {
     async fn advance_queue(&self, tenant: &TenantId, session: &SessionId) {
         loop {
             match self.advance_queue_once(tenant, session).await {
-                Ok(()) | Err(EngineError::ShuttingDown) => return,
+                // The next owner of the session starts them.
+                Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => return,
                 Err(error) if error.is_transient() => {}
                 Err(error) => {
                     tracing::error!(session.id = %session, %error, "cannot advance a session's queue; its queued runs do not start");

@@ -14,6 +14,7 @@ use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use futures_util::Stream;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -154,7 +155,8 @@ impl Engine {
     /// the session's runs: a run that is to end with its caller does.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], [`EngineError::BadResumeToken`], or the store's.
+    /// [`EngineError::SessionNotFound`], [`EngineError::BadResumeToken`], or the store's: [`StoreError::Elsewhere`] if the session is
+    /// another replica's, with which the stream also ends when it is given away.
     pub async fn follow_session(
         &self,
         tenant: &TenantId,
@@ -194,6 +196,8 @@ struct SessionSubscription {
     /// Names the session in tokens.
     digest: String,
     entered: Entered,
+    /// Cancelled when the session is given away, and when the server shuts down.
+    stop: CancellationToken,
     created_at: Timestamp,
     last_no: u64,
     /// The runs that have not ended, the oldest first.
@@ -214,6 +218,7 @@ impl SessionSubscription {
         session: &SessionId,
         place: Option<Place>,
     ) -> Result<Self, EngineError> {
+        let stop = engine.follow_shard(tenant, session)?;
         // From here on nothing is missed: what happens next is found by the queries below or told as a change.
         let entered = engine.deps().session_watchers.enter(tenant, session);
         let store = engine.store().clone();
@@ -236,6 +241,7 @@ impl SessionSubscription {
             session: session.clone(),
             digest: digest_of(tenant, session),
             entered,
+            stop,
             created_at: known.created_at,
             last_no: known.last_no,
             runs: Vec::new(),
@@ -312,10 +318,9 @@ impl SessionSubscription {
             if !self.ready.is_empty() {
                 continue;
             }
-            let stop = self.engine.deps().tasks.soft().clone();
             let changes = self.entered.changes.clone();
             let (at, event) = tokio::select! { biased;
-                () = stop.cancelled() => return Some(Err(EngineError::ShuttingDown)),
+                () = self.stop.cancelled() => return Some(Err(self.engine.end_of_shard())),
                 event = next_event(&mut self.runs) => event,
                 () = changes.arrived.notified() => continue,
             };

@@ -16,8 +16,8 @@ pub(in crate::grpc) struct AbortOnDrop {
 }
 
 impl AbortOnDrop {
-    /// Makes a guard that aborts this run when it is dropped. If `link` is given, another replica has sent the call on. Where that
-    /// link is lost, nobody knows if the caller has left: it may come back within `caller_grace`.
+    /// Makes a guard that aborts this run when it is dropped. If `link` is given, a replica has sent the call on. Where that link is
+    /// lost, or the replica gives the call up, nobody knows if the caller has left: it may come back within `caller_grace`.
     pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId, link: Option<Link>) -> Self {
         Self { armed: Some((engine, tenant, run)), feed: None, link }
     }

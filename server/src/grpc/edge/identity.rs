@@ -337,7 +337,7 @@ impl Caller {
         Self { tenant, principal, link: request.extensions().get().cloned() }
     }
 
-    /// The link over which another replica has sent the call on; `None` if the caller dialled this one.
+    /// The link over which a replica has sent the call on, this one or another; `None` in a server alone.
     pub(in crate::grpc) fn link(&self) -> Option<Link> {
         self.link.clone()
     }

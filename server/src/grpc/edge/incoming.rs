@@ -64,29 +64,54 @@ pub struct Peer {
     pub(in crate::grpc) link: Link,
 }
 
-/// A connection, as long as it is open.
-#[derive(Debug, Clone, Default)]
-pub struct Link(Weak<Open>);
+/// The way to whoever sends a call on: another replica's connection as long as it is open, or this replica itself.
+#[derive(Debug, Clone)]
+pub struct Link(Way);
+
+#[derive(Debug, Clone)]
+enum Way {
+    Connection(Weak<Open>),
+    Here(Arc<Open>),
+}
+
+impl Default for Link {
+    /// A connection that is lost.
+    fn default() -> Self {
+        Self(Way::Connection(Weak::new()))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Open {
-    /// True if the other side has said that it ends.
+    /// True if the other side has said that it ends, or gives its calls up.
     leaves: AtomicBool,
 }
 
 impl Link {
+    /// The link of one call that this replica sends to its own services.
+    pub(in crate::grpc) fn here() -> Self {
+        Self(Way::Here(Arc::default()))
+    }
+
     /// Notes that the other side ends: it resets calls that nobody has left.
     pub(in crate::grpc) fn leaves(&self) {
-        if let Some(open) = self.0.upgrade() {
+        if let Some(open) = self.open() {
             open.leaves.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Tells why a call of this connection was dropped: true if the connection is lost or the other side ends, false if that side
-    /// has reset the call for its caller. The transport drops the calls of a lost connection a moment before the connection.
+    /// Tells why a call of this link was dropped: true if the connection is lost or the other side ends, false if that side has
+    /// reset the call for its caller. The transport drops the calls of a lost connection a moment before the connection.
     pub(in crate::grpc) async fn is_lost(&self) -> bool {
         sleep(LOSS_WAIT).await;
-        self.0.upgrade().is_none_or(|open| open.leaves.load(Ordering::Relaxed))
+        self.open().is_none_or(|open| open.leaves.load(Ordering::Relaxed))
+    }
+
+    fn open(&self) -> Option<Arc<Open>> {
+        match &self.0 {
+            Way::Connection(open) => open.upgrade(),
+            Way::Here(open) => Some(open.clone()),
+        }
     }
 }
 
@@ -100,7 +125,7 @@ struct Preface {
 impl Connection {
     fn new(stream: Transport, peer: Peer, slot: OwnedSemaphorePermit) -> Self {
         let open = Arc::new(Open::default());
-        let peer = Peer { link: Link(Arc::downgrade(&open)), ..peer };
+        let peer = Peer { link: Link(Way::Connection(Arc::downgrade(&open))), ..peer };
         let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
         Self { stream, preface: Some(preface), peer, _open: open, _slot: slot }
     }

@@ -101,7 +101,7 @@ impl LinkDialer for ToolLinkDialer {
     async fn dial(&self, peer: &Peer, frames: LinkFrames) -> Result<LinkInbound, String> {
         let ownership = self.ownerships.borrow().clone();
         let channel = self.links.to(peer, &ownership).map_err(|bad| bad.to_string())?;
-        open(channel, frames).await
+        open((*channel).clone(), frames).await
     }
 }
 

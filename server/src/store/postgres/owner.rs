@@ -180,7 +180,7 @@ pub(in crate::store::postgres) async fn reconnect(
     hold: Hold,
 ) -> Result<(PgConnection, i64), ConnectError> {
     let mut db = options.connect().await?;
-    settings::to_write(&mut db).await?;
+    settings::to_write(&mut db, hold).await?;
     let wait = match hold {
         Hold::Lock => LOCK_WAIT_MILLIS,
         Hold::Lease => LANE_WAIT_MILLIS,

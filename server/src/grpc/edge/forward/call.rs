@@ -10,7 +10,7 @@ use tonic::codegen::http::{self, HeaderMap, HeaderValue, Version, request::Parts
 use crate::auth::Principal;
 use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, sent_on};
 use crate::grpc::edge::forward::principal;
-use crate::grpc::edge::incoming::Peer;
+use crate::grpc::edge::incoming::{Link, Peer};
 
 /// A call that is sent to an owner.
 pub(super) trait Call {
@@ -70,9 +70,12 @@ impl Head {
         head
     }
 
-    /// The call for the services of this replica.
-    pub(super) fn for_local(&self, body: Body) -> http::Request<Body> {
-        http::Request::from_parts(self.parts.clone(), body)
+    /// The call for the services of this replica, and the link that it comes over: the one of an earlier version that sent it here,
+    /// or one of its own.
+    pub(super) fn for_local(&self, body: Body) -> (http::Request<Body>, Link) {
+        let mut request = http::Request::from_parts(self.parts.clone(), body);
+        let link = request.extensions_mut().get_or_insert_with(Link::here).clone();
+        (request, link)
     }
 
     /// The call for the replica of this number, which owns this shard.

@@ -1,7 +1,7 @@
 //! The links to other replicas: one HTTP/2 connection to each, made with the first call and kept.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -57,27 +57,38 @@ pub struct Links(Arc<Mutex<State>>);
 struct State {
     tls: Option<LinkTls>,
     /// The peers that were called, by their numbers.
-    links: BTreeMap<i64, (Peer, Channel)>,
+    links: BTreeMap<i64, (Peer, Arc<Channel>)>,
+    /// Links with earlier certificates, as long as there are calls on them.
+    earlier: Vec<Weak<Channel>>,
 }
 
 impl Links {
     /// Links with TLS, or plain ones.
     #[must_use]
     pub fn new(tls: Option<LinkTls>) -> Self {
-        Self(Arc::new(Mutex::new(State { tls, links: BTreeMap::new() })))
+        Self(Arc::new(Mutex::new(State { tls, ..State::default() })))
     }
 
     /// Uses other certificates for links that are made from now on. Calls under way keep theirs.
     pub fn renew(&self, tls: Option<LinkTls>) {
-        *self.state() = State { tls, links: BTreeMap::new() };
+        let state = &mut *self.state();
+        state.tls = tls;
+        state.earlier.extend(state.links.values().map(|(_, channel)| Arc::downgrade(channel)));
+        state.links.clear();
+        state.earlier.retain(|channel| channel.strong_count() > 0);
     }
 
     /// The link to this peer. It connects with its first call, and again after it broke. Links to replicas that are gone by now are
-    /// dropped when a new one is made.
+    /// dropped when a new one is made. Whoever has a call on it keeps what this returns: the peer is told on it when this replica
+    /// stops.
     ///
     /// # Errors
     /// [`BadLink`]
-    pub(in crate::grpc::edge) fn to(&self, peer: &Peer, ownership: &Ownership) -> Result<Channel, BadLink> {
+    pub(in crate::grpc::edge) fn to(
+        &self,
+        peer: &Peer,
+        ownership: &Ownership,
+    ) -> Result<Arc<Channel>, BadLink> {
         let mut state = self.state();
         if let Some((known, channel)) = state.links.get(&peer.number)
             && known == peer
@@ -89,14 +100,18 @@ impl Links {
             address: peer.address.clone(),
             problem: problem.to_string(),
         })?;
+        let channel = Arc::new(channel);
         state.links.retain(|number, _| ownership.peers().any(|peer| peer.number == *number));
         state.links.insert(peer.number, (peer.clone(), channel.clone()));
         Ok(channel)
     }
 
-    /// All links that there are.
+    /// All links that there are, those with earlier certificates too.
     pub(super) fn all(&self) -> Vec<Channel> {
-        self.state().links.values().map(|(_, channel)| channel.clone()).collect()
+        let state = self.state();
+        let earlier = state.earlier.iter().filter_map(Weak::upgrade);
+        let links = state.links.values().map(|(_, channel)| channel.clone()).chain(earlier);
+        links.map(|channel| (*channel).clone()).collect()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -16,7 +16,7 @@ use crate::grpc::edge::forward::send::send;
 /// Has a call done whose answer is a stream, or whose requests are. It begins at another owner as long as its answer has not begun.
 pub(super) async fn pass(routing: &Arc<Routing>, call: impl Call, named: &Named) -> http::Response<Body> {
     let sent = send(routing, &call, named, true, Until::Begun).await;
-    let Some(asked) = sent.from else { return sent.response };
+    let Some((asked, _doer)) = sent.from else { return sent.response };
     // The services of this replica end their streams themselves when it stops.
     let stopping: Moved = match asked.number {
         None => Box::pin(std::future::pending()),

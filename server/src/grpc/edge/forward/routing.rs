@@ -16,6 +16,7 @@ use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::{LocalServices, Opened};
 use crate::grpc::edge::forward::place::{Named, spread};
 use crate::grpc::edge::forward::run_shards::RunShards;
+use crate::grpc::edge::incoming::Link;
 
 /// Time for which a call waits for an owner.
 pub(super) const SEARCH_WAIT: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ pub(super) enum Target {
         /// The shard that it owns.
         shard: ShardNo,
         /// The link to it.
-        link: Channel,
+        link: Arc<Channel>,
     },
 }
 
@@ -67,6 +68,27 @@ pub(super) struct Asked {
     pub(super) number: Option<i64>,
     /// The shard for which it was asked; `None` if any replica, or any owner, does the call.
     pub(super) shard: Option<ShardNo>,
+}
+
+/// Who does a call, kept as long as the call is open there.
+pub(super) enum Doer {
+    /// The services of this replica, which the call reaches over this link.
+    Here(Link),
+    /// Another replica.
+    Owner {
+        /// Kept: on it, the replica is told that this one stops.
+        _link: Arc<Channel>,
+    },
+}
+
+impl Doer {
+    /// Notes that this replica gives the call up, and that its caller has not left. Another replica is told by the link.
+    pub(super) fn give_up(&self) {
+        match self {
+            Self::Here(link) => link.leaves(),
+            Self::Owner { .. } => {}
+        }
+    }
 }
 
 /// Resolves when whoever does a call is not the one to do it any more.

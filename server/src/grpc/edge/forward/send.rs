@@ -12,7 +12,7 @@ use crate::grpc::edge::forward::call::Call;
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, ask_here, nobody, unanswered};
 use crate::grpc::edge::forward::place::Named;
-use crate::grpc::edge::forward::routing::{Asked, Routing, SEARCH_WAIT, Target};
+use crate::grpc::edge::forward::routing::{Asked, Doer, Routing, SEARCH_WAIT, Target};
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const LOST_OWNERS_MAX: usize = 3;
 pub(super) struct Sent {
     pub(super) response: http::Response<Body>,
     /// The replica that answered; `None` if nobody did, and the response says so.
-    pub(super) from: Option<Asked>,
+    pub(super) from: Option<(Asked, Doer)>,
 }
 
 impl Sent {
@@ -56,15 +56,15 @@ pub(super) async fn send(
         let Some((target, asked)) = found else { return Sent::refused(nobody()) };
         again = true;
         let began = Instant::now();
-        let Some(outcome) = attempt(routing, call, target, asked, until).await else {
+        let Some((outcome, doer)) = attempt(routing, call, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
         match outcome {
-            Outcome::Answered(response) => return Sent { response, from: Some(asked) },
+            Outcome::Answered(response) => return Sent { response, from: Some((asked, doer)) },
             Outcome::Stopping(response) => {
                 let goes_on = repeats && call.is_whole() && is_left(routing, asked).await;
                 if !goes_on {
-                    return Sent { response, from: Some(asked) };
+                    return Sent { response, from: Some((asked, doer)) };
                 }
             }
             Outcome::NotDone if !call.is_whole() => {
@@ -99,24 +99,30 @@ async fn attempt(
     target: Target,
     asked: Asked,
     until: Until,
-) -> Option<Outcome> {
+) -> Option<(Outcome, Doer)> {
     match target {
         Target::Local(services) => {
-            let request = call.head().for_local(call.body());
-            Some(tokio::select! {
+            let (request, link) = call.head().for_local(call.body());
+            let doer = Doer::Here(link);
+            let outcome = tokio::select! {
                 biased;
                 outcome = ask_here(services, request) => outcome,
-                () = routing.moved(asked) => Outcome::Broken,
-            })
+                () = async {
+                    routing.moved(asked).await;
+                    doer.give_up();
+                } => Outcome::Broken,
+            };
+            Some((outcome, doer))
         }
         Target::Owner { number, shard, link } => {
             let request = call.head().for_replica(number, shard, call.body());
-            tokio::select! {
+            let outcome = tokio::select! {
                 biased;
-                outcome = ask(link, request, until) => Some(outcome),
-                () = routing.moved(asked) => Some(Outcome::Broken),
-                () = routing.stopped() => None,
-            }
+                outcome = ask((*link).clone(), request, until) => outcome,
+                () = routing.moved(asked) => Outcome::Broken,
+                () = routing.stopped() => return None,
+            };
+            Some((outcome, Doer::Owner { _link: link }))
         }
     }
 }

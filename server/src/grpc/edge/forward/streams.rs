@@ -20,7 +20,7 @@ use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
 use crate::grpc::edge::forward::outcome::{Until, nobody, refusal};
 use crate::grpc::edge::forward::place::Named;
 use crate::grpc::edge::forward::resume::Position;
-use crate::grpc::edge::forward::routing::{Asked, Moved, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::routing::{Asked, Doer, Moved, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::send::{is_left, send};
 use crate::grpc::status::leaves_it_to_another;
 
@@ -37,9 +37,9 @@ pub(super) async fn follow(
     position: Position,
 ) -> http::Response<Body> {
     let sent = send(&routing, &call, &named, true, Until::Begun).await;
-    let Some(asked) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
+    let Some(from) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
     let (parts, body) = sent.response.into_parts();
-    let source = Source::new(&routing, asked, body);
+    let source = Source::new(&routing, from, body);
     let following = Following { routing, call, named, position, source, fruitless: 0, forgot_input: false };
     let frames = unfold(Some(following), async |following| following?.step().await);
     http::Response::from_parts(parts, of_frames(frames))
@@ -61,6 +61,7 @@ struct Following {
 /// The stream of one owner, which may be this replica.
 struct Source {
     asked: Asked,
+    doer: Doer,
     body: Body,
     moved: Moved,
     /// Resolves when this replica stops. Its own services end their streams themselves.
@@ -82,13 +83,13 @@ enum Next {
 }
 
 impl Source {
-    fn new(routing: &Arc<Routing>, asked: Asked, body: Body) -> Self {
+    fn new(routing: &Arc<Routing>, (asked, doer): (Asked, Doer), body: Body) -> Self {
         let stopping: Moved = match asked.number {
             None => Box::pin(std::future::pending()),
             Some(_) => routing.stopping_stream(),
         };
         let (moved, messages, began) = (routing.moved(asked), Messages::default(), Instant::now());
-        Self { asked, body, moved, stopping, messages, began, is_fruitful: false }
+        Self { asked, doer, body, moved, stopping, messages, began, is_fruitful: false }
     }
 
     async fn next(&mut self) -> Next {
@@ -156,8 +157,8 @@ impl Following {
         let call = self.position.call(&self.call);
         let sent = send(&self.routing, &call, &self.named, true, Until::Begun).await;
         match (refusal(&sent.response), sent.from) {
-            (None, Some(asked)) => {
-                self.source = Source::new(&self.routing, asked, sent.response.into_body());
+            (None, Some(from)) => {
+                self.source = Source::new(&self.routing, from, sent.response.into_body());
                 Ok(())
             }
             (status, _) => Err(status.unwrap_or_else(nobody)),
@@ -183,6 +184,7 @@ impl Following {
 
     /// Resets the stream of the old owner, which may be well and go on sending.
     fn give_up_source(&mut self) {
+        self.source.doer.give_up();
         self.source.body = Body::empty();
     }
 }

@@ -156,7 +156,7 @@ impl Following<'_> {
         let broken = |text: String| Untold { text, is_refusal: false };
         let ownership = self.ownerships.borrow().clone();
         let channel = self.links.to(peer, &ownership).map_err(|bad| broken(bad.to_string()))?;
-        let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(PAGE_BYTES_MAX);
+        let mut grpc = tonic::client::Grpc::new((*channel).clone()).max_decoding_message_size(PAGE_BYTES_MAX);
         grpc.ready().await.map_err(|error| broken(error.to_string()))?;
         let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from(peer.number))]);
         let mut request = Request::new(Vec::new());

@@ -70,13 +70,16 @@ impl AgentLoopService {
         shows: Shown,
         guard: Option<AbortOnDrop>,
     ) -> Result<EventStream, Status> {
-        let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
+        let mut guard = guard;
+        let subscription = self.engine.subscribe(tenant, run, Seq(after)).await.inspect_err(|_| {
+            // The server refuses the stream, so this is not a disconnect of the caller.
+            guard.iter_mut().for_each(AbortOnDrop::disarm);
+        })?;
         let converter =
             EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
         let wanted = move |shown: &FeedItem| {
             is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
         };
-        let mut guard = guard;
         guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
         let shows_planning = match shows {
             Shown::Durable => false,

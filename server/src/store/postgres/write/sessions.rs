@@ -139,11 +139,13 @@ const DROP_SPECS: &str = "
     WHERE p.digest IN (SELECT spec_digest FROM runs WHERE session_no = $1 AND spec_digest IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM runs AS o WHERE o.spec_digest = p.digest AND o.session_no <> $1)";
 
-/// Notes the specs of the session of number `$1`, which may be unused from now on.
-const NOTE_SPECS: &str = "
-    INSERT INTO unused_specs (digest)
-    SELECT DISTINCT spec_digest FROM runs WHERE session_no = $1 AND spec_digest IS NOT NULL ORDER BY 1
-    ON CONFLICT (digest) DO NOTHING";
+/// The specs of the session of number `$1`.
+const SPECS: &str =
+    "SELECT DISTINCT spec_digest FROM runs WHERE session_no = $1 AND spec_digest IS NOT NULL ORDER BY 1";
+
+/// Notes specs that may be unused from now on.
+const NOTE_SPECS: &str =
+    "INSERT INTO unused_specs (digest) SELECT * FROM unnest($1::text[]) ON CONFLICT (digest) DO NOTHING";
 
 /// Everything that belongs to the session of number `$1`, the session last.
 const DELETE: [&str; 11] = [
@@ -352,15 +354,25 @@ pub(in crate::store::postgres) async fn delete(
     let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut *db).await?;
     let documents = documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
     let unused_specs = match hold {
-        Hold::Lock => DROP_SPECS,
-        Hold::Lease => NOTE_SPECS,
+        Hold::Lock => {
+            sqlx::query(DROP_SPECS).bind(no).execute(&mut *db).await?;
+            Vec::new()
+        }
+        Hold::Lease => {
+            let specs = sqlx::query(SPECS).bind(no).fetch_all(&mut *db).await?;
+            specs.iter().map(|row| row.try_get("spec_digest")).collect::<Result<Vec<String>, _>>()?
+        }
     };
-    for sql in [DROP_KEPT, unused_specs].into_iter().chain(DELETE) {
+    for sql in [DROP_KEPT].into_iter().chain(DELETE) {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }
     // After the entries: whoever adds a document locks its entry first.
     let sql = "DELETE FROM search_documents WHERE search_no = ANY ($1)";
     sqlx::query(sql).bind(documents).execute(&mut *db).await?;
+    if !unused_specs.is_empty() {
+        // Last: another replica that notes one of them waits until this transaction ends.
+        sqlx::query(NOTE_SPECS).bind(unused_specs).execute(&mut *db).await?;
+    }
     Ok(Ok(true))
 }
 

@@ -266,15 +266,22 @@ async fn an_owner_can_tell_a_replica_that_is_gone_from_a_caller_that_has_left() 
     assert!(seen.link.unwrap().is_lost().await);
 }
 
+/// The services of the replica that callers dial are told the same.
 #[tokio::test]
-async fn a_caller_that_dials_the_owner_comes_over_no_link() {
+async fn an_owner_can_tell_a_call_of_its_own_that_moves_from_a_caller_that_has_left() {
+    let other = Owner::start(1).await;
     let replica = Replica::start(owned_here()).await;
     let mut calls = replica.serves();
-    let call = replica.run(prompt());
-    let seen = soon(calls.recv()).await.unwrap();
-    assert!(seen.link.is_none());
-    seen.answers(&result("r"));
-    answer(call).await.unwrap();
+    let call = replica.run(in_s());
+    let mut left = soon(calls.recv()).await.unwrap();
+    call.abort();
+    assert_eq!(soon(left.dropped.recv()).await, None);
+    assert!(!left.link.unwrap().is_lost().await, "the caller has left");
+    let _call = replica.run(in_s());
+    let mut moved = soon(calls.recv()).await.unwrap();
+    replica.ownership.send_replace(owned_by(&other));
+    assert_eq!(soon(moved.dropped.recv()).await, None);
+    assert!(moved.link.unwrap().is_lost().await, "the caller waits for the next owner");
 }
 
 #[tokio::test]

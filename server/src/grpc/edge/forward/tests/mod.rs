@@ -396,6 +396,11 @@ fn prompt() -> wire::RunInput {
     wire::RunInput { prompt: "hello".to_owned(), ..Default::default() }
 }
 
+/// A prompt in the session `s`.
+fn in_s() -> wire::RunInput {
+    wire::RunInput { session_id: Some("s".to_owned()), ..prompt() }
+}
+
 /// The response of a run of this id.
 fn result(run_id: &str) -> wire::RunResponse {
     let result = wire::RunResult { run_id: run_id.to_owned(), ..Default::default() };

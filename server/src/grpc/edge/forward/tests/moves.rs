@@ -53,6 +53,38 @@ async fn open(
     (opened.unwrap().into_inner(), dropped)
 }
 
+/// Of a stream that moves, the services of this replica know that nobody has left. Of one whose caller leaves they know that, too.
+#[tokio::test]
+async fn services_can_tell_a_stream_that_moves_from_a_caller_that_has_left() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_here()).await;
+    let mut calls = replica.serves();
+    let mut open = async || {
+        let mut client = replica.client();
+        let request = wire::RunStreamRequest { input: Some(in_s()), after_seq: 0 };
+        let answers = async {
+            let mut seen = calls.recv().await.unwrap();
+            let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
+            let link = seen.link.clone().unwrap();
+            seen.sends([event(1)]);
+            (dropped, link)
+        };
+        let (opened, ends) = soon(async { tokio::join!(client.run_stream(request), answers) }).await;
+        let mut stream = opened.unwrap().into_inner();
+        assert_eq!(next_seq(&mut stream).await, 1);
+        (stream, ends)
+    };
+    let (stream, (mut dropped, link)) = open().await;
+    drop(stream);
+    assert_eq!(soon(dropped.recv()).await, None);
+    assert!(!link.is_lost().await);
+    let (stream, (mut dropped, link)) = open().await;
+    replica.ownership.send_replace(s_of(&owner));
+    goes_on_at(&mut owner, stream).await;
+    assert_eq!(soon(dropped.recv()).await, None);
+    assert!(link.is_lost().await);
+}
+
 /// The stream goes on at the new owner after its first event.
 async fn goes_on_at(owner: &mut Owner, mut stream: Streaming<wire::RunStreamResponse>) {
     let seen = owner.sees().await;

@@ -63,6 +63,23 @@ async fn renewed_certificates_count_for_new_connections() {
     assert_eq!(soon(before).await.unwrap().unwrap().unwrap(), result("before"), "a call under way goes on");
 }
 
+/// It has calls on a connection with the certificates before.
+#[tokio::test]
+async fn a_replica_that_stops_after_a_renewal_tells_the_owner_on_the_earlier_connection() {
+    let (old, new) = (certificates("replica.test"), certificates("replica.test"));
+    let (acceptor, acceptors) = watch::channel(peer_acceptor(&old).unwrap());
+    let mut owner = secured_by(acceptors).await;
+    let links = Links::new(Some(old));
+    let replica = Replica::with_links(owned_by(&owner), links.clone()).await;
+    let _call = replica.run(prompt());
+    let mut seen = owner.sees().await;
+    acceptor.send_replace(peer_acceptor(&new).unwrap());
+    links.renew(Some(new));
+    replica.stop.cancel();
+    assert_eq!(soon(seen.dropped.recv()).await, None);
+    assert!(seen.link.unwrap().is_lost().await, "its caller has not left");
+}
+
 #[tokio::test]
 async fn a_client_without_a_certificate_of_the_root_is_refused() {
     let (tls, other) = (certificates("replica.test"), certificates("replica.test"));

@@ -6,6 +6,8 @@ use agentloop_core::time::Timestamp;
 use futures_util::future::join_all;
 
 use super::*;
+use crate::store::postgres::owner::Hold;
+use crate::store::postgres::settings;
 use crate::store::{SessionStore as _, USER_LABEL};
 
 /// As many as are always written together.
@@ -29,6 +31,20 @@ async fn writes_that_cross_all_succeed() {
     };
     assert_eq!(ids(up), ids(down));
     assert_eq!(count(&schema, "sessions").await, i64::from(USERS));
+}
+
+/// A replica stands still in the middle of a transaction, or its connection has fallen silent.
+#[tokio::test]
+async fn a_transaction_that_stands_still_is_broken_off() {
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    let mut still = schema.shell().await;
+    settings::to_write(&mut still, Hold::Lease).await.unwrap();
+    still.execute("BEGIN; LOCK TABLE sessions IN EXCLUSIVE MODE").await.unwrap();
+    let write =
+        async { a.create_session(&tenant(), &session("s"), "", &BTreeMap::new(), Timestamp(1)).await };
+    let written = tokio::time::timeout(Duration::from_secs(20), write).await;
+    written.expect("it waits for a moment only").unwrap();
+    assert!(still.execute("COMMIT").await.is_err());
 }
 
 /// A replica's check writes its own row alone, so that one which stands still in the middle of it holds up no other.
