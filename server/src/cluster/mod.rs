@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{SHARDS, ShardNo};
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::watch;
 
 /// The shard whose owner keeps the tool hosts of all replicas: the hub.
 pub const HUB: ShardNo = ShardNo(0);
+
+/// Time without a valid lease after which a replica lets go of its own streams, those of tool hosts too.
+pub const DEPOSED_AFTER: Millis = Millis::secs(15);
 
 /// Who owns which shard, as the last beat of this replica showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::frame::CallInHand;
 use crate::host::io::{Input, Output};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
 use crate::host::view::{FleetCounts, HostView, ToolView};
-use crate::id::{CallId, HostId, TenantId};
+use crate::id::{CallId, HostId, RunId, TenantId};
 use crate::time::{Millis, Timestamp};
 
 /// The tool hosts of all tenants. Tenants share nothing: each has its own pool.
@@ -16,6 +17,8 @@ use crate::time::{Millis, Timestamp};
 #[derive(Debug)]
 pub struct Fleet {
     options: FleetOptions,
+    /// No host counts as away before this time.
+    expected_by: Timestamp,
     pools: BTreeMap<TenantId, Pool>,
 }
 
@@ -23,14 +26,24 @@ impl Fleet {
     /// A fleet without hosts.
     #[must_use]
     pub fn new(options: FleetOptions) -> Self {
-        Self { options, pools: BTreeMap::new() }
+        Self::after_another(options, Timestamp(0))
+    }
+
+    /// A fleet whose hosts another server had, which may keep them until `expected_by`: the time in which they must come
+    /// back for their calls begins then.
+    #[must_use]
+    pub fn after_another(options: FleetOptions, expected_by: Timestamp) -> Self {
+        Self { options, expected_by, pools: BTreeMap::new() }
     }
 
     /// Handles one input of a tenant's hosts or runs.
     #[must_use = "outputs are to be carried out"]
     pub fn handle(&mut self, tenant: &TenantId, input: Input, now: Timestamp) -> Vec<Output> {
-        let options = self.options;
-        let pool = self.pools.entry(tenant.clone()).or_insert_with(|| Pool::new(tenant.clone(), options));
+        let (options, expected_by) = (self.options, self.expected_by);
+        let pool = self
+            .pools
+            .entry(tenant.clone())
+            .or_insert_with(|| Pool::new(tenant.clone(), options, expected_by));
         let out = pool.handle(input, now);
         if pool.is_idle() {
             self.pools.remove(tenant);
@@ -112,6 +125,12 @@ impl Fleet {
     #[must_use]
     pub fn holder(&self, tenant: &TenantId, call: &CallId) -> Option<HostId> {
         self.pools.get(tenant)?.holder(call)
+    }
+
+    /// The calls of a run that connected hosts work on.
+    #[must_use]
+    pub fn in_hand(&self, tenant: &TenantId, run: &RunId) -> Vec<CallInHand> {
+        self.pools.get(tenant).map(|pool| pool.in_hand(run)).unwrap_or_default()
     }
 
     /// A tenant's pool, so that tests can check its invariants.

@@ -17,7 +17,7 @@ use agentloop_core::id::CallSlot;
 use agentloop_core::message::{FinishReason, Part};
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
-use agentloop_core::run::event::Ran;
+use agentloop_core::run::event::{Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Person, QuestionKind};
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
@@ -294,7 +294,11 @@ fn moves(node: &Node) -> Vec<Move> {
             moves.push(Move::Stray(script.finished(slot, attempt, ok("late"))));
             moves.push(Move::Stray(accepted(slot, attempt)));
             moves.push(Move::Stray(lost(slot, attempt.saturating_sub(1), Ran::Maybe)));
-            moves.extend([true, false].map(|begun| Move::Stray(script.stopped(slot, attempt, begun))));
+            for begun in [true, false] {
+                let stopped = script.stopped(slot, attempt, begun);
+                let again = runs_again(script, &stopped);
+                moves.push(if again { Move::Bad(stopped) } else { Move::Stray(stopped) });
+            }
         }
         moves.push(Move::Stray(granted(slot)));
     }
@@ -304,6 +308,17 @@ fn moves(node: &Node) -> Vec<Move> {
         moves.push(Move::Wake);
     }
     moves
+}
+
+/// True if a call is to run again because of this.
+fn runs_again(script: &Script, input: &Input) -> bool {
+    let seeks = |effect: &Effect| matches!(effect, Effect::SeekHost { .. });
+    let step = script.machine.clone().handle(input.clone(), script.now);
+    step.is_ok_and(|step| step.effects.iter().any(seeks) || step.records.iter().any(is_failed_attempt))
+}
+
+fn is_failed_attempt(record: &Record) -> bool {
+    matches!(record.event, Event::CallAttemptFailed { .. })
 }
 
 /// The decision of a person whose name is proved.

@@ -191,7 +191,9 @@ impl OpenLink<'_> {
             }
             ToHub::Command { no, command } => {
                 let (tenant, run) = command.run();
-                if !self.is_others(&state, tenant, run) {
+                if self.is_others(&state, tenant, run) {
+                    cluster.carry_out_late(command);
+                } else {
                     cluster.carry_out(command);
                 }
                 self.sender.send(&ToOwner::Done { no });
@@ -245,12 +247,14 @@ impl ClusterTools {
         matches!(state.way, Way::Here) && !state.is_closed
     }
 
-    /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the others.
+    /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the others, of which
+    /// is asked later.
     fn release_all(&self, runs: Vec<(TenantId, RunId)>) {
         let state = self.lock();
-        for (tenant, run) in runs {
-            self.release_at_hosts(&state, &tenant, &run);
+        for (tenant, run) in &runs {
+            self.release_at_hosts(&state, tenant, run);
         }
+        self.left.add(runs);
     }
 
     /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.

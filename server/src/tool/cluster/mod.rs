@@ -9,12 +9,13 @@
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. If the hub
 //!   has the call, it says so; if not, it says what it knows: the host that was meant did not begin it, or may have;
 //! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
-//! - *cancelled, answered*: the command is kept until it is done.
+//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](left) later.
 
 mod frame;
 mod hosts;
 mod hub;
 mod keep;
+mod left;
 mod owner;
 mod owners;
 mod queue;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{CallId, RunId, TenantId};
-use agentloop_core::outcome::Ran;
+use agentloop_core::outcome::{CancelCause, Ran};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -40,6 +41,7 @@ pub use owners::{LocatedOwners, RunOwner, RunOwners};
 pub use queue::LinkFrames;
 
 use self::frame::{Command, ToHub};
+use self::left::LeftRuns;
 use self::owner::Question;
 use self::queue::LinkSender;
 use self::routes::Routes;
@@ -75,6 +77,8 @@ pub struct ClusterTools {
     routes: Routes,
     /// As the hub: what calls said to their runs.
     words: Words,
+    /// As the hub: runs whose owner's link has ended.
+    left: LeftRuns,
 }
 
 struct State {
@@ -135,6 +139,7 @@ impl ClusterTools {
             engine: OnceLock::new(),
             routes: Routes::default(),
             words: Words::default(),
+            left: LeftRuns::default(),
         })
     }
 
@@ -210,6 +215,7 @@ impl ClusterTools {
         state.link += 1;
         self.routes.end_all();
         self.words.clear();
+        self.left.clear();
         self.own.step_down();
         drop(state);
         tracing::info!("another replica takes the tool hosts");
@@ -252,11 +258,30 @@ impl ClusterTools {
         }
     }
 
+    /// Does a command of an owner whose run another one has by now, if it is about one attempt and follows from the journal. At
+    /// its deadline an owner cancels a call without an event, and the next one has given the call time anew.
+    fn carry_out_late(&self, command: Command) {
+        match command {
+            Command::Cancel { cause: CancelCause::Deadline, .. }
+            | Command::AnswerInput { .. }
+            | Command::AckResumeState { .. }
+            | Command::CloseRuntime { .. } => {}
+            Command::Cancel { tenant, call, attempt, cause, reason } => {
+                self.own.cancel(&tenant, &call, attempt, cause, &reason);
+            }
+            Command::ReleaseCall { tenant, call, attempt } => {
+                self.own.release_call(&tenant, &call, attempt);
+            }
+        }
+    }
+
     /// Has a command done at the hub: here, or over the link, now or later.
     fn command(&self, state: &mut State, command: Command) {
         if matches!(state.way, Way::Here) {
             let (tenant, run) = command.run();
-            if !self.is_elsewhere(tenant, run) {
+            if self.is_elsewhere(tenant, run) {
+                self.carry_out_late(command);
+            } else {
                 self.carry_out(command);
             }
             return;

@@ -61,7 +61,7 @@ impl ClusterTools {
             let cluster = asked.clone();
             async move { cluster.answer(question).await }
         });
-        tokio::join!(hosts, news, answering, cluster.watch_waiting());
+        tokio::join!(hosts, news, answering, cluster.watch_waiting(), cluster.watch_left());
     }
 
     async fn watch_waiting(&self) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use agentloop_core::id::{Epoch, RunId, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -30,6 +31,8 @@ struct Inner {
     last_link: u64,
     questions: BTreeMap<u64, OpenQuestion>,
     last_question: u64,
+    /// When replicas last left a question without a reply in time.
+    late: BTreeMap<i64, Instant>,
 }
 
 /// The replica whose task has a run, by the latest claim of the run that is known here.
@@ -177,8 +180,27 @@ impl Routes {
         self.ask(peer, question, until).await
     }
 
-    /// Asks a replica, and waits for its reply.
-    pub(super) async fn ask(
+    /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
+    /// with calls of many runs would wait for each.
+    pub(super) async fn ask_briefly(
+        &self,
+        peer: i64,
+        question: impl FnOnce(u64) -> ToOwner,
+        wait: Duration,
+    ) -> Result<Reply, NoReply> {
+        let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
+        if is_late(self.lock().late.get(&peer)) {
+            return Err(NoReply::Late);
+        }
+        let replied = self.ask(peer, question, Instant::now() + wait).await;
+        match replied {
+            Err(NoReply::Late) => drop(self.lock().late.insert(peer, Instant::now())),
+            Ok(_) | Err(NoReply::NoLink) => drop(self.lock().late.remove(&peer)),
+        }
+        replied
+    }
+
+    async fn ask(
         &self,
         peer: i64,
         question: impl FnOnce(u64) -> ToOwner,

@@ -16,8 +16,9 @@ use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
 
 /// Time for which a result waits for an owner that can be reached. Then its host is asked to bring it again, and its stream ends.
 const OWNER_WAIT: Duration = Duration::from_secs(20);
-/// Time for which a result waits for the verdict of an owner that can be reached.
-const RESULT_WAIT: Duration = Duration::from_secs(5);
+/// Time for which a result waits for the verdict of an owner that can be reached: longer than its store tries to write, so that
+/// a slow database sends no host away. An owner that is dead or frozen is found out before.
+const RESULT_WAIT: Duration = Duration::from_secs(12);
 /// How often an owner is looked for in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time for a question about a host that connects. The host waits for its welcome.
@@ -71,23 +72,32 @@ impl CallSink for RoutedSink {
         run: &RunId,
         calls: &[CallInHand],
     ) -> Result<Vec<Disposition>, SinkUnavailable> {
-        let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
-        let asked = |no| ToOwner::Dispositions {
-            no,
-            tenant: tenant.clone(),
-            run: run.clone(),
-            calls: calls.to_vec(),
-        };
-        match cluster.ask_owner(tenant, run, asked).await {
-            Some(Reply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
-            _ => cluster.engine()?.dispositions(tenant, run, calls).await,
-        }
+        self.0.upgrade().ok_or(SinkUnavailable)?.dispositions(tenant, run, calls).await
     }
 }
 
 impl ClusterTools {
     pub(super) fn engine(&self) -> Result<Arc<dyn CallSink>, SinkUnavailable> {
         self.engine.get().cloned().ok_or(SinkUnavailable)
+    }
+
+    /// What hosts are to do with these calls of a run, as its owner says, or its journal.
+    pub(super) async fn dispositions(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        let asked = |no| ToOwner::Dispositions {
+            no,
+            tenant: tenant.clone(),
+            run: run.clone(),
+            calls: calls.to_vec(),
+        };
+        match self.ask_owner(tenant, run, asked).await {
+            Some(Reply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
+            _ => self.engine()?.dispositions(tenant, run, calls).await,
+        }
     }
 
     /// The owner of a run: where its calls came from, or else where it is looked up.
@@ -214,7 +224,7 @@ impl ClusterTools {
         question: impl FnOnce(u64) -> ToOwner,
     ) -> Option<Reply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
-        self.routes.ask(peer, question, Instant::now() + QUESTION_WAIT).await.ok()
+        self.routes.ask_briefly(peer, question, QUESTION_WAIT).await.ok()
     }
 }
 

@@ -9,13 +9,32 @@ use agentloop_core::id::{CallId, TenantId};
 use agentloop_core::outcome::Ran;
 
 /// Calls of which words are kept. Beyond this, none of further calls are: their questions stay open until a deadline.
-const CALLS_MAX: usize = 4_096;
+const CALLS_MAX: usize = 65_536;
 /// Words kept of one call, the newest.
 const PER_CALL_MAX: usize = 16;
+/// Bytes of all words that are kept. The end of an attempt is small, and is kept beyond this.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of the words of one tenant's calls.
+const TENANT_BYTES_MAX: usize = BYTES_MAX / 4;
+/// Bytes of a word beside its texts, about.
+const WORD_BYTES: usize = 256;
 
 /// The words of calls.
 #[derive(Debug, Default)]
-pub(super) struct Words(Mutex<BTreeMap<(TenantId, CallId), Vec<CallUpdate>>>);
+pub(super) struct Words(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    of_calls: BTreeMap<(TenantId, CallId), Vec<Word>>,
+    /// Bytes of the words of each tenant that has any.
+    bytes: BTreeMap<TenantId, usize>,
+}
+
+#[derive(Debug)]
+struct Word {
+    news: CallUpdate,
+    bytes: usize,
+}
 
 impl Words {
     /// Keeps these news if they must not be lost.
@@ -34,28 +53,22 @@ impl Words {
             | CallUpdate::Output { .. } => return,
         }
         let mut words = self.lock();
-        let is_full = words.len() >= CALLS_MAX;
-        let key = (tenant.clone(), call.clone());
-        if is_full && !words.contains_key(&key) {
-            return;
-        }
-        let of_call = words.entry(key).or_default();
-        of_call.retain(|before| !replaces(news, before));
-        if of_call.len() >= PER_CALL_MAX {
-            of_call.remove(0);
-        }
-        of_call.push(news.clone());
+        words.forget(tenant, call, |before| replaces(news, before));
+        words.keep(tenant, call, Word { news: news.clone(), bytes: size(news) });
     }
 
     /// The words of this call.
     pub(super) fn of(&self, tenant: &TenantId, call: &CallId) -> Vec<CallUpdate> {
-        self.lock().get(&(tenant.clone(), call.clone())).cloned().unwrap_or_default()
+        let words = self.lock();
+        let of_call = words.of_calls.get(&(tenant.clone(), call.clone()));
+        of_call.into_iter().flatten().map(|word| word.news.clone()).collect()
     }
 
     /// The calls of which such a word is kept.
     pub(super) fn calls_with(&self, word: impl Fn(&CallUpdate) -> bool) -> Vec<(TenantId, CallId)> {
         let words = self.lock();
-        let fits = words.iter().filter(|(_, of_call)| of_call.iter().any(&word));
+        let has_it = |of_call: &[Word]| of_call.iter().any(|kept| word(&kept.news));
+        let fits = words.of_calls.iter().filter(|(_, of_call)| has_it(of_call));
         fits.map(|(key, _)| key.clone()).collect()
     }
 
@@ -87,25 +100,77 @@ impl Words {
     }
 
     pub(super) fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = Inner::default();
     }
 
     fn forget(&self, tenant: &TenantId, call: &CallId, which: impl Fn(&CallUpdate) -> bool) {
-        let mut words = self.lock();
-        if words.is_empty() {
+        self.lock().forget(tenant, call, which);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Keeps a word, unless there is no room for it.
+    fn keep(&mut self, tenant: &TenantId, call: &CallId, word: Word) {
+        let key = (tenant.clone(), call.clone());
+        let before = self.of_calls.get(&key).map_or(0, Vec::len);
+        if before == 0 && self.of_calls.len() >= CALLS_MAX {
+            return;
+        }
+        let of_tenant = self.bytes.get(tenant).copied().unwrap_or_default();
+        let of_all: usize = self.bytes.values().sum();
+        let is_small = word.bytes == WORD_BYTES;
+        if !is_small && (of_tenant + word.bytes > TENANT_BYTES_MAX || of_all + word.bytes > BYTES_MAX) {
+            return;
+        }
+        if before >= PER_CALL_MAX {
+            let oldest = self.of_calls.get_mut(&key).map(|of_call| of_call.remove(0));
+            self.uncount(tenant, oldest.map_or(0, |oldest| oldest.bytes));
+        }
+        *self.bytes.entry(tenant.clone()).or_default() += word.bytes;
+        self.of_calls.entry(key).or_default().push(word);
+    }
+
+    fn forget(&mut self, tenant: &TenantId, call: &CallId, which: impl Fn(&CallUpdate) -> bool) {
+        if self.of_calls.is_empty() {
             return;
         }
         let key = (tenant.clone(), call.clone());
-        if let Some(of_call) = words.get_mut(&key) {
-            of_call.retain(|news| !which(news));
-            if of_call.is_empty() {
-                words.remove(&key);
+        let Some(of_call) = self.of_calls.get_mut(&key) else { return };
+        let forgotten: usize = of_call.extract_if(.., |word| which(&word.news)).map(|word| word.bytes).sum();
+        if of_call.is_empty() {
+            self.of_calls.remove(&key);
+        }
+        self.uncount(tenant, forgotten);
+    }
+
+    fn uncount(&mut self, tenant: &TenantId, bytes: usize) {
+        if let Some(of_tenant) = self.bytes.get_mut(tenant) {
+            *of_tenant -= bytes;
+            if *of_tenant == 0 {
+                self.bytes.remove(tenant);
             }
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(TenantId, CallId), Vec<CallUpdate>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// Bytes that a word takes up, about.
+fn size(news: &CallUpdate) -> usize {
+    match news {
+        CallUpdate::InputNeeded { .. } | CallUpdate::Resumable { .. } => {
+            WORD_BYTES + 1 + serde_json::to_vec(news).map_or(0, |text| text.len())
+        }
+        CallUpdate::Lost { .. }
+        | CallUpdate::Stopped { .. }
+        | CallUpdate::Denied { .. }
+        | CallUpdate::Granted { .. }
+        | CallUpdate::Accepted { .. }
+        | CallUpdate::Checkpoint { .. }
+        | CallUpdate::Progress { .. }
+        | CallUpdate::Output { .. } => WORD_BYTES,
     }
 }
 
@@ -123,5 +188,43 @@ fn replaces(later: &CallUpdate, earlier: &CallUpdate) -> bool {
         CallUpdate::InputNeeded { .. } => input_of(later).is_some() && input_of(later) == input_of(earlier),
         CallUpdate::Resumable { .. } => matches!(earlier, CallUpdate::Resumable { .. }),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::tests::harness::call_id;
+
+    fn state_of(bytes: usize) -> CallUpdate {
+        CallUpdate::Resumable { attempt: 1, resume_no: 1, state: vec![7; bytes] }
+    }
+
+    fn lost() -> CallUpdate {
+        CallUpdate::Lost { attempt: 1, message: "gone".to_owned(), ran: Ran::No, busy: false }
+    }
+
+    #[test]
+    fn one_tenant_leaves_room_for_the_words_of_others() {
+        let [greedy, other] = ["greedy", "other"].map(|tenant| TenantId::parse(tenant).unwrap());
+        let words = Words::default();
+        let call = |number: usize| call_id(&format!("r/1.{number}"));
+        let is_kept = |tenant: &TenantId, number: usize| !words.of(tenant, &call(number)).is_empty();
+        let mut kept = 0;
+        while kept < 1_000 {
+            words.keep(&greedy, &call(kept), &state_of(256 * 1024));
+            if !is_kept(&greedy, kept) {
+                break;
+            }
+            kept += 1;
+        }
+        assert!(kept > 1 && kept < 1_000, "its words have a bound: {kept}");
+        words.keep(&greedy, &call(kept), &lost());
+        assert!(is_kept(&greedy, kept), "the end of an attempt is kept all the same");
+        words.keep(&other, &call(0), &state_of(256 * 1024));
+        assert!(is_kept(&other, 0));
+        words.over(&greedy, &call(0));
+        words.keep(&greedy, &call(1_000), &state_of(256 * 1024));
+        assert!(is_kept(&greedy, 1_000), "there is room again");
     }
 }

@@ -158,7 +158,7 @@ impl Pool {
     /// Assigns a call to a disconnected host, which has the grace period to reconnect with it.
     fn assign_to_absent(&mut self, id: &CallId, host: HostId, attempt: u32, lease: String) {
         self.assign(id, Assignment { accepted: true, ..Assignment::new(host, attempt, lease, None) });
-        self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.grace_period));
+        self.timers.set(Timer::Call(id.clone()), self.end_of_absence());
     }
 
     /// Cancels one attempt. A call that seeks a host, or was granted one, is already at its next attempt and is left
@@ -191,6 +191,9 @@ impl Pool {
         cause: CancelCause,
         reason: String,
     ) {
+        // It may have begun the call, and forgets it when it reads the cancel. Its run may not have heard of that when another
+        // owner reclaims the call.
+        self.touch_call(call, assignment);
         let tool = self.remove(&call.call).and_then(|call| call.tool);
         let Some(connection) = assignment.connection else { return };
         let now = self.now;

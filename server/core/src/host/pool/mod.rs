@@ -34,6 +34,8 @@ use crate::time::Timestamp;
 pub(super) struct Pool {
     tenant: TenantId,
     options: FleetOptions,
+    /// No host counts as away before this time.
+    expected_by: Timestamp,
     /// The time of the input that is being handled.
     now: Timestamp,
     /// True while the server shuts down: no call is granted.
@@ -77,10 +79,11 @@ enum Timer {
 }
 
 impl Pool {
-    pub(super) fn new(tenant: TenantId, options: FleetOptions) -> Self {
+    pub(super) fn new(tenant: TenantId, options: FleetOptions, expected_by: Timestamp) -> Self {
         Self {
             tenant,
             options,
+            expected_by,
             now: Timestamp(0),
             closing: false,
             calls: BTreeMap::new(),
@@ -213,6 +216,11 @@ impl Pool {
             stream.vacate(tool);
             self.hosts_with_room.insert(assignment.host.clone());
         }
+    }
+
+    /// The time until which a host that is away now may come back.
+    fn end_of_absence(&self) -> Timestamp {
+        self.now.max(self.expected_by).after(self.options.grace_period)
     }
 
     /// Remembers that a connected host may have begun this attempt, though it will not be known to have it any more.

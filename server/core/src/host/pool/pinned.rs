@@ -20,7 +20,7 @@ impl Pool {
             }
             Some(_) => self.pin(id, tool, host),
             None => {
-                let until = self.now.after(self.options.grace_period);
+                let until = self.end_of_absence();
                 self.timers.set(Timer::Call(id.clone()), until);
                 self.pin(id, tool, host);
             }

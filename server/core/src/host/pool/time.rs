@@ -36,8 +36,6 @@ impl Pool {
                 let message = if assignment.connection.is_some() {
                     // A host that does not confirm one call would not confirm the next one either.
                     self.pause(&assignment.host, self.options.accept_timeout);
-                    // It may have begun the call all the same, and forgets it when it reads the cancel.
-                    self.touch_call(&call, &assignment);
                     self.stop(&call, &assignment, CancelCause::Settled, "not confirmed in time".to_owned());
                     format!("host {} did not confirm the call in time", assignment.host)
                 } else {

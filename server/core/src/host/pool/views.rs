@@ -1,10 +1,11 @@
 //! Views of a pool, for listings and metrics.
 
-use super::{Pool, Tool};
+use super::{Pool, Tool, first_of};
 use crate::host::call::CallState;
+use crate::host::frame::CallInHand;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
-use crate::id::{CallId, HostId};
+use crate::id::{CallId, HostId, RunId};
 
 impl Pool {
     pub(in crate::host) fn host_views(&self) -> Vec<HostView> {
@@ -70,6 +71,25 @@ impl Pool {
     /// True if a connected host serves the tool and is not draining.
     pub(in crate::host) fn serves(&self, tool: &str) -> bool {
         self.tools.get(tool).is_some_and(|known| !known.hosts.is_empty())
+    }
+
+    /// The calls of a run that connected hosts work on.
+    pub(in crate::host) fn in_hand(&self, run: &RunId) -> Vec<CallInHand> {
+        let of_run = self.calls.range(first_of(run)..).take_while(|(id, _)| id.run == *run);
+        let at_hosts = of_run.filter_map(|(id, call)| match &call.state {
+            CallState::Assigned(assignment) if assignment.connection.is_some() => Some(CallInHand {
+                call: assignment.call_ref(id),
+                lease: assignment.lease.clone(),
+                finished: assignment.finished,
+            }),
+            CallState::Assigned(_)
+            | CallState::Recording(_)
+            | CallState::Queued
+            | CallState::Pinned { .. }
+            | CallState::AwaitingResult { .. }
+            | CallState::Reserved { .. } => None,
+        });
+        at_hosts.collect()
     }
 
     /// The host that a call is assigned to, or whose result of it is being recorded.

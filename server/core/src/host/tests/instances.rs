@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::bench::{Bench, claim, joining, request};
-use crate::host::frame::Disposition;
+use crate::host::frame::{CancelCause, Disposition};
 use crate::host::io::{HostJoin, Input};
 use crate::id::InstanceId;
 use crate::time::Millis;
@@ -29,6 +29,8 @@ enum Move {
     NewProcess,
     /// Nothing happens for a while.
     Wait,
+    /// The run has its attempt stopped at its deadline, which its journal does not say.
+    Cancel,
     /// The run's task ends: news of its calls are lost.
     RunStops,
     /// The run is loaded from its journal.
@@ -37,7 +39,7 @@ enum Move {
     Restart,
 }
 
-const MOVES: [Move; 10] = [
+const MOVES: [Move; 11] = [
     Move::Offer,
     Move::Read,
     Move::Accept,
@@ -45,6 +47,7 @@ const MOVES: [Move; 10] = [
     Move::Return,
     Move::NewProcess,
     Move::Wait,
+    Move::Cancel,
     Move::RunStops,
     Move::RunReturns,
     Move::Restart,
@@ -165,6 +168,10 @@ impl World {
             }
             Move::Wait => {
                 let lines = self.bench.pass(Millis::secs(12));
+                self.take(lines);
+            }
+            Move::Cancel if self.run_is_live && self.open => {
+                let lines = self.bench.cancel_for(&format!("{CALL}#{}", self.attempt), CancelCause::Deadline);
                 self.take(lines);
             }
             Move::RunStops if self.run_is_live => {

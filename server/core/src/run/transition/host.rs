@@ -236,7 +236,7 @@ pub(super) fn lost(
 }
 
 /// A host stopped a call that was cancelled. This matters if the deadline was the reason, or if the call is in doubt and
-/// did not begin.
+/// did not begin. The owner before may have cancelled it at its deadline; this one has given it time anew.
 pub(super) fn stopped(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -253,10 +253,13 @@ pub(super) fn stopped(
     }
     let overdue = match call.state {
         CallState::Offered { .. } | CallState::Accepted { .. } if deadline::is_overdue(builder, call) => true,
+        CallState::Offered { .. } | CallState::Accepted { .. } => {
+            let (message, ran) = if begun { (STOPPED, Ran::Maybe) } else { (NEVER_BEGAN, Ran::No) };
+            let loss = Loss { message: message.to_owned(), ran, busy: false };
+            return lost(builder, slot, attempt, loss);
+        }
         CallState::InDoubt { due, .. } if !begun => due <= builder.now,
-        CallState::Offered { .. }
-        | CallState::Accepted { .. }
-        | CallState::InDoubt { .. }
+        CallState::InDoubt { .. }
         | CallState::Proposed
         | CallState::AwaitingApproval { .. }
         | CallState::AwaitingInput { .. }
@@ -278,6 +281,7 @@ pub(super) fn stopped(
 }
 
 const NEVER_BEGAN: &str = "the host did not begin the call";
+const STOPPED: &str = "the host stopped the call at its deadline";
 
 /// The time of a call is up, and its host did not begin it: there is nothing to doubt.
 fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32) {

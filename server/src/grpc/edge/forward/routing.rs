@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
-use crate::cluster::{Holder, Ownership, Ownerships};
+use crate::cluster::{DEPOSED_AFTER, Holder, Ownership, Ownerships};
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::{LocalServices, Opened};
 use crate::grpc::edge::forward::place::{Named, spread};
@@ -20,8 +20,6 @@ use crate::grpc::edge::incoming::Link;
 
 /// Time for which a call waits for an owner.
 pub(super) const SEARCH_WAIT: Duration = Duration::from_secs(10);
-/// Time without a valid lease after which a replica lets go of its own streams.
-pub(super) const DEPOSED_AFTER: Duration = Duration::from_secs(15);
 /// The wait before a replica is asked again that did not take a call.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -262,7 +260,7 @@ async fn let_go(ownerships: Ownerships, shard: Option<ShardNo>) {
         }
         let again =
             changed_until(ownerships.clone(), |ownership| ownership.is_valid() || is_others(ownership));
-        if timeout_at(Instant::now() + DEPOSED_AFTER, again).await.is_err() {
+        if timeout_at(Instant::now() + DEPOSED_AFTER.duration(), again).await.is_err() {
             return;
         }
     }

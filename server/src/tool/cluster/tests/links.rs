@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{CancelCause, HostFrame, Ran, ResultVerdict, ServerFrame};
+use agentloop_core::host::frame::{CancelCause, Disposition, HostFrame, Ran, ResultVerdict, ServerFrame};
 use agentloop_core::question::{InputAnswer, QuestionContent};
 
 use super::harness::*;
@@ -113,6 +113,26 @@ async fn a_call_at_its_host_goes_on_and_is_not_sent_again() {
         assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
         assert_eq!((other.finished(1).await, other.count("r/1.0", is_lost)), (1, 0));
     }
+}
+
+/// Its cancel is lost with its owner. The host's stream goes on.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_waits_for_any_more_is_stopped() {
+    let (net, replicas) = Net::of(&[1, 2]);
+    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let mut host = hub.host("h", &["weather"]).await;
+    other.ready().await;
+    for call in ["r/1.0", "s/1.0"] {
+        other.give(call).await;
+        host.take().await;
+    }
+    net.down();
+    net.own(0);
+    hub.engine.disposition("r/1.0", Disposition::Stop);
+    other.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "why");
+    let ServerFrame::Cancel { call, .. } = host.frame().await else { panic!("another frame") };
+    assert_eq!(call, call_ref("r/1.0", 1));
+    hears_nothing(&mut host).await;
 }
 
 #[tokio::test(start_paused = true)]

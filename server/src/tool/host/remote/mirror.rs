@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agentloop_core::host::frame::ServerFrame;
+use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input};
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::time::Timestamp;
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
 
 use super::RemoteTools;
+use crate::cluster::DEPOSED_AFTER;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, check};
 use crate::tool::host::state::State;
@@ -51,7 +53,9 @@ impl RemoteTools {
         let now = self.now();
         state.catalogue.unserve_all(now);
         state.catalogue.unsave_all();
-        self.renew_fleet(&mut state);
+        // The hub before may be cut off from the database and not from its hosts: it keeps them until then.
+        let kept = self.options.fleet.lease_timeout.max(DEPOSED_AFTER);
+        self.renew_fleet(&mut state, now.after(kept));
         self.unsaved.notify_one();
     }
 
@@ -70,13 +74,20 @@ impl RemoteTools {
             let _full = sender.send(go_away);
             sender.end(CloseReason::ShuttingDown);
         }
-        state.catalogue.unserve_all(self.now());
-        self.renew_fleet(&mut state);
+        let now = self.now();
+        state.catalogue.unserve_all(now);
+        self.renew_fleet(&mut state, now);
     }
 
-    fn renew_fleet(&self, state: &mut State) {
+    /// Begins with a fleet without hosts. None counts as away before `expected_by`.
+    /// The calls of a run that connected hosts work on.
+    pub(in crate::tool) fn in_hand(&self, tenant: &TenantId, run: &RunId) -> Vec<CallInHand> {
+        self.lock().fleet.in_hand(tenant, run)
+    }
+
+    fn renew_fleet(&self, state: &mut State, expected_by: Timestamp) {
         let now = self.now();
-        state.fleet = Fleet::new(self.options.fleet);
+        state.fleet = Fleet::after_another(self.options.fleet, expected_by);
         for (tenant, tools) in state.catalogue.names() {
             let out = state.fleet.handle(&tenant, Input::Remember { tools }, now);
             debug_assert!(out.is_empty(), "remembering asks for nothing");

@@ -6,8 +6,8 @@ use tonic::Streaming;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
+use crate::cluster::DEPOSED_AFTER;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
-use crate::grpc::edge::forward::routing::DEPOSED_AFTER;
 
 fn event(seq: u64) -> NextFrame {
     let event =
@@ -276,7 +276,7 @@ async fn lets_go_of_a_stream_that_began(before: Ownership, path: &'static str, r
     // A moment without a lease is none of their business.
     for now in [owned_here().lapsed(), owned_here()] {
         ownership.send_replace(now);
-        let waited = tokio::time::timeout(DEPOSED_AFTER / 2, next_frame(&mut body)).await;
+        let waited = tokio::time::timeout(DEPOSED_AFTER.duration() / 2, next_frame(&mut body)).await;
         assert!(waited.is_err(), "the stream goes on");
     }
     ownership.send_replace(owned_here().lapsed());

@@ -1,0 +1,81 @@
+//! Runs whose owner has left: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
+//! these runs. After a while the hub asks what they are to do with them, as it asks for a host that comes back.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::host::frame::Disposition;
+use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::outcome::CancelCause;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::ClusterTools;
+use crate::tool::{SinkUnavailable, Tools as _};
+
+/// Time in which the owner comes back, or the next one asks for the calls of the run.
+const ASK_AFTER: Duration = Duration::from_secs(10);
+/// How often such runs are looked for.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The runs, and since when.
+#[derive(Debug, Default)]
+pub(super) struct LeftRuns(Mutex<BTreeMap<(TenantId, RunId), Instant>>);
+
+impl LeftRuns {
+    /// The owner of these runs has left.
+    pub(super) fn add(&self, runs: impl IntoIterator<Item = (TenantId, RunId)>) {
+        let now = Instant::now();
+        self.lock().extend(runs.into_iter().map(|run| (run, now)));
+    }
+
+    /// Forgets all of them: another replica has the hosts.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Takes those whose owner left long enough ago.
+    fn take_due(&self) -> Vec<(TenantId, RunId)> {
+        let due = |_: &(TenantId, RunId), since: &mut Instant| since.elapsed() >= ASK_AFTER;
+        self.lock().extract_if(.., due).map(|(run, _)| run).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(TenantId, RunId), Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClusterTools {
+    /// Has hosts stop the calls that nobody waits for, until it is dropped.
+    pub(super) async fn watch_left(&self) {
+        let mut checks = interval(CHECK_EVERY);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            checks.tick().await;
+            for (tenant, run) in self.left.take_due() {
+                if let Err(SinkUnavailable) = self.stop_unwanted(&tenant, &run).await {
+                    self.left.add([(tenant, run)]);
+                }
+            }
+        }
+    }
+
+    async fn stop_unwanted(&self, tenant: &TenantId, run: &RunId) -> Result<(), SinkUnavailable> {
+        let calls = self.own.in_hand(tenant, run);
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let said = self.dispositions(tenant, run, &calls).await?;
+        for (claim, disposition) in calls.into_iter().zip(said) {
+            match disposition {
+                Disposition::Continue => {}
+                Disposition::Stop | Disposition::AlreadyRecorded => {
+                    let (call, attempt) = (&claim.call.call, claim.call.attempt);
+                    let reason = "the run does not wait for this call any more";
+                    self.own.cancel(tenant, call, attempt, CancelCause::Settled, reason);
+                }
+            }
+        }
+        Ok(())
+    }
+}
