@@ -232,18 +232,18 @@ fn look_again() -> http::Response<Body> {
 }
 
 impl<S> Layer<S> for PeerPort {
-    type Service = BudgetShare;
+    type Service = PeerService;
 
-    fn layer(&self, _no_services: S) -> BudgetShare {
-        BudgetShare(Arc::new(self.clone()))
+    fn layer(&self, _no_services: S) -> PeerService {
+        PeerService(Arc::new(self.clone()))
     }
 }
 
 /// The service behind the port.
 #[derive(Clone)]
-pub struct BudgetShare(Arc<PeerPort>);
+pub struct PeerService(Arc<PeerPort>);
 
-impl Service<http::Request<Body>> for BudgetShare {
+impl Service<http::Request<Body>> for PeerService {
     type Response = http::Response<Body>;
     type Error = std::convert::Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
