@@ -123,17 +123,6 @@ impl Ownership {
         (0..SHARDS).map(ShardNo).filter(|shard| self.owners[usize::from(shard.0)] == self.me)
     }
 
-    /// The owners that there are, each once, and this replica first if it is one.
-    #[must_use]
-    pub fn holders(&self) -> Vec<Holder> {
-        let mut numbers: Vec<i64> = self.owners.to_vec();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mine = (self.is_valid && numbers.contains(&self.me)).then_some(Holder::Me);
-        let others = numbers.iter().filter_map(|number| self.peers.get(number).cloned().map(Holder::Peer));
-        mine.into_iter().chain(others).collect()
-    }
-
     /// The other replicas, whether they own anything or not.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> + '_ {
         self.peers.values()

@@ -8,12 +8,12 @@ mod takeovers;
 
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::SHARDS;
+use agentloop_core::cluster::shard::{SHARDS, ShardNo};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::*;
-use crate::cluster::{Ownership, Peer};
+use crate::cluster::{Holder, Ownership, Peer};
 
 /// Bound on every wait: much longer than what is waited for takes.
 const BOUND: Duration = Duration::from_secs(60);
@@ -127,6 +127,17 @@ impl Drop for Server {
 async fn wait_for<T: std::fmt::Debug>(values: &mut watch::Receiver<T>, is_it: impl FnMut(&T) -> bool) {
     let waited = tokio::time::timeout(BOUND, values.wait_for(is_it)).await.map(|found| found.is_ok());
     assert_eq!(waited.ok(), Some(true), "it is {:?}", values.borrow());
+}
+
+/// The owners of shards, each once.
+fn holders(ownership: &Ownership) -> Vec<Holder> {
+    let mut holders = Vec::new();
+    for holder in (0..SHARDS).map(|shard| ownership.holder(ShardNo(shard))) {
+        if holder != Holder::Nobody && !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    holders
 }
 
 /// Asks again and again until the answer is true.

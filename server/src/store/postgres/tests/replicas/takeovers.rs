@@ -1,12 +1,12 @@
 //! Who owns which shard, and who takes it over.
 
-use agentloop_core::cluster::shard::{ShardNo, shard_of};
+use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::SessionId;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cluster::{HUB, Holder, ReplicaPart, ReplicaRow, Replicas as _};
+use crate::cluster::{HUB, ReplicaPart, ReplicaRow, Replicas as _};
 use crate::store::conformance::fixture::{self, tenant};
 
 async fn write(store: &Arc<PostgresStore>, session: &str, run: &str) {
@@ -146,7 +146,7 @@ async fn many_that_start_at_once_have_equal_parts() {
     }
     let owners = servers[0].replica.ownerships();
     let mut owners = owners.clone();
-    wait_for(&mut owners, |ownership| ownership.holders().len() == 4).await;
+    wait_for(&mut owners, |ownership| holders(ownership).len() == 4).await;
     let mut shell = schema.shell().await;
     assert_eq!(number(&mut shell, "SELECT count(*) FROM shards WHERE owner_no IS NULL").await, 0);
     assert_eq!(number(&mut shell, "SELECT count(*) FROM owners").await, 4);
@@ -177,7 +177,7 @@ async fn nobody_claims_a_shard_while_a_replica_of_the_version_before_owns_the_da
     shell.execute(whole).await.unwrap();
     let later = Server::start(&schema, "later:1", LONG).await;
     let _store = later.open().await;
-    later.wait_for(|ownership| ownership.holders() == [Holder::Peer(earlier.peer())]).await;
+    later.wait_for(|ownership| holders(ownership) == [Holder::Peer(earlier.peer())]).await;
     let mut beats = later.replica.seen.clone();
     for _ in 0..3 {
         beats.changed().await.unwrap();
