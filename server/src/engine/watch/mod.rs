@@ -1,21 +1,21 @@
 //! Watching: lists of runs that stay live, and everything that happens in one session.
 
-mod hub;
 mod peers;
 mod place;
 mod run_list;
 mod run_watch;
 mod session;
+mod watchers;
 
 pub use self::peers::{RunChange, RunTap};
 pub use self::run_list::{WatchChange, Watched};
 pub use self::run_watch::RunWatch;
 pub use self::session::{SessionItem, SessionUpdate};
 
-pub(in crate::engine) use self::hub::RunWatchers;
 pub(in crate::engine) use self::peers::ChangedFrom;
 pub(in crate::engine) use self::run_list::wait_of;
 pub(in crate::engine) use self::session::{SessionChange, SessionWatchers};
+pub(in crate::engine) use self::watchers::RunWatchers;
 
 #[cfg(test)]
 mod tests;

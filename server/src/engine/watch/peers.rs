@@ -1,7 +1,7 @@
-//! Changes of runs that engines of other replicas are told, and those that they tell.
+//! Changes of runs that replicas send to each other.
 //!
 //! An engine knows the changes of its own runs. While somebody watches a list of runs here, the transport between replicas brings
-//! the changes of the others. [`RunTap`] has the changes for them.
+//! the changes at other replicas. A [`RunTap`] has the changes that are sent to another replica.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::store::RunRow;
 
 /// The time for which changes are kept, and other replicas are followed, after the last watcher has left.
 pub(super) const KEPT_FOR: Millis = Millis::secs(60);
-/// Changes that wait for one other replica. One that reads slower begins again.
+/// Changes that wait for one other replica. If more wait, its tap ends, and that replica opens a new one.
 const TAP_MAX: usize = 1_024;
 /// The longest wait of a snapshot until the other replicas are followed.
 const FOLLOWED_WAIT: Duration = Duration::from_secs(1);
-/// Runs whose newest row is remembered, half of what is kept at most.
+/// Runs in each of the two halves of [`NewestRows`].
 const NEWEST_MAX: usize = 8_192;
 /// Bytes of a row beside its texts.
 const ROW_BYTES: usize = 512;
@@ -77,7 +77,7 @@ impl RunChange {
     }
 }
 
-/// The changes of this engine's runs, from its beginning on, for one other replica. Changes that came from others are not among them.
+/// The changes of this engine's runs since the tap was opened, for one other replica. Changes at other replicas are not among them.
 pub struct RunTap {
     pub(super) changes: mpsc::Receiver<Arc<RunChange>>,
     pub(super) stop: CancellationToken,
@@ -94,7 +94,7 @@ impl RunTap {
     }
 }
 
-/// The end of a [`RunTap`] that the hub holds.
+/// The end of a [`RunTap`] into which changes are put.
 pub(super) struct TapSender(mpsc::Sender<Arc<RunChange>>);
 
 impl TapSender {
@@ -103,7 +103,7 @@ impl TapSender {
         (Self(sender), changes)
     }
 
-    /// False if nobody reads any more, or the change has no room. The tap is then to be dropped.
+    /// Returns false if nobody reads any more, or the queue is full. Drop the tap then.
     pub(super) fn tell(&self, change: &Arc<RunChange>) -> bool {
         self.0.try_send(change.clone()).is_ok()
     }
@@ -113,17 +113,19 @@ impl TapSender {
     }
 }
 
-/// Whether the changes of other replicas are told.
+/// The state of following the changes at other replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Following {
     /// There is no transport between replicas.
     #[default]
     NoPeers,
+    /// Some replicas are not followed yet.
     NotYet,
+    /// All replicas are followed that can be.
     Followed,
 }
 
-/// What the hub and the transport between replicas know of each other.
+/// State that the watchers share with the transport between replicas.
 #[derive(Default)]
 pub(super) struct Peers {
     /// Number of watchers of runs. The other replicas are followed while there are any.
@@ -142,13 +144,14 @@ impl Peers {
         self.watchers.send_replace(watchers);
     }
 
-    /// Waits until the other replicas are followed, if there are any, or for so long that a list is better without them.
+    /// Waits until the other replicas are followed, if there are any. Gives up after a second: a list without their changes is better
+    /// than none.
     pub(super) async fn wait(&self) {
         let mut following = self.following.subscribe();
         let _late = timeout(FOLLOWED_WAIT, following.wait_for(|now| *now != Following::NotYet)).await;
     }
 
-    /// Notes that a snapshot begins. If the others are followed after this, it has their changes all the same.
+    /// Notes that a snapshot begins. If other replicas are not followed yet, it may miss changes there, and begins again once they are.
     pub(super) fn begin(&self) {
         if *self.following.borrow() == Following::NotYet {
             self.began_alone.store(true, Ordering::Relaxed);
@@ -156,11 +159,11 @@ impl Peers {
     }
 }
 
-/// The newest row of each run that was told lately. When a run moves, its old owner may be heard after the new one.
+/// The newest rows that were told lately. When a run moves, a change from its old owner may arrive after one from the new owner.
 #[derive(Default)]
 pub(super) struct NewestRows {
     young: HashMap<RunKey, Newest>,
-    /// Those before: they are forgotten when the young ones are as many as may be kept.
+    /// Older rows. When the young ones are [`NEWEST_MAX`], they take the place of these.
     old: HashMap<RunKey, Newest>,
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::watch::hub::{ListChange, Place, Read, WatchHandle};
+use crate::engine::watch::watchers::{ListChange, Place, Read, WatchHandle};
 use crate::store::{PageRequest, RunFilter, RunRow, Store};
 
 /// Rows of a snapshot that are read at a time.

@@ -1,5 +1,5 @@
-//! The transport between replicas and those who watch lists of runs: when to follow the changes of other replicas, and what came
-//! of it.
+//! The handle with which the transport between replicas serves watched lists of runs: it learns when to follow the changes at other
+//! replicas, and says whether it does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,11 +9,11 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::watch::hub::RunWatchers;
 use crate::engine::watch::peers::{Following, KEPT_FOR, Peers, RunChange, RunTap};
+use crate::engine::watch::watchers::RunWatchers;
 
-/// Tells the transport between replicas when somebody watches, and takes its word on whether the others are followed. Without one,
-/// no watcher waits for other replicas.
+/// Tells the transport between replicas when somebody watches a list of runs. The transport says when it follows the other replicas.
+/// As long as there is no such handle, watchers do not wait for other replicas.
 pub struct RunWatch {
     watchers: Arc<RunWatchers>,
     clock: Arc<dyn Clock>,
@@ -44,8 +44,9 @@ impl RunWatch {
         *self.peers().following.borrow() == Following::Followed
     }
 
-    /// From here on the changes of other replicas are told, as far as they can be. Watchers that wait for it begin, and those that did
-    /// not wait so long begin again. Streams that are made later bring changes after a gap: [`Engine::peers_missed`].
+    /// Says that the changes at all other replicas arrive from now on, except those of replicas that refused. Watchers that wait for
+    /// this begin. Those that began earlier begin again. If a stream is opened later, call [`Engine::peers_missed`]: there is a gap
+    /// before its first change.
     pub fn followed(&self) {
         if self.peers().began_alone.swap(false, Ordering::Relaxed) {
             self.watchers.missed(self.clock.now());
@@ -53,7 +54,7 @@ impl RunWatch {
         self.peers().following.send_replace(Following::Followed);
     }
 
-    /// From here on the changes of other replicas are not told.
+    /// Says that the changes at other replicas do not arrive any more.
     pub fn unfollowed(&self) {
         self.peers().following.send_replace(Following::NotYet);
         self.watchers.missed(self.clock.now());
@@ -88,13 +89,13 @@ impl Engine {
         deps.count_slow(deps.run_watchers.peer_changed(change, now, stall));
     }
 
-    /// Changes at another replica may be unknown: all who watch begin again, and no token of before continues.
+    /// Changes at another replica may have been missed: all watchers begin again, and tokens from before are not continued.
     pub fn peers_missed(&self) {
         let deps = self.deps();
         deps.run_watchers.missed(deps.clock.now());
     }
 
-    /// For the transport between replicas, which is to hold this as long as it works. Each engine has one at most.
+    /// The handle for the transport between replicas, which holds it as long as it works. Each engine has at most one.
     #[must_use]
     pub fn run_watch(&self) -> RunWatch {
         let deps = self.deps();

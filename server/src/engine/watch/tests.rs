@@ -9,8 +9,8 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
-use super::hub::{ListChange, Place, Read, RunWatchers, WatchHandle};
 use super::peers::{ChangedFrom, RunChange};
+use super::watchers::{ListChange, Place, Read, RunWatchers, WatchHandle};
 use crate::clock::{Clock, TestClock};
 use crate::engine::Engine;
 use crate::store::conformance::fixture::summary;

@@ -1,4 +1,4 @@
-//! Who watches lists of runs, and the changes that they have not read yet.
+//! The watchers of lists of runs, and the changes that they have not read yet.
 //!
 //! A change costs one look at each watcher, whatever the number of runs. Of each run at most one change waits for a
 //! watcher, so a slow one gets the newest row once. Nobody waits for a watcher.
@@ -57,7 +57,7 @@ struct State {
     watchers: BTreeMap<u64, Arc<Watcher>>,
     last_id: u64,
     keep_until: Timestamp,
-    /// For other replicas. There may be one more, which nobody reads, until the next change.
+    /// The taps of other replicas. One that nobody reads any more stays until the next change.
     taps: Vec<TapSender>,
     newest: NewestRows,
 }
@@ -171,7 +171,7 @@ impl RunWatchers {
         stalled as u64
     }
 
-    /// Changes may have been missed: all watchers begin again, and no token of before continues.
+    /// Changes may have been missed: all watchers begin again, and tokens from before are not continued.
     pub(super) fn missed(&self, now: Timestamp) {
         let mut state = self.state();
         state.forget();
