@@ -160,14 +160,8 @@ impl<O: OwnOp> WriteOp<O> {
         let Some(mut entry) = act.filter(|act| !act.is_recorded()).map(|act| act.entry()) else {
             return Vec::new();
         };
-        let (session, run) = match self {
-            Self::Append(append) => (append.session.1.as_str(), append.run.run.as_str()),
-            Self::CreateSession(new) | Self::GetOrCreateSession(new) => (new.session.as_str(), ""),
-            Self::UpdateSession(new) => (new.session.as_str(), ""),
-            Self::Fork(new) => (new.session.as_str(), ""),
-            Self::DeleteSession { session, .. } => (session.as_str(), ""),
-            _ => ("", ""),
-        };
+        let session = self.session().map_or("", |(_, session)| session.as_str());
+        let run = self.as_append().map_or("", |append| append.run.run.as_str());
         for (known, found) in [(&mut entry.session, session), (&mut entry.run, run)] {
             if known.is_empty() {
                 found.clone_into(known);
