@@ -5,9 +5,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{CallInHand, Disposition};
+use agentloop_core::host::frame::CallInHand;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
-use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -19,7 +18,7 @@ use super::table::{Noted, Open};
 use super::{ClusterTools, RunOwner, Way};
 use crate::tool::host::deliver::{HostAnswer, deliver};
 use crate::tool::host::remote::MirroredTool;
-use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
+use crate::tool::{CallAnswer, CallSink};
 
 /// How often calls are looked for that wait for a host without a way to any.
 const WAITING_CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -51,12 +50,14 @@ impl ClusterTools {
             return;
         };
         let hosts = self.own.clone().drive(Arc::new(RoutedSink(Arc::downgrade(&self))));
-        let delivered: Arc<dyn CallSink> = Arc::new(Delivered(self.clone()));
-        // Only own hosts have answers without a stream, and those take another way.
-        let news = deliver(news, delivered, |_, _: HostAnswer| std::future::ready(()));
         let cluster = &*self;
+        let tell = move |tenant: TenantId, call: CallId, news: CallUpdate| async move {
+            cluster.tell_engine(&tenant, &call, news).await;
+        };
+        // Only own hosts send results without a stream, and `hosts` takes those.
+        let news = deliver(news, tell, |_, _: HostAnswer| std::future::ready(()));
         let asked = self.clone();
-        // Each has a handle of its own: a borrowed one makes a future that cannot be seen to be `Send`.
+        // Each question has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
         let answering = UnboundedReceiverStream::new(questions).for_each_concurrent(None, move |question| {
             let cluster = asked.clone();
             async move { cluster.answer(question).await }
@@ -201,15 +202,10 @@ impl ClusterTools {
         let reply = reply.unwrap_or(Reply::Unavailable);
         link.send(&ToHub::Reply { no, reply });
     }
-}
 
-/// Passes news to the engine, and notes that they have arrived.
-struct Delivered(Arc<ClusterTools>);
-
-#[async_trait]
-impl CallSink for Delivered {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
-        let Ok(engine) = self.0.engine() else { return };
+    /// Passes news to the engine, and notes that they have arrived.
+    async fn tell_engine(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+        let Ok(engine) = self.engine() else { return };
         let accepted = match &news {
             CallUpdate::Accepted { attempt, .. } => Some(*attempt),
             _ => None,
@@ -217,31 +213,13 @@ impl CallSink for Delivered {
         let ended = ended_attempt(&news);
         engine.news(tenant, call, news).await;
         if let Some(attempt) = accepted {
-            self.0.lock().table.accepted(tenant, call, attempt);
+            self.lock().table.accepted(tenant, call, attempt);
         }
         if let Some(attempt) = ended
             // A replica that lost the run has dropped the news, and the next owner needs them.
-            && self.0.owners.owner_of(tenant, &call.run).await == RunOwner::Here
+            && self.owners.owner_of(tenant, &call.run).await == RunOwner::Here
         {
-            self.0.lock().send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });
+            self.lock().send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });
         }
-    }
-
-    async fn finished(
-        &self,
-        tenant: &TenantId,
-        call: &CallId,
-        answer: CallAnswer,
-    ) -> Result<Verdict, SinkUnavailable> {
-        self.0.record_here(tenant, call, answer).await
-    }
-
-    async fn dispositions(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-        calls: &[CallInHand],
-    ) -> Result<Vec<Disposition>, SinkUnavailable> {
-        self.0.engine()?.dispositions(tenant, run, calls).await
     }
 }

@@ -10,8 +10,6 @@ use agentloop_core::id::{CallId, HostId, RunId, TenantId};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::tool::CallSink;
-
 /// Number of queues. Each run belongs to one lane by hash; the runs of one lane wait for each other.
 const LANES: usize = 16;
 /// Bytes of output, progress and checkpoints that may wait in one lane. Beyond this they are dropped.
@@ -122,26 +120,26 @@ fn droppable_size(news: &CallUpdate) -> usize {
     }
 }
 
-/// Delivers to the engine until the sender is dropped. `record` records the results for which no stream waits.
-pub(in crate::tool) async fn deliver<F: Future<Output = ()>>(
+/// Delivers until the sender is dropped. `tell` takes news, and `record` the results for which no stream waits.
+pub(in crate::tool) async fn deliver<Told, Recorded>(
     receiver: NewsReceiver,
-    sink: Arc<dyn CallSink>,
-    record: impl Fn(TenantId, HostAnswer) -> F,
-) {
-    let record = &record;
-    let lanes = receiver.lanes.into_iter().map(|(mut items, backlog)| {
-        let sink = sink.clone();
-        async move {
-            while let Some(item) = items.recv().await {
-                match item {
-                    Item::News { tenant, call, news, counted } => {
-                        sink.news(&tenant, &call, news).await;
-                        backlog.fetch_sub(counted, Ordering::Relaxed);
-                    }
-                    Item::Answer { tenant, answered } => record(tenant, answered).await,
-                    Item::Flush(done) => {
-                        let _ = done.send(());
-                    }
+    tell: impl Fn(TenantId, CallId, CallUpdate) -> Told,
+    record: impl Fn(TenantId, HostAnswer) -> Recorded,
+) where
+    Told: Future<Output = ()>,
+    Recorded: Future<Output = ()>,
+{
+    let (tell, record) = (&tell, &record);
+    let lanes = receiver.lanes.into_iter().map(|(mut items, backlog)| async move {
+        while let Some(item) = items.recv().await {
+            match item {
+                Item::News { tenant, call, news, counted } => {
+                    tell(tenant, call, news).await;
+                    backlog.fetch_sub(counted, Ordering::Relaxed);
+                }
+                Item::Answer { tenant, answered } => record(tenant, answered).await,
+                Item::Flush(done) => {
+                    let _ = done.send(());
                 }
             }
         }

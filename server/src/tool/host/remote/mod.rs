@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::host::frame::{CallResult, ServerFrame};
-use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output};
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input, Output};
+use agentloop_core::id::{CallId, HostId, TenantId};
 use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -136,12 +136,15 @@ impl RemoteTools {
             tracing::error!("RemoteTools::drive was called twice; the second call does nothing");
             return;
         };
-        let tools = &*self;
+        let (tools, engine) = (&*self, &*sink);
+        let tell = move |tenant: TenantId, call: CallId, news: CallUpdate| async move {
+            engine.news(&tenant, &call, news).await;
+        };
         // If a result cannot be recorded, the run treats the call as lost when its deadline passes.
         let record = move |tenant: TenantId, answer: HostAnswer| async move {
             let _ = tools.record_now(&tenant, answer).await;
         };
-        tokio::join!(deliver(news_receiver, sink, record), self.run_timer(), self.refresh_catalogue());
+        tokio::join!(deliver(news_receiver, tell, record), self.run_timer(), self.refresh_catalogue());
     }
 
     async fn run_timer(&self) {
