@@ -149,7 +149,7 @@ impl OpenLink<'_> {
                 if !self.claim(&mut state, &owner, &call.run) {
                     return;
                 }
-                cluster.words.over(&owner.tenant, &call);
+                cluster.kept_news.over(&owner.tenant, &call);
                 let sought = match on {
                     Some(host) => own.seek_on(&owner, &call, &tool, &host),
                     None => own.seek(&owner, &call, &tool),
@@ -178,7 +178,7 @@ impl OpenLink<'_> {
                 if !self.claim(&mut state, &owner, &call.run) {
                     return;
                 }
-                for news in cluster.words.of(&owner.tenant, &call) {
+                for news in cluster.kept_news.of(&owner.tenant, &call) {
                     let (tenant, call) = (owner.tenant.clone(), call.clone());
                     self.sender.send(&ToOwner::News { tenant, call, news });
                 }
@@ -200,7 +200,7 @@ impl OpenLink<'_> {
             }
             ToHub::Heard { tenant, call, attempt } => {
                 if !self.is_others(&state, &tenant, &call.run) {
-                    cluster.words.heard(&tenant, &call, attempt);
+                    cluster.kept_news.heard(&tenant, &call, attempt);
                 }
             }
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
@@ -282,7 +282,7 @@ impl ClusterTools {
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
     async fn retell(&self, peer: i64) {
-        for (tenant, call) in self.words.calls_with(is_end) {
+        for (tenant, call) in self.kept_news.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
                 self.retell_call(peer, &tenant, &call);
             }
@@ -290,7 +290,7 @@ impl ClusterTools {
     }
 
     fn retell_call(&self, peer: i64, tenant: &TenantId, call: &CallId) {
-        for news in self.words.of(tenant, call).into_iter().filter(is_end) {
+        for news in self.kept_news.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
             self.routes.send(peer, &ToOwner::News { tenant, call, news }, false);
         }

@@ -15,6 +15,7 @@ mod frame;
 mod hosts;
 mod hub;
 mod keep;
+mod kept_news;
 mod left;
 mod owner;
 mod owners;
@@ -23,7 +24,6 @@ mod routes;
 mod sink;
 mod table;
 mod tools;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,12 +41,12 @@ pub use owners::{LocatedOwners, RunOwner, RunOwners};
 pub use queue::LinkFrames;
 
 use self::frame::{Command, ToHub};
+use self::kept_news::KeptNews;
 use self::left::LeftRuns;
 use self::owner::Question;
 use self::queue::LinkSender;
 use self::routes::Routes;
 use self::table::{Open, Table};
-use self::words::Words;
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel};
@@ -75,8 +75,8 @@ pub struct ClusterTools {
     engine: OnceLock<Arc<dyn CallSink>>,
     /// As the hub: the links of the other replicas, and the runs behind them.
     routes: Routes,
-    /// As the hub: what calls said to their runs.
-    words: Words,
+    /// As the hub: the news that their runs have not dealt with.
+    kept_news: KeptNews,
     /// As the hub: runs whose owner's link has ended.
     left: LeftRuns,
 }
@@ -138,7 +138,7 @@ impl ClusterTools {
             questions_receiver: Mutex::new(Some(questions_receiver)),
             engine: OnceLock::new(),
             routes: Routes::default(),
-            words: Words::default(),
+            kept_news: KeptNews::default(),
             left: LeftRuns::default(),
         })
     }
@@ -214,7 +214,7 @@ impl ClusterTools {
         state.way = Way::Away(Instant::now());
         state.link += 1;
         self.routes.end_all();
-        self.words.clear();
+        self.kept_news.clear();
         self.left.clear();
         self.own.step_down();
         drop(state);
@@ -237,19 +237,19 @@ impl ClusterTools {
     fn carry_out(&self, command: Command) {
         match command {
             Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.words.over(&tenant, &call);
+                self.kept_news.over(&tenant, &call);
                 self.own.cancel(&tenant, &call, attempt, cause, &reason);
             }
             Command::AnswerInput { tenant, call, attempt, input, answer } => {
-                self.words.answered(&tenant, &call, &input);
+                self.kept_news.answered(&tenant, &call, &input);
                 self.own.answer_input(&tenant, &call, attempt, &input, answer);
             }
             Command::AckResumeState { tenant, call, attempt, resume_no } => {
-                self.words.recorded(&tenant, &call, resume_no);
+                self.kept_news.recorded(&tenant, &call, resume_no);
                 self.own.ack_resume_state(&tenant, &call, attempt, resume_no);
             }
             Command::ReleaseCall { tenant, call, attempt } => {
-                self.words.over(&tenant, &call);
+                self.kept_news.over(&tenant, &call);
                 self.own.release_call(&tenant, &call, attempt);
             }
             Command::CloseRuntime { tenant, host, runtime } => {

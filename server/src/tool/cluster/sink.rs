@@ -43,7 +43,7 @@ impl CallSink for RoutedSink {
     ) -> Result<Verdict, SinkUnavailable> {
         let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
         let verdict = cluster.route_result(tenant, call, answer).await?;
-        cluster.words.over(tenant, call);
+        cluster.kept_news.over(tenant, call);
         Ok(verdict)
     }
 
@@ -117,7 +117,7 @@ impl ClusterTools {
     }
 
     async fn route_news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
-        self.words.keep(tenant, call, &news);
+        self.kept_news.keep(tenant, call, &news);
         let is_passing = matches!(news, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
         if is_passing && self.known_owner(tenant, &call.run).is_none() {
             // The run has no task that could show it, and a lookup is dear.
@@ -133,7 +133,7 @@ impl ClusterTools {
                     engine.news(tenant, call, news).await;
                 }
                 if let Some(attempt) = ended {
-                    self.words.heard(tenant, call, attempt);
+                    self.kept_news.heard(tenant, call, attempt);
                 }
             }
             RunOwner::Peer(peer) => {

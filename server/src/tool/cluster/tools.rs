@@ -106,7 +106,7 @@ impl Tools for ClusterTools {
         match &state.way {
             Way::Here => {
                 // Another replica may have owned the run, and it did not hear them.
-                for news in self.words.of(&owner.tenant, call) {
+                for news in self.kept_news.of(&owner.tenant, call) {
                     self.news.send(owner.tenant.clone(), call.clone(), news);
                 }
                 self.own.reclaim(owner, call, offer);
@@ -174,8 +174,8 @@ impl ClusterTools {
                 // The task that asks is at its end.
                 return Seek::Queued;
             }
-            // Only a call that is offered waits for words that a new owner must hear. This is the next attempt.
-            self.words.over(&owner.tenant, call);
+            // This is the next attempt. Only an attempt that was offered has news that a new owner must hear.
+            self.kept_news.over(&owner.tenant, call);
             let seek = match on {
                 Some(host) => self.own.seek_on(owner, call, tool, host),
                 None => self.own.seek(owner, call, tool),

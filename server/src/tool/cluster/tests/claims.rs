@@ -173,13 +173,13 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
     net.down();
     replicas[1].lost().await;
     let (hub, call) = (&replicas[0].tools, call_id("r/1.0"));
-    hub.words.keep(&tenant(), &call, &ended(1));
+    hub.kept_news.keep(&tenant(), &call, &ended(1));
     let mut link = Raw::open(&replicas[0]).await;
     for (owner, kept) in [(3, 1), (2, 0)] {
         assert!(hub.routes.route(&tenant(), &call.run, owner, owner_at(1).epoch));
         link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: 1 });
         link.done().await;
-        assert_eq!(hub.words.of(&tenant(), &call).len(), kept);
+        assert_eq!(hub.kept_news.of(&tenant(), &call).len(), kept);
     }
 }
 
@@ -197,7 +197,7 @@ async fn a_replica_that_lost_a_run_does_not_say_that_the_run_heard() {
         host.say(HostFrame::Rejected { call: request.call, reason, message });
         other.nth(call, 1, is_lost).await;
         settle().await;
-        assert_eq!(hub.tools.words.of(&tenant(), &call_id(call)).len(), kept);
+        assert_eq!(hub.tools.kept_news.of(&tenant(), &call_id(call)).len(), kept);
     }
 }
 

@@ -8,35 +8,35 @@ use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{CallId, TenantId};
 use agentloop_core::outcome::Ran;
 
-/// Calls of which words are kept. Beyond this, none of further calls are: their questions stay open until a deadline.
+/// Calls whose news are kept. Those of further calls are not: their questions stay open until a deadline.
 const CALLS_MAX: usize = 65_536;
-/// Words kept of one call, the newest.
+/// News that are kept of one call: the newest.
 const PER_CALL_MAX: usize = 16;
-/// Bytes of all words that are kept. The end of an attempt is small, and is kept beyond this.
+/// Bytes of all news that are kept. The end of an attempt is small, and is kept beyond this.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of the words of one tenant's calls.
+/// Bytes of the news of one tenant's calls.
 const TENANT_BYTES_MAX: usize = BYTES_MAX / 4;
-/// Bytes of a word beside its texts, about.
-const WORD_BYTES: usize = 256;
+/// Bytes of one piece of news beside its texts, about.
+const NEWS_BYTES: usize = 256;
 
-/// The words of calls.
+/// The news that are kept, by call.
 #[derive(Debug, Default)]
-pub(super) struct Words(Mutex<Inner>);
+pub(super) struct KeptNews(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    of_calls: BTreeMap<(TenantId, CallId), Vec<Word>>,
-    /// Bytes of the words of each tenant that has any.
+    of_calls: BTreeMap<(TenantId, CallId), Vec<Piece>>,
+    /// Bytes of the news of each tenant that has any.
     bytes: BTreeMap<TenantId, usize>,
 }
 
 #[derive(Debug)]
-struct Word {
+struct Piece {
     news: CallUpdate,
     bytes: usize,
 }
 
-impl Words {
+impl KeptNews {
     /// Keeps these news if they must not be lost.
     pub(super) fn keep(&self, tenant: &TenantId, call: &CallId, news: &CallUpdate) {
         match news {
@@ -52,23 +52,23 @@ impl Words {
             | CallUpdate::Progress { .. }
             | CallUpdate::Output { .. } => return,
         }
-        let mut words = self.lock();
-        words.forget(tenant, call, |before| replaces(news, before));
-        words.keep(tenant, call, Word { news: news.clone(), bytes: size(news) });
+        let mut kept = self.lock();
+        kept.forget(tenant, call, |before| replaces(news, before));
+        kept.keep(tenant, call, Piece { news: news.clone(), bytes: size(news) });
     }
 
-    /// The words of this call.
+    /// The news of this call.
     pub(super) fn of(&self, tenant: &TenantId, call: &CallId) -> Vec<CallUpdate> {
-        let words = self.lock();
-        let of_call = words.of_calls.get(&(tenant.clone(), call.clone()));
-        of_call.into_iter().flatten().map(|word| word.news.clone()).collect()
+        let kept = self.lock();
+        let of_call = kept.of_calls.get(&(tenant.clone(), call.clone()));
+        of_call.into_iter().flatten().map(|piece| piece.news.clone()).collect()
     }
 
-    /// The calls of which such a word is kept.
-    pub(super) fn calls_with(&self, word: impl Fn(&CallUpdate) -> bool) -> Vec<(TenantId, CallId)> {
-        let words = self.lock();
-        let has_it = |of_call: &[Word]| of_call.iter().any(|kept| word(&kept.news));
-        let fits = words.of_calls.iter().filter(|(_, of_call)| has_it(of_call));
+    /// The calls of which such news are kept.
+    pub(super) fn calls_with(&self, is_such: impl Fn(&CallUpdate) -> bool) -> Vec<(TenantId, CallId)> {
+        let kept = self.lock();
+        let has_it = |of_call: &[Piece]| of_call.iter().any(|piece| is_such(&piece.news));
+        let fits = kept.of_calls.iter().filter(|(_, of_call)| has_it(of_call));
         fits.map(|(key, _)| key.clone()).collect()
     }
 
@@ -113,8 +113,8 @@ impl Words {
 }
 
 impl Inner {
-    /// Keeps a word, unless there is no room for it.
-    fn keep(&mut self, tenant: &TenantId, call: &CallId, word: Word) {
+    /// Keeps a piece of news, unless there is no room for it.
+    fn keep(&mut self, tenant: &TenantId, call: &CallId, piece: Piece) {
         let key = (tenant.clone(), call.clone());
         let before = self.of_calls.get(&key).map_or(0, Vec::len);
         if before == 0 && self.of_calls.len() >= CALLS_MAX {
@@ -122,16 +122,16 @@ impl Inner {
         }
         let of_tenant = self.bytes.get(tenant).copied().unwrap_or_default();
         let of_all: usize = self.bytes.values().sum();
-        let is_small = word.bytes == WORD_BYTES;
-        if !is_small && (of_tenant + word.bytes > TENANT_BYTES_MAX || of_all + word.bytes > BYTES_MAX) {
+        let is_small = piece.bytes == NEWS_BYTES;
+        if !is_small && (of_tenant + piece.bytes > TENANT_BYTES_MAX || of_all + piece.bytes > BYTES_MAX) {
             return;
         }
         if before >= PER_CALL_MAX {
             let oldest = self.of_calls.get_mut(&key).map(|of_call| of_call.remove(0));
             self.uncount(tenant, oldest.map_or(0, |oldest| oldest.bytes));
         }
-        *self.bytes.entry(tenant.clone()).or_default() += word.bytes;
-        self.of_calls.entry(key).or_default().push(word);
+        *self.bytes.entry(tenant.clone()).or_default() += piece.bytes;
+        self.of_calls.entry(key).or_default().push(piece);
     }
 
     fn forget(&mut self, tenant: &TenantId, call: &CallId, which: impl Fn(&CallUpdate) -> bool) {
@@ -140,7 +140,7 @@ impl Inner {
         }
         let key = (tenant.clone(), call.clone());
         let Some(of_call) = self.of_calls.get_mut(&key) else { return };
-        let forgotten: usize = of_call.extract_if(.., |word| which(&word.news)).map(|word| word.bytes).sum();
+        let forgotten: usize = of_call.extract_if(.., |piece| which(&piece.news)).map(|piece| piece.bytes).sum();
         if of_call.is_empty() {
             self.of_calls.remove(&key);
         }
@@ -157,11 +157,11 @@ impl Inner {
     }
 }
 
-/// Bytes that a word takes up, about.
+/// Bytes that news take up, about.
 fn size(news: &CallUpdate) -> usize {
     match news {
         CallUpdate::InputNeeded { .. } | CallUpdate::Resumable { .. } => {
-            WORD_BYTES + 1 + serde_json::to_vec(news).map_or(0, |text| text.len())
+            NEWS_BYTES + 1 + serde_json::to_vec(news).map_or(0, |text| text.len())
         }
         CallUpdate::Lost { .. }
         | CallUpdate::Stopped { .. }
@@ -170,7 +170,7 @@ fn size(news: &CallUpdate) -> usize {
         | CallUpdate::Accepted { .. }
         | CallUpdate::Checkpoint { .. }
         | CallUpdate::Progress { .. }
-        | CallUpdate::Output { .. } => WORD_BYTES,
+        | CallUpdate::Output { .. } => NEWS_BYTES,
     }
 }
 
@@ -205,26 +205,26 @@ mod tests {
     }
 
     #[test]
-    fn one_tenant_leaves_room_for_the_words_of_others() {
+    fn one_tenant_leaves_room_for_the_news_of_others() {
         let [greedy, other] = ["greedy", "other"].map(|tenant| TenantId::parse(tenant).unwrap());
-        let words = Words::default();
+        let kept = KeptNews::default();
         let call = |number: usize| call_id(&format!("r/1.{number}"));
-        let is_kept = |tenant: &TenantId, number: usize| !words.of(tenant, &call(number)).is_empty();
-        let mut kept = 0;
-        while kept < 1_000 {
-            words.keep(&greedy, &call(kept), &state_of(256 * 1024));
-            if !is_kept(&greedy, kept) {
+        let is_kept = |tenant: &TenantId, number: usize| !kept.of(tenant, &call(number)).is_empty();
+        let mut count = 0;
+        while count < 1_000 {
+            kept.keep(&greedy, &call(count), &state_of(256 * 1024));
+            if !is_kept(&greedy, count) {
                 break;
             }
-            kept += 1;
+            count += 1;
         }
-        assert!(kept > 1 && kept < 1_000, "its words have a bound: {kept}");
-        words.keep(&greedy, &call(kept), &lost());
-        assert!(is_kept(&greedy, kept), "the end of an attempt is kept all the same");
-        words.keep(&other, &call(0), &state_of(256 * 1024));
+        assert!(count > 1 && count < 1_000, "its news have a bound: {count}");
+        kept.keep(&greedy, &call(count), &lost());
+        assert!(is_kept(&greedy, count), "the end of an attempt is kept all the same");
+        kept.keep(&other, &call(0), &state_of(256 * 1024));
         assert!(is_kept(&other, 0));
-        words.over(&greedy, &call(0));
-        words.keep(&greedy, &call(1_000), &state_of(256 * 1024));
+        kept.over(&greedy, &call(0));
+        kept.keep(&greedy, &call(1_000), &state_of(256 * 1024));
         assert!(is_kept(&greedy, 1_000), "there is room again");
     }
 }
