@@ -7,16 +7,9 @@ use super::harness::*;
 use crate::tool::tests::harness::*;
 use crate::tool::{Seek, Tools as _, Verdict};
 
-fn ack(call: &str, verdict: ResultVerdict) -> ServerFrame {
-    ServerFrame::ResultAck { call: call_ref(call, 1), verdict }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_call_from_seeking_to_acknowledgement() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (_net, [hub, other], mut host) = Net::with_host().await;
     assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
     let granted = other.granted("r/1.0", 1).await;
     other.offer("r/1.0", 1, &granted);
@@ -58,7 +51,7 @@ async fn a_call_from_seeking_to_acknowledgement() {
 
 #[tokio::test(start_paused = true)]
 async fn the_acknowledgement_is_the_verdict_of_the_owner() {
-    let (_net, replicas) = Net::of(&[1, 2]);
+    let (_net, replicas) = Net::of([1, 2]);
     let mut host = replicas[0].host("h", &["weather"]).await;
     replicas[1].ready().await;
     replicas[1].engine.verdict("r/1.0", Verdict::Stale);
@@ -68,7 +61,7 @@ async fn the_acknowledgement_is_the_verdict_of_the_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn the_hubs_own_calls_take_no_detour() {
-    let (net, replicas) = Net::of(&[1, 2]);
+    let (net, replicas) = Net::of([1, 2]);
     net.own(1);
     let hub = &replicas[0];
     let mut host = hub.host("h", &["weather"]).await;
@@ -84,7 +77,7 @@ async fn the_hubs_own_calls_take_no_detour() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_reaches_the_host() {
-    let (_net, replicas) = Net::of(&[1, 2]);
+    let (_net, replicas) = Net::of([1, 2]);
     let mut host = replicas[0].host("h", &["weather"]).await;
     replicas[1].ready().await;
     replicas[1].give("r/1.0").await;
@@ -96,7 +89,7 @@ async fn a_cancel_reaches_the_host() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_tool_is_denied_by_news() {
-    let (_net, replicas) = Net::of(&[1, 2]);
+    let (_net, replicas) = Net::of([1, 2]);
     replicas[1].ready().await;
     assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
     let denied = replicas[1].nth("r/1.0", 1, |news| matches!(news, CallUpdate::Denied { .. })).await;
@@ -105,7 +98,7 @@ async fn an_unknown_tool_is_denied_by_news() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_way_to_any_host_is_denied_in_time() {
-    let (net, replicas) = Net::of(&[1, 2]);
+    let (net, replicas) = Net::of([1, 2]);
     net.down();
     replicas[1].lost().await;
     let began = tokio::time::Instant::now();
@@ -116,8 +109,8 @@ async fn a_call_without_a_way_to_any_host_is_denied_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn room_is_given_back_when_the_run_is_released() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     other.ready().await;
     other.seek("r/1.0").await;
@@ -130,8 +123,8 @@ async fn room_is_given_back_when_the_run_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_nobody_waits_for_is_given_back() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let _host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     other.ready().await;
     // The run stops before the grant has come.

@@ -47,8 +47,8 @@ fn unsaved(tools: &RemoteTools) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_offered_everywhere_as_soon_as_a_host_declares_it() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let before = hub.host("h", &["before"]).await;
     other.ready().await;
     offers(other, &["before"]).await;
@@ -65,8 +65,8 @@ async fn a_tool_is_offered_everywhere_as_soon_as_a_host_declares_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_without_a_host_is_offered_as_long_as_at_the_hub() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let host = hub.host("h", &["weather"]).await;
     offers(other, &["weather"]).await;
     drop(host);
@@ -78,8 +78,8 @@ async fn a_tool_without_a_host_is_offered_as_long_as_at_the_hub() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_tool_is_forgotten_everywhere() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     drop(hub.host("h", &["weather"]).await);
     offers(other, &["weather"]).await;
     while !hub.tools.own().forget_terms(&tenant(), "weather") {
@@ -91,8 +91,8 @@ async fn a_forgotten_tool_is_forgotten_everywhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_link_brings_what_changed_meanwhile() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let stays = hub.host("h", &["a_tool"]).await;
     let leaves = hub.host("i", &["weather"]).await;
     offers(other, &["a_tool", "weather"]).await;
@@ -111,8 +111,8 @@ async fn a_new_link_brings_what_changed_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn hundreds_of_tools_come_in_parts() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let names: Vec<String> = (0..300).map(|index| format!("tool_{index:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let _host = hub.host("h", &names).await;
@@ -121,8 +121,8 @@ async fn hundreds_of_tools_come_in_parts() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_hub_saves_tools() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let host = hub.host("h", &["weather"]).await;
     offers(other, &["weather"]).await;
     assert_eq!((unsaved(hub.tools.own()), unsaved(other.tools.own())), (1, 0));
@@ -138,8 +138,8 @@ async fn only_the_hub_saves_tools() {
 
 #[tokio::test(start_paused = true)]
 async fn terms_that_are_known_hold_at_the_next_hub() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     drop(hub.host("h", &["weather"]).await);
     offers(other, &["weather"]).await;
     net.hub(&replicas, 2);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{HostFrame, Ran, RejectReason, ResultVerdict, ServerFrame};
+use agentloop_core::host::frame::{HostFrame, Ran, RejectReason, ResultVerdict};
 use agentloop_core::id::{HostId, InstanceId, RuntimeId};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
@@ -64,7 +64,7 @@ fn ended(attempt: u32) -> CallUpdate {
 
 /// The run moves between the hub and another replica, and its earlier owner lets go of it after that. The later one gets its room.
 async fn lets_go_late(from: usize, to: usize, let_go: impl AsyncFn(&Net, &Replica)) {
-    let (net, replicas) = Net::of(&[1, 2]);
+    let (net, replicas) = Net::of([1, 2]);
     let busy = replicas[0].host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     replicas[1].ready().await;
     queue(&replicas[from], 1);
@@ -108,15 +108,13 @@ async fn an_earlier_owner_does_not_take_a_call_from_the_later_one() {
     let host_id = HostId::parse("h").unwrap();
     // The hub is among the earlier owners, and among the later ones.
     for (earlier, later) in [(1, 2), (0, 1), (1, 0)] {
-        let (_net, replicas) = Net::of(&[1, 2, 3]);
+        let (_net, replicas) = Net::of([1, 2, 3]);
         let mut host = replicas[0].host("h", &["weather"]).await;
         for replica in &replicas {
             replica.ready().await;
         }
         let (earlier, later) = (&replicas[earlier], &replicas[later]);
-        earlier.give("r/1.0").await;
-        host.take().await;
-        earlier.nth("r/1.0", 1, is_accepted).await;
+        earlier.give_to(&mut host, "r/1.0").await;
         let mut offered = offer("r/1.0", 1, &host_id, "weather");
         offered.instance = Some(InstanceId::parse("h-process").unwrap());
         later.tools.reclaim(&owner_at(2), &call_id("r/1.0"), offered.clone());
@@ -128,16 +126,15 @@ async fn an_earlier_owner_does_not_take_a_call_from_the_later_one() {
         earlier.tools.offer(&owner_at(1), &call_id("r/1.0"), offer("r/1.0", 2, &host_id, "weather"));
         settle().await;
         host.answer("r/1.0", 1);
-        let verdict = ResultVerdict::Recorded;
-        assert_eq!(host.frame().await, ServerFrame::ResultAck { call: call_ref("r/1.0", 1), verdict });
+        assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
         assert_eq!((later.finished(1).await, earlier.finished(0).await), (1, 0));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_link_of_a_replica_that_is_fenced_ends() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     other.ready().await;
     hub.learn_hub(std::slice::from_ref(hub), 1);
     other.lost().await;
@@ -149,7 +146,7 @@ async fn the_link_of_a_replica_that_is_fenced_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn frames_of_a_link_that_was_replaced_are_left_out() {
-    let (net, replicas) = Net::of(&[1, 2]);
+    let (net, replicas) = Net::of([1, 2]);
     net.down();
     replicas[1].lost().await;
     let hub = &replicas[0];
@@ -169,7 +166,7 @@ async fn frames_of_a_link_that_was_replaced_are_left_out() {
 
 #[tokio::test(start_paused = true)]
 async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
-    let (net, replicas) = Net::of(&[1, 2, 3]);
+    let (net, replicas) = Net::of([1, 2, 3]);
     net.down();
     replicas[1].lost().await;
     let (hub, call) = (&replicas[0].tools, call_id("r/1.0"));
@@ -185,10 +182,7 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_lost_a_run_does_not_say_that_the_run_heard() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, [hub, other], mut host) = Net::with_host().await;
     for (call, owner, kept) in [("r/1.0", 2, 0), ("s/1.0", 0, 1)] {
         other.give(call).await;
         let request = host.call().await;
@@ -203,7 +197,7 @@ async fn a_replica_that_lost_a_run_does_not_say_that_the_run_heard() {
 
 #[tokio::test(start_paused = true)]
 async fn output_of_a_run_without_a_task_costs_no_lookup() {
-    let (net, replicas) = Net::of(&[1, 2]);
+    let (net, replicas) = Net::of([1, 2]);
     replicas[0].ready().await;
     let sink = RoutedSink(Arc::downgrade(&replicas[0].tools));
     let chunk = CallUpdate::Progress { attempt: 1, message: "half".to_owned(), fraction: None };

@@ -90,8 +90,8 @@ fn extensions(replica: &Replica) -> Remote {
 
 #[tokio::test(start_paused = true)]
 async fn a_planner_is_asked_over_the_link() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut host = ExtensionHost::connect(hub, "h").await;
     other.ready().await;
     let found = extensions(other);
@@ -109,8 +109,8 @@ async fn a_planner_is_asked_over_the_link() {
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_response_leads_to_another_host() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut first = ExtensionHost::connect(hub, "h").await;
     let mut second = ExtensionHost::connect(hub, "i").await;
     other.ready().await;
@@ -131,8 +131,8 @@ async fn an_invalid_response_leads_to_another_host() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_a_broken_link_loses_is_asked_again() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut host = ExtensionHost::connect(hub, "h").await;
     other.ready().await;
     let planner = extensions(other).planner(&tenant(), "plan").await.unwrap();
@@ -147,8 +147,8 @@ async fn a_request_that_a_broken_link_loses_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_planner_stays_known_and_its_host_is_waited_for() {
-    let (_net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     drop(ExtensionHost::connect(hub, "h").await);
     other.ready().await;
     let found = extensions(other);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_core::cluster::shard::SHARDS;
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{CallResult, HostFrame};
+use agentloop_core::host::frame::{CallRequest, CallResult, HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::id::{Epoch, HostId, InstanceId, RunId, TenantId};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{ClusterTools, LinkDialer, LinkFrames, LinkInbound, RunOwner, RunOwners};
 use crate::cluster::{Ownership, Peer};
-use crate::tool::tests::harness::{FakeEngine, FakeHost, Harness, Heard, NOW, call_id, hello, offer, owner};
+use crate::tool::tests::harness::{
+    FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner,
+};
 use crate::tool::{CallOwner, HostOptions, RemoteTools, Seek, Tools as _};
 
 /// All replicas of a test, and the links between them.
@@ -70,13 +72,20 @@ impl LinkDialer for Dialer {
 
 impl Net {
     /// Replicas with these numbers. The first is the hub, the last owns all runs.
-    pub(super) fn of(numbers: &[i64]) -> (Arc<Self>, Vec<Replica>) {
+    pub(super) fn of<const N: usize>(numbers: [i64; N]) -> (Arc<Self>, [Replica; N]) {
         let net = Arc::new(Self::default());
-        let made = numbers.iter().map(|number| Replica::new(&net, *number));
-        let made: Vec<Replica> = made.collect();
-        net.own(*numbers.last().unwrap());
+        let made = numbers.map(|number| Replica::new(&net, number));
+        net.own(numbers[N - 1]);
         net.hub(&made, numbers[0]);
         (net, made)
+    }
+
+    /// A hub with a host, and another replica with a link to it.
+    pub(super) async fn with_host() -> (Arc<Self>, [Replica; 2], FakeHost) {
+        let (net, replicas) = Self::of([1, 2]);
+        let host = replicas[0].host("h", &["weather"]).await;
+        replicas[1].ready().await;
+        (net, replicas, host)
     }
 
     /// This replica owns all runs from now on; 0 is nobody.
@@ -211,6 +220,14 @@ impl Replica {
         self.offer(call, 1, &host);
     }
 
+    /// Gives a call to this host, which accepts it.
+    pub(super) async fn give_to(&self, host: &mut FakeHost, call: &str) -> CallRequest {
+        self.give(call).await;
+        let request = host.take().await;
+        self.nth(call, 1, is_accepted).await;
+        request
+    }
+
     /// News of this kind that the engine has heard.
     pub(super) fn count(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> usize {
         self.heard_of(call, fits).len()
@@ -272,4 +289,9 @@ pub(super) fn result_of(frame: HostFrame) -> Box<CallResult> {
         HostFrame::Result(result) => result,
         other => panic!("{other:?}"),
     }
+}
+
+/// The acknowledgement of the first attempt's result.
+pub(super) fn ack(call: &str, verdict: ResultVerdict) -> ServerFrame {
+    ServerFrame::ResultAck { call: call_ref(call, 1), verdict }
 }

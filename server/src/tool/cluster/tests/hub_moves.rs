@@ -9,10 +9,6 @@ use super::harness::*;
 use crate::tool::tests::harness::*;
 use crate::tool::{Outbound, Seek, Tools as _};
 
-fn ack(call: &str) -> ServerFrame {
-    ServerFrame::ResultAck { call: call_ref(call, 1), verdict: ResultVerdict::Recorded }
-}
-
 /// The host is asked to connect again, and its stream ends.
 async fn sent_away(mut host: FakeHost) {
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
@@ -21,7 +17,7 @@ async fn sent_away(mut host: FakeHost) {
 
 /// One call is at its host and one waits for room, when the hub moves from one replica to another. `owner` has the runs.
 async fn moves(owner_of_runs: i64, from: usize, to: usize) {
-    let (net, replicas) = Net::of(&[1, 2, 3]);
+    let (net, replicas) = Net::of([1, 2, 3]);
     net.hub(&replicas, replicas[from].number);
     net.own(owner_of_runs);
     for replica in &replicas {
@@ -30,9 +26,7 @@ async fn moves(owner_of_runs: i64, from: usize, to: usize) {
     let of_runs = replicas.iter().find(|replica| replica.number == owner_of_runs).unwrap();
     let mut host = replicas[from].host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     of_runs.ready().await;
-    of_runs.give("r/1.0").await;
-    host.take().await;
-    of_runs.nth("r/1.0", 1, is_accepted).await;
+    of_runs.give_to(&mut host, "r/1.0").await;
     assert_eq!(of_runs.tools.seek(&owner(), &call_id("s/1.0"), "weather"), Seek::Queued);
     tokio::time::sleep(Duration::from_millis(10)).await;
 
@@ -46,13 +40,13 @@ async fn moves(owner_of_runs: i64, from: usize, to: usize) {
     let mut host = replicas[to].host_with("h", &["weather"], joined).await;
     of_runs.nth("r/1.0", 2, is_accepted).await;
     host.answer("r/1.0", 1);
-    assert_eq!(host.frame().await, ack("r/1.0"));
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     // The waiting call looked for room at the new hub.
     let granted = of_runs.granted("s/1.0", 1).await;
     of_runs.offer("s/1.0", 1, &granted);
     assert_eq!(host.take().await.call, call_ref("s/1.0", 1));
     host.answer("s/1.0", 1);
-    assert_eq!(host.frame().await, ack("s/1.0"));
+    assert_eq!(host.frame().await, ack("s/1.0", ResultVerdict::Recorded));
     assert_eq!(of_runs.finished(2).await, 2);
     assert_eq!(of_runs.count("r/1.0", is_lost) + of_runs.count("s/1.0", is_lost), 0);
     let others = replicas.iter().filter(|replica| replica.number != owner_of_runs);
@@ -76,13 +70,9 @@ async fn from_one_replica_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn there_and_back() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [first, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = first.host("h", &["weather"]).await;
-    other.ready().await;
-    other.give("r/1.0").await;
-    host.take().await;
-    other.nth("r/1.0", 1, is_accepted).await;
+    let (net, replicas, mut host) = Net::with_host().await;
+    let [first, other] = &replicas;
+    other.give_to(&mut host, "r/1.0").await;
     let in_hand = |hello: &mut agentloop_core::host::frame::Hello| {
         hello.calls_in_hand = vec![in_hand("r/1.0", 1, false)];
     };
@@ -93,34 +83,28 @@ async fn there_and_back() {
         other.nth("r/1.0", times, is_accepted).await;
     }
     host.answer("r/1.0", 1);
-    assert_eq!(host.frame().await, ack("r/1.0"));
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     assert_eq!(other.count("r/1.0", is_lost), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_nobody_is_known_everything_stays_as_it_is() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, replicas, mut host) = Net::with_host().await;
+    let [hub, other] = &replicas;
     net.hub(&replicas, 0);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(hub.tools.is_hub());
     other.give("r/1.0").await;
     host.take().await;
     host.answer("r/1.0", 1);
-    assert_eq!(host.frame().await, ack("r/1.0"));
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_does_not_come_to_the_new_hub_has_lost_its_call() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [first, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = first.host("h", &["weather"]).await;
-    other.ready().await;
-    other.give("r/1.0").await;
-    host.take().await;
-    other.nth("r/1.0", 1, is_accepted).await;
+    let (net, replicas, mut host) = Net::with_host().await;
+    let [_, other] = &replicas;
+    other.give_to(&mut host, "r/1.0").await;
     let began = tokio::time::Instant::now();
     net.hub(&replicas, 2);
     other.nth("r/1.0", 1, is_lost).await;

@@ -11,10 +11,6 @@ use super::harness::*;
 use crate::tool::tests::harness::*;
 use crate::tool::{Outbound, Seek, Tools as _};
 
-fn ack(call: &str, verdict: ResultVerdict) -> ServerFrame {
-    ServerFrame::ResultAck { call: call_ref(call, 1), verdict }
-}
-
 /// The host is sent nothing about calls while this passes.
 async fn hears_nothing(host: &mut FakeHost) {
     let next = tokio::time::timeout(Duration::from_secs(2), host.next()).await;
@@ -23,8 +19,8 @@ async fn hears_nothing(host: &mut FakeHost) {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_looks_again() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     other.ready().await;
     assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
@@ -39,8 +35,8 @@ async fn a_call_that_waits_looks_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_had_room_is_not_sent_and_did_not_begin() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     other.ready().await;
     let granted = other.seek("r/1.0").await;
@@ -70,10 +66,7 @@ async fn a_call_that_had_room_is_not_sent_and_did_not_begin() {
 
 #[tokio::test(start_paused = true)]
 async fn an_offer_that_was_lost_on_its_way_did_not_begin() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
     let granted = other.seek("r/1.0").await;
     // No task has run between the two, so the offer is in the queue of the link that breaks.
     other.offer("r/1.0", 1, &granted);
@@ -86,8 +79,8 @@ async fn an_offer_that_was_lost_on_its_way_did_not_begin() {
 #[tokio::test(start_paused = true)]
 async fn a_call_at_its_host_goes_on_and_is_not_sent_again() {
     for accepts_before in [true, false] {
-        let (net, replicas) = Net::of(&[1, 2]);
-        let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+        let (net, replicas) = Net::of([1, 2]);
+        let [hub, other] = &replicas;
         let mut host = hub.host("h", &["weather"]).await;
         other.ready().await;
         other.give("r/1.0").await;
@@ -137,10 +130,7 @@ async fn a_call_that_nobody_waits_for_any_more_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_waits_for_the_link() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
     other.give("r/1.0").await;
     host.take().await;
     net.down();
@@ -154,10 +144,7 @@ async fn a_result_waits_for_the_link() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_waits_for_an_owner_that_is_away_for_a_while() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
     other.give("r/1.0").await;
     host.take().await;
     net.down();
@@ -173,8 +160,8 @@ async fn a_result_waits_for_an_owner_that_is_away_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     other.ready().await;
     assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
@@ -194,13 +181,8 @@ async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() 
 
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_was_lost_on_its_way_is_asked_for_again() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
-    other.give("r/1.0").await;
-    host.take().await;
-    other.nth("r/1.0", 1, is_accepted).await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
+    other.give_to(&mut host, "r/1.0").await;
     other.engine.recordings.forget_permits(usize::MAX);
     host.answer("r/1.0", 1);
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -215,10 +197,7 @@ async fn a_verdict_that_was_lost_on_its_way_is_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_without_an_owner_goes_back_with_its_host() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, [hub, other], mut host) = Net::with_host().await;
     other.give("r/1.0").await;
     host.take().await;
     net.down();
@@ -241,13 +220,8 @@ async fn a_result_without_an_owner_goes_back_with_its_host() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_is_done_over_the_next_link() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
-    other.give("r/1.0").await;
-    host.take().await;
-    other.nth("r/1.0", 1, is_accepted).await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
+    other.give_to(&mut host, "r/1.0").await;
     net.down();
     other.lost().await;
     other.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
@@ -261,13 +235,8 @@ async fn a_cancel_is_done_over_the_next_link() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_reaches_its_run_over_the_next_link_until_it_is_answered() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
-    other.give("r/1.0").await;
-    let request = host.take().await;
-    other.nth("r/1.0", 1, is_accepted).await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
+    let request = other.give_to(&mut host, "r/1.0").await;
     net.down();
     other.lost().await;
     let question = QuestionContent {
@@ -296,10 +265,7 @@ async fn a_question_reaches_its_run_over_the_next_link_until_it_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn better_knowledge_of_a_lost_attempt_is_kept_for_its_run() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
-    let mut host = hub.host("h", &["weather"]).await;
-    other.ready().await;
+    let (net, [_hub, other], mut host) = Net::with_host().await;
     other.give("r/1.0").await;
     let request = host.call().await;
     net.down();
@@ -317,15 +283,13 @@ async fn better_knowledge_of_a_lost_attempt_is_kept_for_its_run() {
 
 #[tokio::test(start_paused = true)]
 async fn another_owner_takes_the_calls_of_one_that_is_gone() {
-    let (net, replicas) = Net::of(&[1, 2, 3]);
-    let [hub, gone, next] = replicas.as_slice() else { panic!("three replicas") };
+    let (net, replicas) = Net::of([1, 2, 3]);
+    let [hub, gone, next] = &replicas;
     let mut host = hub.host("h", &["weather"]).await;
     gone.ready().await;
     next.ready().await;
     net.own(2);
-    gone.give("r/1.0").await;
-    host.take().await;
-    gone.nth("r/1.0", 1, is_accepted).await;
+    gone.give_to(&mut host, "r/1.0").await;
     gone.tools.close();
     net.own(0);
     host.answer("r/1.0", 1);
@@ -339,8 +303,8 @@ async fn another_owner_takes_the_calls_of_one_that_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn many_cuts_lead_to_one_execution_of_each_call() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
     let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
     other.ready().await;
     let calls: Vec<String> = (0..40).map(|index| format!("r{index}/1.0")).collect();
@@ -383,7 +347,7 @@ async fn many_cuts_lead_to_one_execution_of_each_call() {
 #[tokio::test(start_paused = true)]
 async fn a_hello_to_another_replica_or_of_a_stranger_opens_no_link() {
     use futures_util::StreamExt as _;
-    let (_net, replicas) = Net::of(&[1, 2]);
+    let (_net, replicas) = Net::of([1, 2]);
     replicas[0].ready().await;
     for (from, to, opens) in [(2, 7, false), (9, 1, false), (2, 1, true)] {
         let (end, mut frames) = replicas[0].tools.accept();
@@ -397,7 +361,7 @@ async fn a_hello_to_another_replica_or_of_a_stranger_opens_no_link() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_hub_takes_hosts() {
-    let (_net, replicas) = Net::of(&[1, 2]);
+    let (_net, replicas) = Net::of([1, 2]);
     replicas[0].ready().await;
     replicas[1].ready().await;
     assert!(replicas[0].tools.own().accept(tenant()).is_ok());
