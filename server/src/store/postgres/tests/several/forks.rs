@@ -32,25 +32,38 @@ async fn search(store: &PostgresStore) -> usize {
     store.search(&tenant(), "r", SearchFilter::default(), 99).await.unwrap().len()
 }
 
+/// A fork is held in its middle, and the session `s` is deleted meanwhile. The deletion waits for the fork.
+async fn deletes_s_during_fork(Two { a, b, schema }: &Two, source: &str, new: &str) {
+    let shell = lock(schema, "session_todos").await;
+    let deleting = async {
+        // The fork waits for the table. The deletion begins now, and waits for the fork.
+        wait_for_waiting(schema, 1).await;
+        let (deleted, ()) = tokio::join!(delete(a, "s"), release(schema, shell, 2));
+        deleted
+    };
+    let both = async { tokio::join!(fork(b, source, new), deleting) };
+    let (forked, deleted) = tokio::time::timeout(BOUND, both).await.expect("in time");
+    forked.unwrap();
+    assert!(deleted.unwrap());
+}
+
+/// Two sessions are deleted at once, one at each replica. Both deletions are held in their middle, and nothing is left.
+async fn deletes_at_once(Two { a, b, schema }: &Two, first: &str, second: &str) {
+    let shell = lock(schema, "steers").await;
+    let both = async { tokio::join!(delete(a, first), delete(b, second), release(schema, shell, 2)) };
+    let (first, second, ()) = tokio::time::timeout(BOUND, both).await.expect("in time");
+    assert!(first.unwrap() && second.unwrap());
+    assert_eq!(left(schema).await, [0, 0, 0]);
+}
+
 #[tokio::test]
 async fn a_deletion_waits_for_a_fork_that_has_begun() {
-    let Some(Two { a, b, schema }) = two_stores().await else { return };
-    talks(&a, "s", "r").await;
-    let shell = lock(&schema, "session_todos").await;
-    let forking = async {
-        let forked = fork(&b, "s", "f").await;
-        forked.unwrap();
-    };
-    let begun = async {
-        // The fork stands in its middle. The deletion waits for it, and not for the table.
-        wait_for_waiting(&schema, 1).await;
-        let (deleted, ()) = tokio::join!(delete(&a, "s"), release(&schema, shell, 2));
-        assert!(deleted.unwrap());
-    };
-    tokio::time::timeout(BOUND, async { tokio::join!(forking, begun) }).await.expect("in time");
-    assert_eq!(told(&a, "f").await, ["r asks", "r hears"]);
-    assert!(delete(&b, "f").await.unwrap());
-    assert_eq!(left(&schema).await, [0, 0, 0]);
+    let Some(two) = two_stores().await else { return };
+    talks(&two.a, "s", "r").await;
+    deletes_s_during_fork(&two, "s", "f").await;
+    assert_eq!(told(&two.a, "f").await, ["r asks", "r hears"]);
+    assert!(delete(&two.b, "f").await.unwrap());
+    assert_eq!(left(&two.schema).await, [0, 0, 0]);
 }
 
 #[tokio::test]
@@ -71,52 +84,34 @@ async fn a_fork_does_not_see_a_session_that_is_being_deleted() {
 /// The fork of a fork refers to the journals of the first session.
 #[tokio::test]
 async fn a_fork_of_a_fork_keeps_what_it_shares_with_a_session_that_is_deleted_meanwhile() {
-    let Some(Two { a, b, schema }) = two_stores().await else { return };
-    talks(&a, "s", "r").await;
-    fork(&b, "s", "f").await.unwrap();
-    let shell = lock(&schema, "session_todos").await;
-    let forking = async {
-        let forked = fork(&b, "f", "g").await;
-        forked.unwrap();
-    };
-    let begun = async {
-        wait_for_waiting(&schema, 1).await;
-        let (deleted, ()) = tokio::join!(delete(&a, "s"), release(&schema, shell, 2));
-        assert!(deleted.unwrap());
-    };
-    tokio::time::timeout(BOUND, async { tokio::join!(forking, begun) }).await.expect("in time");
+    let Some(two) = two_stores().await else { return };
+    talks(&two.a, "s", "r").await;
+    fork(&two.b, "s", "f").await.unwrap();
+    deletes_s_during_fork(&two, "f", "g").await;
     for name in ["f", "g"] {
-        assert_eq!(told(&a, name).await, ["r asks", "r hears"], "{name}");
+        assert_eq!(told(&two.a, name).await, ["r asks", "r hears"], "{name}");
     }
-    assert!(delete(&a, "f").await.unwrap() && delete(&b, "g").await.unwrap());
-    assert_eq!(left(&schema).await, [0, 0, 0]);
+    assert!(delete(&two.a, "f").await.unwrap() && delete(&two.b, "g").await.unwrap());
+    assert_eq!(left(&two.schema).await, [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn two_deletions_of_forks_at_once_leave_nothing_of_what_they_share() {
-    let Some(Two { a, b, schema }) = two_stores().await else { return };
-    talks(&a, "s", "r").await;
-    fork(&a, "s", "f").await.unwrap();
-    fork(&b, "s", "g").await.unwrap();
-    assert_eq!(search(&a).await, 2);
-    assert!(delete(&a, "s").await.unwrap());
-    assert_eq!(count(&schema, "kept_events").await, 2);
-    let shell = lock(&schema, "steers").await;
-    let both = async { tokio::join!(delete(&a, "f"), delete(&b, "g"), release(&schema, shell, 2)) };
-    let (first, second, ()) = tokio::time::timeout(BOUND, both).await.expect("in time");
-    assert!(first.unwrap() && second.unwrap());
-    assert_eq!(left(&schema).await, [0, 0, 0]);
+    let Some(two) = two_stores().await else { return };
+    talks(&two.a, "s", "r").await;
+    fork(&two.a, "s", "f").await.unwrap();
+    fork(&two.b, "s", "g").await.unwrap();
+    assert_eq!(search(&two.a).await, 2);
+    assert!(delete(&two.a, "s").await.unwrap());
+    assert_eq!(count(&two.schema, "kept_events").await, 2);
+    deletes_at_once(&two, "f", "g").await;
 }
 
 #[tokio::test]
 async fn a_session_and_its_fork_are_deleted_at_once() {
-    let Some(Two { a, b, schema }) = two_stores().await else { return };
-    talks(&a, "s", "r").await;
-    fork(&b, "s", "f").await.unwrap();
-    assert_eq!(search(&a).await, 2);
-    let shell = lock(&schema, "steers").await;
-    let both = async { tokio::join!(delete(&a, "s"), delete(&b, "f"), release(&schema, shell, 2)) };
-    let (first, second, ()) = tokio::time::timeout(BOUND, both).await.expect("in time");
-    assert!(first.unwrap() && second.unwrap());
-    assert_eq!(left(&schema).await, [0, 0, 0]);
+    let Some(two) = two_stores().await else { return };
+    talks(&two.a, "s", "r").await;
+    fork(&two.b, "s", "f").await.unwrap();
+    assert_eq!(search(&two.a).await, 2);
+    deletes_at_once(&two, "s", "f").await;
 }
