@@ -47,6 +47,8 @@
 //! | shard | a part of all sessions, which has one owner at a time |
 //! | term | the number of claims of a shard so far. It rises with every claim, whoever claims |
 //! | beat | a counter that a replica raises while it lives |
+//! | hub | the replica that has the streams of all tool hosts: the owner of the first shard |
+//! | link | the connection of a replica to another one. A tool link is a stream over it, from an owner of runs to the hub |
 //! | owner's lease | the time for which a replica may trust that nobody has taken its shards. A plain lease is a tool call's |
 //! | suspect | a replica whose counter stands still for longer than any lease lasts |
 //! | fence | to mark a replica, so that nothing that it writes is accepted any more |
