@@ -1,4 +1,4 @@
-//! A call that is sent to an owner, and the part of it that is before its messages.
+//! A call that is sent to an owner, and its head: everything but its messages.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) trait Call {
     /// Everything but its messages.
     fn head(&self) -> &Head;
 
-    /// Its messages, from the first one on. A body that was made before is of no use any more.
+    /// Its messages, from the first one on. After this, a body that was made before must not be used.
     fn body(&self) -> Body;
 
     /// True if its messages are still there from the first one on.

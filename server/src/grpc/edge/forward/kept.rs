@@ -31,7 +31,7 @@ impl Kept {
     /// Reads the request of a call, of at most so many bytes.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if it is larger or there is no budget for it; the caller's fault if it breaks off.
+    /// RESOURCE_EXHAUSTED if it is larger or there is no budget for it; the error of its body if that breaks off.
     pub(super) async fn read(
         request: http::Request<Body>,
         bytes_max: usize,
@@ -73,8 +73,8 @@ impl Kept {
         Self { head: self.head.to_path(path), framed: framed(&[message]), _share: None }
     }
 
-    /// Gives what the call creates its ids, if the caller gave none. The call that is repeated then finds it. Returns true if there
-    /// are new ids.
+    /// Adds the ids that the caller left to the server. A call that is repeated then finds what its first try created. Returns true
+    /// if it added any.
     pub(super) fn set_ids(&mut self, ids: &dyn Ids) -> bool {
         let fields = self.message().and_then(|message| missing_ids(self.head.path(), message, ids));
         fields.is_some_and(|fields| {

@@ -1,4 +1,5 @@
-//! The end of a replica. Its callers are told to connect again, and the other replicas are told that they have not left.
+//! The end of a replica. Its callers are told to connect again. The other replicas are told first, so that they do not take the
+//! ends of its calls for callers that leave.
 
 use std::sync::Arc;
 use std::time::Duration;

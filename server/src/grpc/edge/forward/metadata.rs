@@ -12,8 +12,8 @@ pub(super) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
 pub(super) const PRINCIPAL: HeaderName = HeaderName::from_static("agentloop-principal-bin");
 /// Address and port of the caller, for the audit log.
 pub(super) const CALLER: HeaderName = HeaderName::from_static("agentloop-caller");
-/// A replica of an earlier version has sent the call to the one that sends it on. So an end of the call does not tell if its caller
-/// has left.
+/// The sender has the call from a replica of an earlier version. If the call ends, its caller may still be there: that replica may
+/// have stopped.
 pub(super) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
 /// In an answer: the session is another replica's, and nothing was done.
 pub(super) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);

@@ -1,5 +1,5 @@
-//! Streams that do not go on at another owner once they have begun. They end when theirs is the owner no more, and their caller
-//! begins anew.
+//! Streams that do not go on at another owner once they have begun. They end when their owner has lost the shard, and their callers
+//! begin anew.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::grpc::edge::forward::place::Named;
 use crate::grpc::edge::forward::routing::{Moved, Routing};
 use crate::grpc::edge::forward::send::send;
 
-/// Has a call done whose answer is a stream, or whose requests are. It begins at another owner as long as its answer has not begun.
+/// Has a call done that streams its answer or its requests. Until the answer begins, the call may be sent to another owner.
 pub(super) async fn pass(routing: &Arc<Routing>, call: impl Call, named: &Named) -> http::Response<Body> {
     let sent = send(routing, &call, named, true, Until::Begun).await;
     let Some((asked, _doer)) = sent.from else { return sent.response };

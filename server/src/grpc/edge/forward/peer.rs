@@ -48,8 +48,8 @@ const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// Time for the handshake of a connection.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
-/// Takes calls that other replicas send on. It sends none further, except those of replicas of an earlier version: they know of one
-/// owner alone, and the [`Front`] knows the right one.
+/// Takes calls that other replicas send on. Those of replicas of this version end here. Replicas of an earlier version know only
+/// one owner, so the [`Front`] sends their calls on to the right one.
 #[derive(Clone)]
 pub struct PeerPort {
     ownerships: Ownerships,
@@ -173,7 +173,7 @@ impl PeerPort {
             }
         }
         let link = match request.headers().contains_key(RELAYED) {
-            // A link that counts as lost.
+            // This link counts as lost from the beginning.
             true => Some(Link::default()),
             false => request.extensions().get::<Connected>().map(|replica| replica.link.clone()),
         };
@@ -195,8 +195,8 @@ impl PeerPort {
 }
 
 impl PeerPort {
-    /// The services, while this replica owns the shard. One that has just joined opens them within moments: waiting here costs less
-    /// than a question of every call again and again.
+    /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments. To wait
+    /// here costs less than to have every call sent again.
     async fn services(&self, shard: ShardNo) -> Option<Opened> {
         let (mut ownerships, mut local) = (self.ownerships.clone(), self.front.local().news());
         let until = Instant::now() + OPEN_WAIT;

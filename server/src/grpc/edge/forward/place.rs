@@ -20,14 +20,14 @@ pub(super) enum Place {
     Fork,
     /// At the owner of the run whose id is the first field.
     Run,
-    /// At the owner of the run that the question is of whose id is the first field.
+    /// At the owner of the run that asks the question whose id is the first field.
     Question,
-    /// At the owner of the session or the run that is to end.
+    /// At the owner of the session or the run that is aborted.
     Target,
-    /// At the owner of the session of a `RunInput`, which is the first field, or of its run. A run that is new and names no session
+    /// At the owner of the session that the `RunInput` in the first field names, or else of its run. A new run without a session
     /// may begin at any owner.
     Input,
-    /// The same of a request that has both ids itself.
+    /// The same for a request that itself has the two ids.
     Import,
     /// At any owner. The session of a user may exist, in any shard.
     User,
@@ -42,9 +42,10 @@ pub(super) enum Named {
     Nothing,
     /// The shard of the session or user that the call names.
     Shard(ShardNo),
-    /// Nothing that has an owner, and only an owner does the call: this replica if it owns anything, and else the owner of this shard.
+    /// Nothing that has an owner, but only an owner may do the call: this replica if it owns any shard, or else the owner of this
+    /// one.
     Any(ShardNo),
-    /// A run. The shard is looked up; a run that nobody knows is told here.
+    /// A run, whose shard is looked up. This replica reports a run that does not exist.
     Run(RunKey),
     /// A run that begins with the call, or has begun before.
     Start {
@@ -139,8 +140,8 @@ fn start(tenant: TenantId, Two { first, second }: Two, is_new: bool) -> Option<N
     }
 }
 
-/// A shard for something that belongs to none. All replicas of a version choose the same one, so that a call that is repeated meets
-/// its first try.
+/// A shard for something that belongs to none. All replicas of a version choose the same one, so a repeated call goes where its
+/// first try went.
 pub(super) fn spread(key: impl Hash) -> ShardNo {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

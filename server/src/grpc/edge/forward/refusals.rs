@@ -1,5 +1,5 @@
-//! Calls that a replica of an earlier version has refused: it tells the replica that keeps the tool hosts of them. Each replica
-//! of this version has an audit log of its own.
+//! Calls that a replica of an earlier version has refused. It reports them to the hub, because it has no audit log of its own. Each
+//! replica of this version has one.
 
 use serde::Deserialize;
 use tonic::Status;
@@ -11,18 +11,18 @@ use crate::grpc::edge::forward::bodies::read;
 
 /// The call with which a replica tells of refusals. Only the port for replicas takes it.
 pub(super) const REFUSED: &str = "/agentloop.replica/Refused";
-/// Size of one call, in bytes: the texts of 64 rows, however they are escaped.
+/// Size of one report, in bytes: the texts of 64 rows fit, however they are escaped.
 const REPORT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// What one replica tells another.
+/// The message of one report.
 #[derive(Default, Deserialize)]
 struct Report {
     refused: Vec<RefusedCall>,
-    /// Those that have no rows.
+    /// The number of refused calls that have no row of their own, by cause.
     counted: CountedRefusals,
 }
 
-/// Writes what another replica tells. Without an audit log there is nothing to do.
+/// Writes the report of another replica to the audit log, if there is one.
 pub(super) async fn take(audit: Option<AuditLog>, request: http::Request<Body>) -> Status {
     let Some(bytes) = read(request.into_body(), REPORT_BYTES_MAX).await else {
         return Status::invalid_argument("the report of refused calls is too large, or broke off");

@@ -34,7 +34,7 @@ pub(super) struct RunPosition {
     own_run: Option<String>,
 }
 
-/// The field of an event's message that says where it stands.
+/// The field of an event's message that has its position.
 #[derive(Clone, PartialEq, Message)]
 struct EventMessage {
     #[prost(message, optional, tag = "1")]
@@ -47,7 +47,7 @@ struct EventSeq {
     seq: u64,
 }
 
-/// The fields of the first event's message that say what it is of.
+/// The fields of the first event's message that name its run and session.
 #[derive(Clone, PartialEq, Message)]
 struct FirstMessage {
     #[prost(message, optional, tag = "1")]
@@ -62,7 +62,7 @@ struct EventIds {
     session_id: String,
 }
 
-/// The same of `WatchRunsResponse` and `SubscribeSessionResponse`.
+/// The position in `WatchRunsResponse` and `SubscribeSessionResponse`.
 #[derive(Clone, PartialEq, Message)]
 struct ChangeMessage {
     #[prost(string, tag = "5")]
@@ -92,7 +92,7 @@ impl Position {
         Self::Changes(String::new())
     }
 
-    /// Notes a message that the caller is about to get. False for a durable event that it has.
+    /// Notes a message that the caller is about to get. Returns false for a durable event that the caller has already.
     pub(super) fn passes(&mut self, framed: &[u8]) -> bool {
         let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
         let after = match self {

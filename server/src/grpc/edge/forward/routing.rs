@@ -89,11 +89,11 @@ impl Doer {
     }
 }
 
-/// Resolves when whoever does a call is not the one to do it any more.
+/// Resolves when the replica that does a call must not go on with it.
 pub(super) type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Target {
-    /// Who it is, for a call that is to be done there.
+    /// The replica that is asked, and the shard for which it is asked.
     pub(super) fn asked(&self, at: At) -> Asked {
         let shard = match at {
             At::Here => None,
@@ -151,8 +151,8 @@ impl Routing {
         }
     }
 
-    /// Who does a call that names this. Waits as [`target`](Self::target) does. `again`: the call was sent before, so there may be
-    /// a run by now, and what is remembered may be wrong.
+    /// Who does a call that names this. Waits as [`target`](Self::target) does. `again` is true if the call was sent before: its
+    /// run may exist by now, and a remembered shard may be wrong.
     pub(super) async fn find(&self, named: &Named, again: bool, until: Instant) -> Option<(Target, Asked)> {
         loop {
             match timeout_at(until, self.at(named, again)).await.ok()? {
@@ -160,7 +160,7 @@ impl Routing {
                     let target = self.target(at, until).await?;
                     let mut asked = target.asked(at);
                     if matches!(named, Named::Start { key, .. } if !self.runs.remembers(key)) {
-                        // Its session is made there, in whichever shard. Its service says when that has moved.
+                        // The session is made there, in a shard that is not known here. The service says when that shard moves.
                         asked.shard = None;
                     }
                     return Some((target, asked));
@@ -207,13 +207,13 @@ impl Routing {
         }
     }
 
-    /// Resolves when whoever was asked has nothing more to say.
+    /// Resolves when the replica that was asked can do nothing more for the call.
     ///
-    /// Another replica: when yet another one owns the shard, or it is held to be dead. Before that, its engine may still be at work,
-    /// and would take a stream that ends for a caller who leaves.
+    /// For another replica: when it is held to be dead, or a different one owns the shard. Until then its engine may still be at
+    /// work, and would take the end of a stream for a caller that leaves.
     ///
-    /// This one: likewise, and when it has had no valid lease for some time: others may own its shards, while it cannot reach the
-    /// database and does not know.
+    /// For this replica: when another one owns the shard, or it has had no valid lease for some time. Then it cannot reach the
+    /// database, and others may own its shards without its knowledge.
     pub(super) fn moved(&self, asked: Asked) -> Moved {
         let ownerships = self.ownerships.clone();
         match (asked.number, asked.shard) {
@@ -229,7 +229,7 @@ impl Routing {
         }
     }
 
-    /// Waits before the same replica is asked again: a moment, or until it is not the one to ask.
+    /// Waits a moment before the same replica is asked again, or until it has [moved](Self::moved).
     pub(super) async fn pause(&self, asked: Asked, until: Instant) {
         let end = until.min(Instant::now() + ASK_AGAIN);
         let _still_there = timeout_at(end, self.moved(asked)).await;

@@ -17,7 +17,7 @@ use crate::grpc::edge::forward::routing::{Asked, Doer, Routing, SEARCH_WAIT, Tar
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
 
-/// The wait before a call is refused that cannot be sent again.
+/// The wait before the refusal of a call that cannot be sent again.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Owners that may be lost while they have a call. It may be the reason, so it is not sent to more of them.
 const LOST_OWNERS_MAX: usize = 3;
@@ -35,8 +35,8 @@ impl Sent {
     }
 }
 
-/// Has a call done. `repeats` is true if it may be sent again where an owner may have done it. A call at another replica ends with
-/// this one; the services of this replica end theirs themselves.
+/// Has a call done. `repeats` is true if the call may be sent again although an owner may have done it. When this replica stops, it
+/// ends calls at other replicas. Its own services end theirs themselves.
 pub(super) async fn send(
     routing: &Routing,
     call: &impl Call,
@@ -127,7 +127,7 @@ async fn attempt(
     }
 }
 
-/// True if the call goes on at another replica within the time of a search, after the one that was asked left it.
+/// True if another replica takes over within the time of a search, after the one that was asked ended the call.
 pub(super) async fn is_left(routing: &Routing, asked: Asked) -> bool {
     if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_right(asked)) {
         return false;
@@ -139,7 +139,8 @@ pub(super) async fn is_left(routing: &Routing, asked: Asked) -> bool {
     }
 }
 
-/// Notes that an owner was lost while it had the call. True if it is one too many. One that had it for long is not counted.
+/// Notes that an owner was lost while it had the call. Returns true if too many were lost. When one had the call for long, the
+/// count begins anew.
 fn is_lost(lost: &mut BTreeSet<Option<i64>>, asked: Asked, began: Instant) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
@@ -148,8 +149,8 @@ fn is_lost(lost: &mut BTreeSet<Option<i64>>, asked: Asked, began: Instant) -> bo
     lost.len() >= LOST_OWNERS_MAX
 }
 
-/// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner is the owner no more. A host that is
-/// refused at once tries again at once, and waits longer each time: when there is an owner again, it would wait still.
+/// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner has lost the shard. Hosts wait longer
+/// after each refusal. If they were refused at once, they would still wait when there is an owner again.
 async fn refused_later(routing: &Routing, asked: Asked, refusal: Status) -> Sent {
     let _moved = routing.other_than(asked, Instant::now() + REFUSED_AFTER).await;
     Sent::refused(refusal)

@@ -24,9 +24,9 @@ use crate::grpc::edge::forward::routing::{Asked, Doer, Moved, Routing, SEARCH_WA
 use crate::grpc::edge::forward::send::{is_left, send};
 use crate::grpc::status::leaves_it_to_another;
 
-/// A stream that broke sooner, without any message, brought nothing.
+/// A stream that broke sooner and without any message counts as fruitless.
 const SHORT: Duration = Duration::from_secs(1);
-/// Streams in a row that may bring nothing. There is a moment between two.
+/// Fruitless streams in a row before the caller is refused. There is a pause after each.
 const FRUITLESS_MAX: u32 = 50;
 
 /// Has a call with a stream done, and goes on from `position` wherever the stream breaks.
@@ -54,7 +54,7 @@ struct Following {
     source: Source,
     /// True once the input of the run is not kept any more.
     forgot_input: bool,
-    /// Streams in a row that brought nothing.
+    /// Fruitless streams in a row.
     fruitless: u32,
 }
 

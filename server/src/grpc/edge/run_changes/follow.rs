@@ -27,12 +27,12 @@ const AGAIN_AFTER_MOST: Duration = Duration::from_secs(4);
 /// After a stream that lasted this long, the waits begin again with the first one.
 const WAS_WELL: Duration = Duration::from_secs(10);
 
-/// Brings the changes of runs at other replicas to those who watch here, until `stop`. While nobody watches, it only waits. Call this
-/// before the first watch can begin, so that it begins once.
+/// Brings the changes of runs at other replicas to those who watch here, until `stop`. While nobody watches, it only waits. Call
+/// this before the first watch can begin, so that it begins once.
 ///
-/// Where changes may have been missed, all who watch begin again: when a stream is made anew, since its replica may have changed
-/// runs before, and when a replica is gone, since nobody told its last changes. A replica of an earlier version tells none. Of its
-/// runs, watchers have the rows of their snapshot.
+/// All watchers begin again where changes may have been missed: after a stream was opened again, because its replica may have
+/// changed runs in between, and after a replica is gone, because nobody sent its last changes. A replica of an earlier version
+/// sends none. Of its runs, watchers have only the rows of their snapshot.
 pub fn follow_run_changes(
     engine: Engine,
     ownerships: Ownerships,
@@ -69,7 +69,7 @@ struct Following<'a> {
     ownerships: &'a Ownerships,
     links: &'a Links,
     watch: &'a RunWatch,
-    /// Replicas whose first stream was neither made nor refused.
+    /// Replicas whose first stream was neither opened nor refused yet.
     undecided: Mutex<BTreeSet<i64>>,
 }
 
@@ -112,7 +112,7 @@ impl Following<'_> {
                 }
             };
             if changed.is_err() {
-                // Nobody tells of other replicas any more: this one stops.
+                // This replica stops: it learns nothing more of the others.
                 return std::future::pending().await;
             }
         }
@@ -152,8 +152,8 @@ impl Following<'_> {
         }
     }
 
-    async fn open(&self, peer: &Peer) -> Result<Streaming<Vec<u8>>, Untold> {
-        let broken = |text: String| Untold { text, is_refusal: false };
+    async fn open(&self, peer: &Peer) -> Result<Streaming<Vec<u8>>, NoStream> {
+        let broken = |text: String| NoStream { text, is_refusal: false };
         let ownership = self.ownerships.borrow().clone();
         let channel = self.links.to(peer, &ownership).map_err(|bad| broken(bad.to_string()))?;
         let mut grpc = tonic::client::Grpc::new((*channel).clone()).max_decoding_message_size(PAGE_BYTES_MAX);
@@ -162,10 +162,10 @@ impl Following<'_> {
         let mut request = Request::new(Vec::new());
         *request.metadata_mut() = MetadataMap::from_headers(headers);
         let opened = grpc.server_streaming(request, PathAndQuery::from_static(PATH), FrameCodec).await;
-        opened.map(tonic::Response::into_inner).map_err(Untold::from)
+        opened.map(tonic::Response::into_inner).map_err(NoStream::from)
     }
 
-    /// Tells those who watch here, until the stream ends. Returns the reason.
+    /// Passes changes to those who watch here until the stream ends. Returns the reason of its end.
     async fn read_all(&self, mut pages: Streaming<Vec<u8>>) -> String {
         let mut has_warned = false;
         loop {
@@ -189,7 +189,7 @@ impl Following<'_> {
         }
     }
 
-    /// Notes that the first stream to this replica was made, or cannot be made. After the last one, the watchers begin.
+    /// Notes that the first stream to this replica was opened or refused. When that is known of all replicas, the watchers begin.
     fn decide(&self, peer: Option<&Peer>) {
         let mut undecided = self.undecided();
         let was_there = peer.is_none_or(|peer| undecided.remove(&peer.number));
@@ -204,13 +204,13 @@ impl Following<'_> {
 }
 
 /// The reason why there is no stream.
-struct Untold {
+struct NoStream {
     text: String,
     /// True if the other replica has answered.
     is_refusal: bool,
 }
 
-impl From<Status> for Untold {
+impl From<Status> for NoStream {
     fn from(status: Status) -> Self {
         // A status that the transport made has its cause.
         let is_refusal = std::error::Error::source(&status).is_none();

@@ -1,5 +1,5 @@
-//! The changes of runs, which each replica tells those where somebody watches a list of runs: one gRPC stream of pages over the port
-//! for replicas. A page is a JSON array of changes.
+//! The changes of runs. Each replica sends its own to the replicas where somebody watches a list of runs: one gRPC stream of pages
+//! over the port for replicas. A page is a JSON array of changes.
 
 mod follow;
 #[cfg(test)]
@@ -50,7 +50,7 @@ impl Service<Request<Vec<u8>>> for Tell {
     }
 
     fn call(&mut self, _request: Request<Vec<u8>>) -> Self::Future {
-        // The response begins after this, so the other replica knows that it misses nothing from then on.
+        // The tap is there before the response begins. So the other replica misses nothing from the beginning of the response on.
         let tap = self.0.tap_run_changes();
         Box::pin(async move { Ok(Response::new(pages(tap?))) })
     }
@@ -67,7 +67,7 @@ fn page(changes: &[Arc<RunChange>]) -> Result<Vec<u8>, Status> {
     serde_json::to_vec(changes).map_err(|error| Status::from_error(Box::new(error)))
 }
 
-/// The changes of a page, and the number of those that are not readable. A replica of another version may have written it.
+/// The changes of a page, and the number of those that this version cannot read.
 fn read(page: &[u8]) -> Result<(Vec<RunChange>, usize), serde_json::Error> {
     let all: Vec<&RawValue> = serde_json::from_slice(page)?;
     let changes: Vec<RunChange> =
