@@ -64,7 +64,7 @@ pub struct CallOwner {
     pub caller_groups: Arc<[String]>,
     /// The parent span for the host's own spans.
     pub traceparent: Option<TraceParent>,
-    /// The claim of the run that the caller's task holds. Calls of an earlier one are refused where a later one is known.
+    /// The epoch under which the run's task owns the run. Calls of an earlier owner are refused where a later one is known.
     #[serde(default)]
     pub epoch: Epoch,
 }

@@ -42,9 +42,8 @@ pub trait RequestSender: Send + Sync + 'static {
     /// Queues a request for the host. False if the host cannot be reached or its queue is full. Never waits.
     fn send(&self, request: Box<ExtensionRequest>) -> bool;
 
-    /// As [`Self::send`], of a request of another replica.
-    fn forward(&self, request: ForwardedRequest) -> bool {
-        let _not_this_way = request;
+    /// As [`Self::send`], for a request of another replica. Only a host that is connected here takes one.
+    fn forward(&self, _request: ForwardedRequest) -> bool {
         false
     }
 }

@@ -36,7 +36,7 @@ pub(super) enum ToHub {
     Release { tenant: TenantId, run: RunId },
     /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.
     Command { no: u64, command: Command },
-    /// What was told of this attempt has reached the run.
+    /// The run knows how this attempt ended.
     Heard { tenant: TenantId, call: CallId, attempt: u32 },
     /// The reply to a question of the hub.
     Reply { no: u64, reply: Reply },
@@ -91,9 +91,9 @@ pub(super) enum Reply {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToOwner {
-    /// The reply to the hello: the link is open.
+    /// The reply to [`ToHub::Hello`]: the link is open.
     Welcome { version: String },
-    /// The host has told something of a call that goes on: [`crate::tool::CallSink::news`].
+    /// Something happened to a call: [`crate::tool::CallSink::news`].
     News { tenant: TenantId, call: CallId, news: CallUpdate },
     /// The host has done the call: [`crate::tool::CallSink::finished`].
     Finished { no: u64, tenant: TenantId, call: CallId, answer: CallAnswer },

@@ -41,7 +41,7 @@ struct OpenLink<'a> {
     sender: &'a LinkSender,
     peer: i64,
     no: u64,
-    /// Work that goes on beside the frames: requests to extensions, and what is told again.
+    /// Work that goes on beside the frames: requests to extensions, and ends of attempts that are told again.
     beside: FuturesUnordered<BoxFuture<'a, ()>>,
 }
 
@@ -54,7 +54,7 @@ impl ClusterTools {
 }
 
 impl HubEnd {
-    /// Serves the replica until the link ends from either side, or this replica is the hub no more.
+    /// Serves the replica until the link ends from either side, or this replica is not the hub any more.
     pub async fn run(self, frames: impl Stream<Item = Vec<u8>> + Send) {
         let frames = frames.filter_map(|frame| std::future::ready(decode::<ToHub>(&frame)));
         tokio::pin!(frames);
@@ -70,7 +70,7 @@ impl HubEnd {
         cluster.release_all(before);
         sender.send(&ToOwner::Welcome { version: env!("CARGO_PKG_VERSION").to_owned() });
         cluster.routes.opened();
-        // What its calls said while it was away. Those that it reclaims are told again.
+        // The ends of attempts while it was away. A reclaim brings those of its call once more.
         let beside = FuturesUnordered::from_iter([cluster.retell(from).boxed()]);
         let mut link = OpenLink { cluster, sender, peer: from, no, beside };
         tokio::select! {
@@ -138,7 +138,7 @@ impl OpenLink<'_> {
 
     fn take(&mut self, frame: ToHub) {
         let (cluster, own) = (self.cluster, &self.cluster.own);
-        // Held until the frame is carried out, so that no other owner of the run comes in between.
+        // The lock is held until the frame is carried out, so that no other owner of the run comes in between.
         let mut state = cluster.lock();
         if !cluster.routes.is_open(self.peer, self.no) {
             // The replica has another link by now, over which it has said everything again.
@@ -215,13 +215,13 @@ impl OpenLink<'_> {
                 };
                 self.beside.push(asking.boxed());
             }
-            // It comes first, and once.
+            // It comes once, before all others.
             ToHub::Hello { .. } => {}
         }
     }
 
-    /// The run's calls come from this replica, wherever they came from before. Returns false if another owner has claimed the run
-    /// since: this one was deposed, or its task has not ended yet, and its calls are not for it to ask for.
+    /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
+    /// then deposed, or its task has not ended yet, and it may not ask for them.
     fn claim(&self, state: &mut State, owner: &CallOwner, run: &RunId) -> bool {
         let is_latest = !state.table.has_claim_after(&owner.tenant, run, owner.epoch)
             && self.cluster.routes.route(&owner.tenant, run, self.peer, owner.epoch);
@@ -276,7 +276,7 @@ impl ClusterTools {
         {
             return;
         }
-        // Nobody tells any more. The process ends, or the link does.
+        // The process ends, and the link with it.
         std::future::pending().await
     }
 

@@ -35,8 +35,8 @@ pub trait LinkDialer: Send + Sync + 'static {
 }
 
 impl ClusterTools {
-    /// Keeps the way to the hub until nobody tells any more who it is. While that is not known, everything stays as it is: the
-    /// replica that was the hub still has the hosts. Run it once, on a task of its own.
+    /// Keeps the way to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it is:
+    /// the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
         let mut wait = WAIT_MIN;
@@ -63,7 +63,7 @@ impl ClusterTools {
                     if began.elapsed() >= GOOD_AFTER {
                         wait = WAIT_MIN;
                     }
-                    // All replicas lose their links to a hub at one time.
+                    // When a hub is lost, all replicas lose their links at one time. They should not all dial at one time.
                     let pause = wait.mul_f64(0.5 + 0.5 * chance());
                     wait = (wait * 2).min(WAIT_MAX);
                     tokio::select! {
@@ -131,7 +131,7 @@ impl ClusterTools {
     }
 }
 
-/// Waits until another replica than this one is known to be the hub. False if nobody tells any more.
+/// Waits until another replica than `peer` is known to be the hub. Returns false when the sender of `ownerships` is gone.
 async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
     loop {
         if ownerships.changed().await.is_err() {

@@ -6,8 +6,8 @@
 //! offered, as it does after a restart. So a link may break at any point. What follows from each:
 //!
 //! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
-//! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. If the hub
-//!   has the call, it says so; if not, it says what it knows: the host that was meant did not begin it, or may have;
+//! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
+//!   the hub says if a host has the call. If none has, it says if the call may have begun;
 //! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
 //! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](left) later.
 
@@ -63,9 +63,9 @@ pub struct ClusterTools {
     owners: Arc<dyn RunOwners>,
     encode: EncodeRequest,
     state: Mutex<State>,
-    /// The replicas that there are. It is set when the way to the hub is looked for.
+    /// The other replicas. It is set by [`Self::keep_linked`].
     ownerships: OnceLock<Ownerships>,
-    /// News that do not come from the own hosts.
+    /// News for the engine that do not come from the own hosts.
     news: NewsSender,
     news_receiver: Mutex<Option<NewsReceiver>>,
     /// Questions of the hub to the engine. Those of one host are few, and the hub bounds those about results.
@@ -100,7 +100,7 @@ enum Way {
     Here,
     /// The hub is another replica, and is reached over this link.
     Link(LinkSender),
-    /// There is none since then. Calls wait.
+    /// There has been no way since this time. Calls wait.
     Away(Instant),
 }
 
@@ -290,7 +290,7 @@ impl ClusterTools {
         state.send(&ToHub::Command { no, command });
     }
 
-    /// As the hub: another replica has asked for calls of the run since this one did.
+    /// As the hub: true if another replica has asked for calls of the run since this one did.
     fn is_elsewhere(&self, tenant: &TenantId, run: &RunId) -> bool {
         self.routes.of_run(tenant, run).is_some()
     }

@@ -19,7 +19,7 @@ pub enum RunOwner {
     Nobody,
 }
 
-/// Finds the owner of a run that no link names.
+/// Finds the owner of a run for which no replica has asked.
 #[async_trait]
 pub trait RunOwners: Send + Sync + 'static {
     /// The present owner of this run.

@@ -108,7 +108,7 @@ impl Routes {
         self.lock().links.get(&peer).is_some_and(|link| link.no == no)
     }
 
-    /// Ends the links of all owners, because this replica is the hub no more.
+    /// Ends the links of all owners, because this replica is not the hub any more.
     pub(super) fn end_all(&self) {
         let mut inner = self.lock();
         for link in std::mem::take(&mut inner.links).into_values() {
@@ -123,7 +123,8 @@ impl Routes {
         self.lock().runs.get(&(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
-    /// Calls of this run come from this replica. Returns false if they do not, because a later claim of the run is known.
+    /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
+    /// known.
     pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: i64, epoch: Epoch) -> bool {
         let mut inner = self.lock();
         let is_latest = inner.forget_up_to(tenant, run, epoch);
@@ -133,7 +134,7 @@ impl Routes {
         is_latest
     }
 
-    /// Calls of this run come from the hub itself. Returns false if they do not, because a later claim of the run is known.
+    /// The same for the hub itself, which has no route.
     pub(super) fn take_home(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
         self.lock().forget_up_to(tenant, run, epoch)
     }

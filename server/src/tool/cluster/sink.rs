@@ -120,7 +120,7 @@ impl ClusterTools {
         self.kept_news.keep(tenant, call, &news);
         let is_passing = matches!(news, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
         if is_passing && self.known_owner(tenant, &call.run).is_none() {
-            // The run has no task that could show it, and a lookup is dear.
+            // No task of the run could show it, and a look-up in the database is slow.
             return;
         }
         match self.owner(tenant, &call.run).await {
@@ -146,7 +146,8 @@ impl ClusterTools {
         }
     }
 
-    /// Finds an owner that takes a result, for a while. The owner may die meanwhile, and another one takes its place.
+    /// Looks for an owner that takes a result until [`OWNER_WAIT`] is over. The owner may die meanwhile, and another takes its
+    /// place.
     async fn route_result(
         &self,
         tenant: &TenantId,

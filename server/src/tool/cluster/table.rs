@@ -34,7 +34,7 @@ pub(super) struct OpenCall {
 pub(super) enum Open {
     /// It looks for a host.
     Sought { tool: String, on: Option<HostId>, since: Instant },
-    /// A host has room for it. That is worth nothing once this link has ended.
+    /// A host has room for it. The room is lost when this link ends.
     Granted { link: u64 },
     /// It was offered to a host, or reclaimed.
     Offered {
@@ -50,9 +50,9 @@ pub(super) enum Open {
 pub(super) enum Noted {
     /// The run is told.
     Pass,
-    /// Nobody looks for room: it is given back.
+    /// The call does not look for room: it is given back.
     GiveBack,
-    /// Nobody waits for it.
+    /// The news mean nothing for the run.
     Drop,
 }
 

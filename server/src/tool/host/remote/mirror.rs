@@ -1,4 +1,4 @@
-//! Several replicas: one has the streams of all hosts, and the others know the same tools.
+//! Several replicas: the hub has the streams of all hosts, and the others mirror its tools.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ impl RemoteTools {
         self.unsaved.notify_one();
     }
 
-    /// Another replica takes the hosts from now on: those that are here are sent there. The calls that they have are forgotten
-    /// here, because the runs reclaim them there.
+    /// Another replica takes the hosts from now on. Those that are connected here are told to connect again. Their calls are
+    /// forgotten here, because the runs reclaim them there.
     pub(in crate::tool) fn step_down(&self) {
         let mut state = self.lock();
         if !state.is_hub {
