@@ -9,9 +9,9 @@ use crate::exit::Failure;
 
 /// A shorter text is no abbreviation: it would fit by chance.
 const CHARS_MIN: usize = 4;
-/// Characters of an id that was made, and of a part of it that is long enough not to be a name.
-const MADE_ID_CHARS: usize = 36;
-const MADE_ID_PART_MIN: usize = 8;
+/// Characters of a generated id, and of the shortest part of one that is not taken for a name.
+const GENERATED_ID_CHARS: usize = 36;
+const GENERATED_ID_PART_MIN: usize = 8;
 const PAGE_SIZE: u32 = 500;
 /// Bound on the pages that are read. Older ids must be given whole.
 const PAGES_MAX: usize = 8;
@@ -61,27 +61,27 @@ pub(crate) async fn session(client: &Client, given: &str) -> Result<String, Fail
     }
 }
 
-/// The id of the session that `run` and `chat` go on with. They create one that does not exist, so only a part of an id that
-/// was made by the server or a client is an abbreviation here: people do not name a session so.
+/// The id of the session that `run` and `chat` go on with. They create one that does not exist, so only a part of a generated id is
+/// an abbreviation here. People do not name sessions like that.
 ///
 /// # Errors
 /// When several ids are abbreviated so.
 pub(crate) async fn session_to_continue(client: &Client, given: String) -> Result<String, Failure> {
-    if !is_part_of_made_id(&given) {
+    if !is_part_of_generated_id(&given) {
         return Ok(given);
     }
     match client.get_session(given.clone()).await {
         Err(error) if error.code() == Some(tonic::Code::NotFound) => {
             let found = find(client, Kind::Session, &given).await?;
-            Ok(found.filter(|id| id.len() == MADE_ID_CHARS).unwrap_or(given))
+            Ok(found.filter(|id| id.len() == GENERATED_ID_CHARS).unwrap_or(given))
         }
         // There is one, or the start of the run tells what is wrong.
         _ => Ok(given),
     }
 }
 
-fn is_part_of_made_id(text: &str) -> bool {
-    (MADE_ID_PART_MIN..MADE_ID_CHARS).contains(&text.len())
+fn is_part_of_generated_id(text: &str) -> bool {
+    (GENERATED_ID_PART_MIN..GENERATED_ID_CHARS).contains(&text.len())
         && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-'))
 }
 
@@ -234,12 +234,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_no_part_of_a_made_id() {
+    fn a_name_is_no_part_of_a_generated_id() {
         for part in ["01a217a8-20ce", "bd951051", "ae1d-75dabd951051"] {
-            assert!(is_part_of_made_id(part), "{part}");
+            assert!(is_part_of_generated_id(part), "{part}");
         }
         for name in ["cafe", "trip-2026", "Bd951051", "01a217a8-20ce-74e0-ae1d-75dabd951051", ""] {
-            assert!(!is_part_of_made_id(name), "{name}");
+            assert!(!is_part_of_generated_id(name), "{name}");
         }
     }
 

@@ -25,7 +25,7 @@ const ROWS_FOR_BORDERS: u16 = 8;
 /// Bound on the rows of the hint below the answer.
 const HINT_ROWS_MAX: usize = 2;
 
-/// Bound on the label of an option, in characters. The session has the whole.
+/// Bound on the label of an option, in characters.
 const OPTION_CHARS: usize = 200;
 /// Rows of the two outcomes of a visit.
 const VISIT_ROWS: usize = 2;
