@@ -43,15 +43,15 @@ impl Masks {
         self.of(tool).iter().any(|place| within(place, pointer) || within(pointer, place))
     }
 
-    /// As [`Self::covers`], of any tool that this pattern of a rule matches.
+    /// As [`Self::covers`], for any of the tools that a rule's pattern matches. An empty pattern matches all.
     #[must_use]
     pub fn covers_any(&self, tools: &str, pointer: &str) -> bool {
         let mut named = self.0.keys().filter(|tool| tools.is_empty() || glob_matches(tools, tool));
         named.any(|tool| self.covers(tool, pointer))
     }
 
-    /// The first pattern of the rule that looks at a sensitive argument, and the argument's tool. Such a rule would tell
-    /// by what it matches which value the argument has.
+    /// The first pattern of the rule that looks at a sensitive argument, and the argument's tool. The calls that such a rule
+    /// matches would reveal the value.
     #[must_use]
     pub fn seen_by(&self, rule: &PolicyRule) -> Option<(usize, &str)> {
         let tools = || self.0.keys().filter(|tool| rule.is_about(tool));

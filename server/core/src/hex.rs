@@ -1,4 +1,4 @@
-//! Bytes as lower-case hex in JSON: people can read them in a journal with any SQL shell.
+//! Bytes as lower-case hex in JSON, so that people can read them in a journal with any SQL shell.
 
 use std::fmt::Write as _;
 

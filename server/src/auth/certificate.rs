@@ -80,7 +80,7 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 /// When it is no certificate.
 pub fn facts(der: &[u8]) -> Result<CertificateFacts, String> {
     let (mut names, not_after) = read(der).ok_or_else(|| "it is no certificate".to_owned())?;
-    // A name with characters that are not seen would be read differently by people and by rules.
+    // People and rules would read a name with invisible characters differently.
     names.retain(|name| name.split_once('=').is_some_and(|(_, value)| is_clear(value)));
     names.truncate(NAMES_MAX);
     Ok(CertificateFacts { names, not_after })
@@ -106,8 +106,8 @@ fn read(der: &[u8]) -> Option<(Vec<String>, i64)> {
     Some((names, not_after))
 }
 
-/// The common name of a subject, which is a sequence of sets of pairs. Of several, some readers take the first and others the
-/// last, so whoever signed the certificate may have looked at another one than this server would: then none counts.
+/// The common name of a subject, which is a sequence of sets of pairs. A subject with several has none here: some readers take the
+/// first and others the last, so the signer may have checked another one than this server would take.
 fn common_name(subject: Element<'_>) -> Option<String> {
     let mut found = subject.inside().flat_map(Element::inside).filter_map(|pair| {
         let mut pair = pair.inside();

@@ -1,5 +1,5 @@
-//! Names of principals and groups. Two names that look the same to people must not be two principals: whoever reads a
-//! question, an approval or the audit log goes by what is shown.
+//! Names of principals and groups. Two principals must not have names that look the same: people who read a question, an
+//! approval or the audit log know a principal only by the name that they see.
 
 use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 use unicode_normalization::is_nfkc;
@@ -23,7 +23,7 @@ pub(super) fn check_name(name: &str) -> Result<String, BadPrincipal> {
         return Err(BadPrincipal(problem));
     }
     if let Some(problem) = lookalike(name) {
-        // Everything that is not ASCII is shown by its number: the name itself would be read as another one.
+        // Characters beyond ASCII are shown by their numbers, because the name itself may be taken for another one.
         return Err(BadPrincipal(format!("the name \"{}\" {problem}", name.escape_default())));
     }
     Ok(name.to_owned())
@@ -61,7 +61,7 @@ fn lookalike(name: &str) -> Option<String> {
     None
 }
 
-/// True for characters that change nothing that people see, or turn its order, and for those that mean nothing yet.
+/// True for characters that are invisible, change the direction of the text, or are not assigned.
 fn is_unseen(character: char) -> bool {
     use GeneralCategory as Of;
     let is_blank = matches!(
@@ -97,7 +97,7 @@ fn is_of_one_script(name: &str) -> bool {
 }
 
 fn is_latin(character: char) -> bool {
-    // Signs that all scripts share count as of each.
+    // Characters that all scripts share belong to no script here.
     let scripts = AugmentedScriptSet::for_char(character);
     !scripts.is_all() && scripts.base.contains_script(unicode_script::Script::Latin)
 }

@@ -18,7 +18,7 @@ const LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// Ids that are made for a new session until one is in a shard of this replica.
 const SESSION_TRIES: usize = 4_096;
 
-/// Shards that are given away, and the sender that shows that a run is still being stopped: it is dropped afterwards.
+/// Shards that are given away. Each run that has to stop holds a copy of the sender until it has stopped.
 #[derive(Clone)]
 pub(in crate::engine) struct Leaving {
     shards: Arc<BTreeSet<ShardNo>>,
@@ -32,7 +32,7 @@ impl Leaving {
     }
 }
 
-/// Ends what callers follow in the sessions of shards that are given away.
+/// Ends subscriptions in the sessions of shards that are given away.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ShardStops(Mutex<HashMap<ShardNo, CancellationToken>>);
 
@@ -57,18 +57,18 @@ impl ShardStops {
 }
 
 impl Engine {
-    /// Continues the work of shards that this replica has gained, beside that of those that it has.
+    /// Continues the work of shards that this replica has gained. That of its other shards goes on.
     pub async fn gained(&self) {
         self.wake_signal().run_parked();
         self.deps().jobs.notify();
         self.clone().recover().await;
     }
 
-    /// Ends the work for the sessions of these shards: each run stops at its next durable point, and goes on where the shard goes.
-    /// Then subscribers are told to look there. Returns when all have stopped, but at most five seconds later.
+    /// Ends the work for the sessions of these shards. Each run stops at its next durable point, and goes on at the next owner.
+    /// Then subscribers are told to look there. Returns when all runs have stopped, or after five seconds.
     ///
-    /// The store begins nothing for these shards any more. A run that was starting before may still come up, so this is called
-    /// once more when the store has forgotten them; one that is slower yet finds that its session is another replica's.
+    /// The store begins nothing more for these shards. A run that was starting before may still come up. So call this once more
+    /// when the store has forgotten the shards. A run that comes up later still finds that its session is another replica's.
     pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>) {
         let shards = Arc::new(shards);
         let (stopping, mut stopped) = mpsc::channel(1);

@@ -143,7 +143,7 @@ impl Member {
         !self.is_over && self.held.contains_key(&shard) && self.lease.is_valid(now)
     }
 
-    /// True if the lease is valid: nobody may have fenced this replica.
+    /// True if the lease is valid, so no other replica can have fenced this one.
     #[must_use]
     pub fn is_valid(&self, now: Timestamp) -> bool {
         !self.is_over && self.lease.is_valid(now)

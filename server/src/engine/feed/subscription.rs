@@ -190,8 +190,8 @@ impl Subscription {
         }
     }
 
-    /// True if nothing of the attempt is missing before this delta. A subscriber that joins as an answer ends may find its
-    /// last deltas in the ring, but no snapshot of what came before. The finished message has them all.
+    /// True if no delta of the attempt is missing before this one. A subscriber that joins as an answer ends may find its last
+    /// deltas in the ring, but no snapshot of the earlier ones. It gets the finished message instead.
     fn is_next(&self, call: ModelAttempt, delta_seq: u64) -> bool {
         match self.last_delta {
             Some((last, seq)) if last == call => seq.checked_add(1) == Some(delta_seq),

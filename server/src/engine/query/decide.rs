@@ -106,7 +106,7 @@ impl Engine {
         if let Some(remember) = &resolution.remember {
             let row = self.request_row(tenant, request).await?;
             if row.answer.is_none() {
-                self.check_rule_is_blind(&row.question, remember)?;
+                self.check_rule_avoids_masked(&row.question, remember)?;
                 self.check_rule_limit(tenant, &row.session, remember.scope).await?;
             }
         }
@@ -117,9 +117,9 @@ impl Engine {
         self.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)
     }
 
-    /// A remembered rule does not look at sensitive arguments. Otherwise `CheckPolicy`, or which later calls ask, would
-    /// tell a value that somebody guesses, and an approval would be repeated for a value that nobody has seen.
-    fn check_rule_is_blind(&self, question: &Question, remember: &Remember) -> Result<(), EngineError> {
+    /// Refuses to remember a rule that looks at sensitive arguments. The calls that it matches would show if a guessed value is
+    /// right, with `CheckPolicy` or by the questions of later calls. It would also approve values that nobody has seen.
+    fn check_rule_avoids_masked(&self, question: &Question, remember: &Remember) -> Result<(), EngineError> {
         let masks = self.masks();
         let is_shown = masks.mask(&question.tool, &question.arguments).is_none();
         let refused = match &remember.rule {

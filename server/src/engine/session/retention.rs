@@ -94,8 +94,8 @@ impl Engine {
         }
     }
 
-    /// Deletes the oldest idle sessions until there are no more than `max`. Those of other replicas count: their owners delete
-    /// them.
+    /// Deletes the oldest idle sessions until there are no more than `max`. Sessions of other replicas count too, but their owners
+    /// delete them.
     async fn retire_excess(
         &self,
         tenant: &TenantId,
@@ -110,7 +110,8 @@ impl Engine {
                 return Ok(deleted);
             }
             let own = self.oldest(tenant, before, most).await?;
-            // Counted after the list was read, else another session would go for one that another replica has deleted meanwhile.
+            // Counted after the list was read: another replica may have deleted sessions meanwhile. With the earlier count, this
+            // one would delete too many.
             let excess = count().await?.saturating_sub(max);
             let mut done = 0;
             for (_, session) in own.into_iter().take_while(|(place, _)| *place < excess) {
@@ -123,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// The own ones among the oldest idle sessions of a tenant, each with its place among all, from 0.
+    /// The sessions of this replica among the oldest idle ones of a tenant. Each has its place among all, counted from 0.
     async fn oldest(
         &self,
         tenant: &TenantId,

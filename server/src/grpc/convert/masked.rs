@@ -29,8 +29,8 @@ pub fn request(masks: &Masks, request: &mut wire::HumanRequest) {
     }
 }
 
-/// The digest of a question with masked arguments. That of the true ones would let people try values, such as all numbers of a
-/// card. Time and id tell it from the question of another run.
+/// The digest of a question with masked arguments. With a digest of the true ones, people could try all values, such as the numbers
+/// of a card. The time and the id make it differ from that of another question.
 fn shown_digest(request: &wire::HumanRequest) -> Digest {
     let at = request.created_at.unwrap_or_default();
     Digest::of(&[
@@ -140,7 +140,7 @@ pub fn rule(masks: &Masks, rule: &mut wire::PolicyRule) {
     rule.tool = tool;
 }
 
-/// Checks that no rule of a request looks at a sensitive argument: which calls it denies would tell the value. `field` is the
+/// Checks that no rule of a request looks at a sensitive argument: the calls that it denies would reveal the value. `field` is the
 /// path of the rules in the request.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! The check of `provider_options_json`: a caller sets a vendor's ordinary options, and nothing that the server writes itself
-//! or that changes who answers, from what, with which tools, and where the data goes.
+//! The check of `provider_options_json`. A caller may set a vendor's ordinary options. It may not set what the server writes
+//! itself, nor what changes the model, the conversation, the tools, the form of the answer, or the place of the data.
 
 use serde_json::{Map, Value};
 
@@ -115,8 +115,8 @@ const DATA: &[&str] = &[
     "webhookurl",
 ];
 
-/// Objects whose members a vendor or a proxy reads as if they stood beside them. Inside of any other object, such as a
-/// schema, names are the caller's.
+/// Objects whose members a vendor or a proxy reads as if they stood beside them. In other objects, such as schemas, every name is
+/// allowed.
 const WRAPPERS: [&str; 6] =
     ["chattemplatekwargs", "extrabody", "generationconfig", "google", "modelkwargs", "vertex"];
 
@@ -124,7 +124,7 @@ const WRAPPERS: [&str; 6] =
 /// a caller could leave its agent's model, prompt and tools, or read what the provider keeps.
 pub(super) fn check(text: &str) -> Result<(), String> {
     json_object(text)?;
-    // Of a name that is there twice, the last one counts here, and when the request is made.
+    // If a name is there twice, the last one counts, here and in the request to the provider.
     let fields: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     check_fields(&fields)

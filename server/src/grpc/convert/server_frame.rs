@@ -74,7 +74,8 @@ pub(crate) fn encoded_request(request: &ExtensionRequest) -> Vec<u8> {
     extension::ask(request).encode_to_vec()
 }
 
-/// Converts a question that another replica has encoded. Of one that cannot be read, the host gets an empty one, and says so.
+/// Converts a question that another replica has encoded. In place of one that cannot be read, the host gets an empty question, and
+/// reports it as wrong.
 pub(crate) fn forwarded_request(request: ForwardedRequest) -> v1::ConnectResponse {
     let decoded = v1::ExtensionRequest::decode(request.encoded.as_slice()).unwrap_or_default();
     let decoded = v1::ExtensionRequest { request_id: request.id, ..decoded };

@@ -210,7 +210,7 @@ pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
 pub struct IdentityLayer {
     gate: Option<Arc<Gate>>,
     audit: Option<AuditLog>,
-    /// The services of a replica, which have the audit log of the calls that are refused here.
+    /// The services of a replica. Calls that are refused here are written to their audit log.
     local: Option<LocalServices>,
 }
 
@@ -221,8 +221,8 @@ impl IdentityLayer {
         Self { gate: gate.map(Arc::new), audit, local: None }
     }
 
-    /// The layer of a replica: whoever does a call writes it. Those that are refused here are written to the audit log of `local`,
-    /// if it has one.
+    /// The layer of a replica. The replica that does a call writes it to its audit log. Calls that are refused here are written to
+    /// the audit log of `local`, if it has one.
     #[must_use]
     pub fn of_replica(gate: Option<Gate>, local: LocalServices) -> Self {
         Self { gate: gate.map(Arc::new), audit: None, local: Some(local) }

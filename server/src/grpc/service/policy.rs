@@ -71,7 +71,7 @@ impl PolicyChecker<'_> {
             Some(run) => self.of_run(run).await?,
             None => self.of_agent(&agent, changes, check.session.as_ref()).await?,
         };
-        // Rules from before the argument was sensitive: they would tell the value, one guess at a time.
+        // Rules from before the argument was sensitive would reveal its value, one guess at a time.
         let masks = self.engine.masks();
         spec.tool_policy.rules.retain(|rule| !has_values(rule.origin) || masks.seen_by(rule).is_none());
         let matching = match &check.candidate {
@@ -206,7 +206,7 @@ impl PolicyChecker<'_> {
             seen += found.rows.len();
             let questions = found.rows.into_iter().map(|row| row.question);
             let matches = questions.filter(|question| {
-                // By what people see: otherwise patterns would tell a masked value, a letter at a time.
+                // Matched with the masked text. With the true one, patterns would reveal the value letter by letter.
                 let shown = masks.mask(&question.tool, &question.arguments);
                 let arguments = shown.as_ref().unwrap_or(&question.arguments);
                 question.kind == QuestionKind::Approve

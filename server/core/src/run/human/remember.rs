@@ -154,7 +154,7 @@ impl Question {
         }
     }
 
-    /// True if the rule is about exactly this call, as the suggested one is.
+    /// True if the rule has the tool and the arguments of the suggested one, so it is about exactly this call.
     #[must_use]
     pub fn suggests(&self, rule: &PolicyRule) -> bool {
         let suggested = self.suggested_rule();

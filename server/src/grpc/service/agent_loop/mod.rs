@@ -122,8 +122,8 @@ impl AgentLoopService {
         request
     }
 
-    /// Puts the true values into edited arguments where their editor saw the mask, and the true digest in the place of the one
-    /// that a person was shown.
+    /// Puts the true values into edited arguments where the person who edited them saw the mask, and replaces the digest that a
+    /// person was shown by the true one.
     async fn unmask(
         &self,
         tenant: &TenantId,
