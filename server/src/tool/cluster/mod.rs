@@ -156,8 +156,8 @@ impl ClusterTools {
     }
 
     /// True while there is a way to the hub, or this replica is the hub.
-    #[must_use]
-    pub fn has_way(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn has_way(&self) -> bool {
         !matches!(self.lock().way, Way::Away(_))
     }
 
