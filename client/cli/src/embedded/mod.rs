@@ -138,7 +138,7 @@ pub(crate) mod audit {
         Failure::Other(format!("the chain is broken: {link}"))
     }
 
-    /// Checks the chain of a database file, which must have a row of this hash, if it is not empty.
+    /// Checks the chain of a database file. Unless `known_hash` is empty, a row must have it.
     pub(crate) async fn verify_database(path: &Path, known_hash: &str) -> Result<Verdict, Failure> {
         if !path.exists() {
             return Err(Failure::Other(format!("there is no file {}", path.display())));

@@ -57,7 +57,7 @@ pub fn record(row: AuditRow) -> wire::AuditRecord {
     }
 }
 
-/// Converts the result of a check for a row with this hash; empty if none was asked for.
+/// Converts the result of a check. `known_hash` is the hash that it looked for, or empty.
 #[must_use]
 pub fn verdict(verdict: Result<ChainVerdict, BrokenLink>, known_hash: &str) -> wire::VerifyAuditResponse {
     match verdict {

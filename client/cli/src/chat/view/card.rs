@@ -150,7 +150,7 @@ fn draw_editor(
     Paragraph::new(below).render(bottom, buf);
 }
 
-/// The rows that fit of the list to pick from, up to the end of the picked item; at least the first row of that one.
+/// The rows of the list that fit. The picked item is always among them, at least with its first row.
 fn items(card: &Card, width: u16, picked: Option<usize>, room: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut first = 0;

@@ -134,7 +134,7 @@ fn choices(list: &ChoiceList, app: &App, columns: usize) -> Vec<Line<'static>> {
         let mark = if *current { '●' } else { ' ' };
         let pad = " ".repeat(widest.saturating_sub(name.width()));
         let about = format::first_line(about, 80);
-        // On a narrow screen, the words about it take the place of the names of others.
+        // On a narrow screen, the description follows the name at once, without a column of its own.
         let beside = format!("{mark} {name}{pad}  {about}");
         let fits = beside.width() <= columns;
         let text = if fits { beside } else { format!("{mark} {name}  {about}") };
@@ -159,7 +159,7 @@ fn rules(list: &RuleList, room: usize, columns: usize) -> Vec<Line<'static>> {
             rows.map(|(n, remembered)| row(cut(&rule_in_words(remembered), columns), list.at == n)).collect()
         }
     };
-    // A rule that its row has no room for is whole below the list.
+    // If the row of the picked rule cuts it, all of it is below the list.
     let picked = list.listed.iter().flatten().flatten().nth(list.at).map(rule_in_words);
     let whole = picked.filter(|words| words.width() > columns).map(|words| wrap(&words, columns));
     let mut below: Vec<_> = whole.into_iter().flatten().map(|line| Line::styled(line, DIM)).collect();

@@ -21,7 +21,7 @@ fn stops() -> Status {
     retryable(Code::Unavailable, ErrorReason::ShuttingDown, "stops")
 }
 
-/// The session `s` is nobody's for the moment. Everything else is this replica's, or that of the peers.
+/// The session `s` has no owner for the moment. This replica owns everything else.
 fn given_away() -> Ownership {
     ownership(ME, &[], |shard| if shard == shard_of_r() { 0 } else { ME })
 }
@@ -255,7 +255,7 @@ async fn each_owner_has_a_link_of_its_own() {
     let at_first = replica.run(wire::RunInput { session_id: Some("other".to_owned()), ..prompt() });
     first.sees().await.answers(&result("first"));
     assert_eq!(soon(at_first).await.unwrap().unwrap().unwrap(), result("first"));
-    // The end of one of them is none of the other's business.
+    // The end of one link does not touch the other.
     first.dies();
     waits.answers(&result("r"));
     assert_eq!(soon(at_second).await.unwrap().unwrap().unwrap(), result("r"));
