@@ -39,6 +39,11 @@ impl Places {
         })
     }
 
+    /// Changes the owners of the shards of which nothing else is said.
+    fn change(&self, others: impl Fn(ShardNo) -> i64) {
+        self.replica.ownership.send_replace(Self::ownership(&self.owners, others));
+    }
+
     /// Number of the replica that a call goes to. The call ends with a refusal.
     async fn of(&mut self, path: &str, message: NextFrame) -> i64 {
         let mut request = http::Request::new(of_frames(futures_util::stream::iter([message])));
@@ -61,6 +66,16 @@ impl Places {
         assert_eq!(refused.code(), Code::NotFound);
         number
     }
+}
+
+/// Two owners have the shards by turns.
+fn by_turns(shard: ShardNo) -> i64 {
+    if shard.0.is_multiple_of(2) { 3 } else { OWNER_OF_S }
+}
+
+/// The replica that callers dial has one shard.
+fn one_here(shard: ShardNo) -> i64 {
+    if shard == ShardNo(9) { ME } else { 3 }
 }
 
 fn id(id: &str) -> Option<String> {
@@ -141,9 +156,7 @@ fn run_with(run_id: Option<String>) -> NextFrame {
 #[tokio::test]
 async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
     let mut places = Places::start().await;
-    let parity = |shard: ShardNo| if shard.0.is_multiple_of(2) { 3 } else { OWNER_OF_S };
-    let owns = Places::ownership(&places.owners, parity);
-    places.replica.ownership.send_replace(owns);
+    places.change(by_turns);
     assert_eq!(places.of("AgentLoop/Run", run_with(id("r"))).await, OWNER_OF_S, "it exists");
     let mut found = std::collections::BTreeSet::new();
     for number in 0..20 {
@@ -151,15 +164,14 @@ async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
         let key = RunKey::new(ada().tenant.clone(), RunId::parse(run.as_str()).unwrap());
         let wanted = match spread(&key) {
             HUB => KEEPER,
-            shard => parity(shard),
+            shard => by_turns(shard),
         };
         assert_eq!(places.of("AgentLoop/Run", run_with(Some(run))).await, wanted);
         found.insert(wanted);
     }
     assert!(found.len() > 1, "they are spread");
     // Once it owns anything, it has new runs of its own. An id of the caller's may be a repetition of a call at another replica.
-    let owns = Places::ownership(&places.owners, |shard| if shard == ShardNo(9) { ME } else { 3 });
-    places.replica.ownership.send_replace(owns);
+    places.change(one_here);
     assert_eq!(places.of("AgentLoop/Run", run_with(None)).await, ME);
     assert_eq!(places.of("AgentLoop/RunStream", run_with(None)).await, ME);
     assert_eq!(places.of("Sessions/ImportEntries", empty()).await, ME);
@@ -169,9 +181,7 @@ async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
 #[tokio::test]
 async fn the_session_of_a_user_is_looked_for_here_or_at_an_owner() {
     let mut places = Places::start().await;
-    let parity = |shard: ShardNo| if shard.0.is_multiple_of(2) { 3 } else { OWNER_OF_S };
-    let owns = Places::ownership(&places.owners, parity);
-    places.replica.ownership.send_replace(owns);
+    places.change(by_turns);
     let mut found = std::collections::BTreeSet::new();
     for number in 0..20 {
         let user = || first(&format!("user-{number}"));
@@ -180,7 +190,6 @@ async fn the_session_of_a_user_is_looked_for_here_or_at_an_owner() {
         found.insert(place);
     }
     assert!(found.len() > 1 && !found.contains(&ME), "they are spread over the owners");
-    let owns = Places::ownership(&places.owners, |shard| if shard == ShardNo(9) { ME } else { 3 });
-    places.replica.ownership.send_replace(owns);
+    places.change(one_here);
     assert_eq!(places.of("Sessions/GetOrCreateSession", first("user-1")).await, ME);
 }
