@@ -140,7 +140,8 @@ impl Inner {
         }
         let key = (tenant.clone(), call.clone());
         let Some(of_call) = self.of_calls.get_mut(&key) else { return };
-        let forgotten: usize = of_call.extract_if(.., |piece| which(&piece.news)).map(|piece| piece.bytes).sum();
+        let forgotten: usize =
+            of_call.extract_if(.., |piece| which(&piece.news)).map(|piece| piece.bytes).sum();
         if of_call.is_empty() {
             self.of_calls.remove(&key);
         }

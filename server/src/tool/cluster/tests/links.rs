@@ -111,8 +111,7 @@ async fn a_call_at_its_host_goes_on_and_is_not_sent_again() {
 /// Its cancel is lost with its owner. The host's stream goes on.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_waits_for_any_more_is_stopped() {
-    let (net, replicas) = Net::of(&[1, 2]);
-    let [hub, other] = replicas.as_slice() else { panic!("two replicas") };
+    let (net, [hub, other]) = Net::of([1, 2]);
     let mut host = hub.host("h", &["weather"]).await;
     other.ready().await;
     for call in ["r/1.0", "s/1.0"] {
