@@ -1,21 +1,24 @@
-//! The cost of calls that a replica sends on to the owner of the database.
+//! The cost of calls that a replica sends on to the owner of a session, and of runs at several replicas.
 
 use std::time::{Duration, Instant};
 
 use agentloop_client::Client;
 use agentloop_client::host::ToolHost;
-use agentloop_client::v1::HostHealth;
 use agentloop_client::v1::run_event::Event;
+use agentloop_client::v1::{HostHealth, RunInput};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::failover::looking_host;
 use crate::forwarded_cancels::{CancelWaits, holding_host};
 use crate::model::{Answer, Model};
+use crate::owners::{Owners, sessions_of};
 use crate::postgres;
 use crate::process::server::{Server, Setting, input};
 use crate::process::{eventually, processor_time};
 
+/// Replicas over the database.
+const REPLICAS: usize = 3;
 /// Calls of each caller in a measured stretch.
 const CALLS: u32 = 500;
 /// Runs of each caller in a measured stretch, and of the one that calls alone.
@@ -26,44 +29,47 @@ const PIECES: u32 = 2_000;
 /// The time between two pieces: each is a delta of its own.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
-/// The measured cost, in microseconds of processor time but where it says otherwise.
+/// The measured cost, in microseconds of processor time but where it says otherwise. The owner is that of the session which a call
+/// is about; sent on means that callers dial another replica, and counts both processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// Of `GetServerInfo` at the owner.
+    /// Of `GetRun` at the owner.
     pub unary_at_owner: f64,
-    /// The same at a replica that stands by: both processes together.
+    /// The same, sent on.
     pub unary_sent_on: f64,
     /// Time of such a call from its begin to its end, at the owner.
     pub unary_wait_at_owner: f64,
-    /// The same at the replica that stands by.
+    /// The same, sent on.
     pub unary_wait_sent_on: f64,
     /// Of a delta at the owner.
     pub delta_at_owner: f64,
-    /// The same for a caller of the replica that stands by: both processes together.
+    /// The same, sent on.
     pub delta_sent_on: f64,
     /// Deltas that were read from the owner, and from the other.
     pub deltas: [u32; 2],
     /// Of a piece of an answer that comes as fast as it is read, at the owner. A delta may carry several pieces.
     pub quick_piece_at_owner: f64,
-    /// The same for a caller of the replica that stands by: both processes together.
+    /// The same, sent on.
     pub quick_piece_sent_on: f64,
     /// Deltas that carried these pieces, from the owner and from the other.
     pub quick_deltas: [u32; 2],
-    /// Of a run with one tool call, callers and the tool host at the owner.
-    pub run_at_owner: f64,
-    /// The same with callers at all of three replicas in turn, and the host at one that stands by: all processes together.
+    /// Of a run with one tool call at a replica without others, callers and the tool host there.
+    pub run_at_one: f64,
+    /// The same at three replicas that own a third each, with callers at all of them in turn, and the host at one that does not keep
+    /// the hosts: all processes together.
     pub run_at_three: f64,
-    /// Time of such a run for a caller at the owner, with the host at the owner; half of them are shorter.
+    /// Time of such a run with its caller and the tool host at the replica that owns it and keeps the hosts; half of them are
+    /// shorter.
     pub run_wait_at_owner: f64,
-    /// The same with the host at a replica that stands by.
+    /// The same for a caller at an owner that does not keep the hosts, with the host at the third replica.
     pub run_wait_host_apart: f64,
-    /// From `Abort` at the owner until the tool of a host at the owner learns of it.
+    /// From `Abort` until the tool learns of it, with everything at the replica that owns the run and keeps the hosts.
     pub cancel_at_owner: CancelWaits,
-    /// The same with the host at one replica that stands by, and `Abort` at another.
+    /// The same with the run at another replica, and the host and `Abort` at the third.
     pub cancel_apart: CancelWaits,
 }
 
-/// Makes the same calls at an owner and at a replica that stands by, by so many callers at a time.
+/// Makes the same calls at the owners of sessions and at other replicas, by so many callers at a time.
 ///
 /// # Panics
 /// When there is no database, or a call fails.
@@ -72,59 +78,77 @@ pub async fn measure(callers: u32) -> Cost {
         postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
     let model = Model::start().await;
     model.forgets().answers(answer);
+    let url = postgres::in_new_schema(url);
     let setting = Setting {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
-        store: Some(format!("url = \"{}\"", postgres::in_new_schema(url))),
+        store: Some(format!("url = \"{url}\"")),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
-        log_level: "warn",
+        log_level: "error",
         ..Setting::default()
     };
-    let owner = Server::start(&setting).await;
-    let client = owner.client();
+    let mut servers = vec![Server::start(&setting).await];
+    let client = servers[0].client();
     eventually("an owner", || async { client.server_info().await.ok() }).await;
-    let standby = Server::start(&setting).await;
-    let servers = [&owner, &standby];
-    let (unary_at_owner, unary_wait_at_owner) = unary(&owner.client(), &servers, callers).await;
-    let (unary_sent_on, unary_wait_sent_on) = unary(&standby.client(), &servers, callers).await;
-    let (spent, read) = deltas(&owner.client(), &servers, "a", "Speak", callers).await;
-    let delta_at_owner = micros(spent, read);
-    let (spent, sent_on) = deltas(&standby.client(), &servers, "b", "Speak", callers).await;
-    let delta_sent_on = micros(spent, sent_on);
-    let (spent, quick_read) = deltas(&owner.client(), &servers, "i", "Chatter", callers).await;
-    let quick_piece_at_owner = micros(spent, PIECES * callers);
-    let (spent, quick_sent_on) = deltas(&standby.client(), &servers, "j", "Chatter", callers).await;
-    let quick_piece_sent_on = micros(spent, PIECES * callers);
-    let third = Server::start(&setting).await;
-    let servers = [&owner, &standby, &third];
-    let clients = servers.map(|server| server.client());
-    let host = Hosting::of(looking_host(&url_of(&owner)), &clients[0]).await;
-    let (run_at_owner, _) = runs(&clients[..1], &servers[..1], "c", callers, RUNS).await;
-    let (_, run_wait_at_owner) = runs(&clients[..1], &servers[..1], "d", 1, RUNS_ALONE).await;
-    host.ends(&clients[0]).await;
-    let host = Hosting::of(looking_host(&url_of(&standby)), &clients[0]).await;
-    let (run_at_three, _) = runs(&clients, &servers, "e", callers, RUNS).await;
-    let (_, run_wait_host_apart) = runs(&clients[..1], &servers[..1], "f", 1, RUNS_ALONE).await;
-    host.ends(&clients[0]).await;
-    let (host, mut holding) = holding_host(&url_of(&owner));
-    let host = Hosting::of(host, &clients[0]).await;
-    let cancel_at_owner = holding.waits(&clients[0], &clients[0], "g").await;
-    host.ends(&clients[0]).await;
-    let (host, mut holding) = holding_host(&url_of(&standby));
-    let host = Hosting::of(host, &clients[0]).await;
-    let cancel_apart = holding.waits(&clients[0], &clients[2], "h").await;
-    host.ends(&clients[0]).await;
+    let host = Hosting::of(looking_host(&url_of(&servers[0])), &client).await;
+    let run_at_one = runs(&[client.clone()], &servers, callers, RUNS, |run| run).await.0;
+    host.ends(&client).await;
+
+    for _ in 1..REPLICAS {
+        servers.push(Server::start(&setting).await);
+    }
+    let mut owners = Owners::of(&url).await;
+    owners.shared_by(REPLICAS).await;
+    let hub = owners.hub(&servers).await.expect("one keeps the hosts");
+    let [owner, third] = [(hub + 1) % REPLICAS, (hub + 2) % REPLICAS];
+    let clients: Vec<Client> = servers.iter().map(Server::client).collect();
+    let host = Hosting::of(looking_host(&url_of(&servers[third])), &clients[third]).await;
+    let (run_at_three, _) = runs(&clients, &servers, callers, RUNS, |run| format!("three-{run}")).await;
+    let own = sessions_of(&mut owners, &servers, owner, RUNS_ALONE as usize).await;
+    // One run in each session.
+    let in_turn = |sessions: &[String]| {
+        let (mut sessions, next) = (sessions.to_vec().into_iter(), "a session for each run");
+        move |_| sessions.next().expect(next)
+    };
+    let (_, run_wait_host_apart) =
+        runs(&clients[owner..=owner], &servers, 1, RUNS_ALONE, in_turn(&own)).await;
+    host.ends(&clients[third]).await;
+    let of_hub = sessions_of(&mut owners, &servers, hub, RUNS_ALONE as usize).await;
+    let host = Hosting::of(looking_host(&url_of(&servers[hub])), &clients[hub]).await;
+    let (_, run_wait_at_owner) = runs(&clients[hub..=hub], &servers, 1, RUNS_ALONE, in_turn(&of_hub)).await;
+    host.ends(&clients[hub]).await;
+
+    let (unary_at_owner, unary_wait_at_owner) = unary(&clients[owner], &servers, &own[0], callers).await;
+    let (unary_sent_on, unary_wait_sent_on) = unary(&clients[third], &servers, &own[0], callers).await;
+    let mut measured = Vec::new();
+    for prompt in ["Speak", "Chatter"] {
+        for client in [&clients[owner], &clients[third]] {
+            measured.push(deltas(client, &servers, &own, prompt, callers).await);
+        }
+    }
+    let [(delta, read), (delta_on, sent_on), (quick, quick_read), (quick_on, quick_sent_on)] = measured[..]
+    else {
+        unreachable!("four were measured")
+    };
+    let (host, mut holding) = holding_host(&url_of(&servers[hub]));
+    let host = Hosting::of(host, &clients[hub]).await;
+    let cancel_at_owner = holding.waits(&clients[hub], &clients[hub], &of_hub).await;
+    host.ends(&clients[hub]).await;
+    let (host, mut holding) = holding_host(&url_of(&servers[third]));
+    let host = Hosting::of(host, &clients[third]).await;
+    let cancel_apart = holding.waits(&clients[owner], &clients[third], &own).await;
+    host.ends(&clients[third]).await;
     Cost {
         unary_at_owner,
         unary_sent_on,
         unary_wait_at_owner,
         unary_wait_sent_on,
-        delta_at_owner,
-        delta_sent_on,
+        delta_at_owner: micros(delta, read),
+        delta_sent_on: micros(delta_on, sent_on),
         deltas: [read, sent_on],
-        quick_piece_at_owner,
-        quick_piece_sent_on,
+        quick_piece_at_owner: micros(quick, PIECES * callers),
+        quick_piece_sent_on: micros(quick_on, PIECES * callers),
         quick_deltas: [quick_read, quick_sent_on],
-        run_at_owner,
+        run_at_one,
         run_at_three,
         run_wait_at_owner,
         run_wait_host_apart,
@@ -181,17 +205,24 @@ impl Hosting {
     }
 }
 
-/// Processor time of all servers, and the median of the times that pass, of one run.
-async fn runs(clients: &[Client], servers: &[&Server], name: &str, callers: u32, each: u32) -> (f64, f64) {
+/// Processor time of all servers, and the median of the times that pass, of one run. `session_of` names the session of each by
+/// the numbers of its caller and of itself.
+async fn runs(
+    clients: &[Client],
+    servers: &[Server],
+    callers: u32,
+    each: u32,
+    mut session_of: impl FnMut(String) -> String,
+) -> (f64, f64) {
     let (before, mut calling) = (spent(servers), JoinSet::new());
     for caller in 0..callers {
         let client = clients[caller as usize % clients.len()].clone();
-        let name = format!("{name}-{caller}");
+        let sessions: Vec<String> = (0..each).map(|run| session_of(format!("{caller}-{run}"))).collect();
         calling.spawn(async move {
             let mut waits = Vec::new();
-            for run in 0..each {
-                let (run, began) = (format!("{name}-{run}"), Instant::now());
-                client.run(input(&run, &run, "Look")).await.expect("it ends");
+            for session in sessions {
+                let (run, began) = (format!("look-{session}"), Instant::now());
+                client.run(input(&run, &session, "Look")).await.expect("it ends");
                 waits.push(began.elapsed());
             }
             waits
@@ -205,15 +236,16 @@ async fn runs(clients: &[Client], servers: &[&Server], name: &str, callers: u32,
     (micros(spent(servers) - before, each * callers), micros(waits[waits.len() / 2], 1))
 }
 
-/// Processor time of all servers, and time that passes, of one call.
-async fn unary(client: &Client, servers: &[&Server], callers: u32) -> (f64, f64) {
-    client.server_info().await.expect("it is told");
+/// Processor time of all servers, and time that passes, of one call about the run of this session.
+async fn unary(client: &Client, servers: &[Server], session: &str, callers: u32) -> (f64, f64) {
+    let run = format!("look-{session}");
+    client.get_run(run.as_str()).await.expect("it is told");
     let (before, began, mut calling) = (spent(servers), Instant::now(), JoinSet::new());
     for _ in 0..callers {
-        let client = client.clone();
+        let (client, run) = (client.clone(), run.clone());
         calling.spawn(async move {
             for _ in 0..CALLS {
-                client.server_info().await.expect("it is told");
+                client.get_run(run.as_str()).await.expect("it is told");
             }
         });
     }
@@ -226,16 +258,17 @@ async fn unary(client: &Client, servers: &[&Server], callers: u32) -> (f64, f64)
 /// Processor time of all servers while each caller reads an answer to `prompt`, and the number of deltas that were read.
 async fn deltas(
     client: &Client,
-    servers: &[&Server],
-    name: &str,
+    servers: &[Server],
+    sessions: &[String],
     prompt: &'static str,
     callers: u32,
 ) -> (Duration, u32) {
     let (before, mut reading) = (spent(servers), JoinSet::new());
-    for caller in 0..callers {
-        let (client, run) = (client.clone(), format!("{name}-{caller}"));
+    for session in sessions.iter().take(callers as usize) {
+        let (client, session) = (client.clone(), session.clone());
+        let asked = RunInput { run_id: None, ..input("", &session, prompt) };
         reading.spawn(async move {
-            let mut stream = client.run_stream(input(&run, &run, prompt)).await.expect("it starts");
+            let mut stream = client.run_stream(asked).await.expect("it starts");
             let mut read = 0;
             while let Some(event) = stream.next().await {
                 read += u32::from(matches!(event.expect("it goes on").event, Some(Event::ModelDelta(_))));
@@ -250,7 +283,7 @@ async fn deltas(
     (spent(servers) - before, read)
 }
 
-fn spent(servers: &[&Server]) -> Duration {
+fn spent(servers: &[Server]) -> Duration {
     servers.iter().map(|server| processor_time(server.pid())).sum()
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use crate::process::server::input;
 
 /// Runs that are aborted, one after the other.
-const ABORTED: u32 = 200;
+const ABORTED: usize = 200;
 
 /// The reports of the tool.
 enum Told {
@@ -58,12 +58,17 @@ impl Holding {
             .expect("the host serves")
     }
 
-    /// Starts runs with one client and aborts them with another.
-    pub(crate) async fn waits(&mut self, starts: &Client, aborts: &Client, name: &str) -> CancelWaits {
+    /// Starts runs in these sessions with one client and aborts them with another.
+    pub(crate) async fn waits(
+        &mut self,
+        starts: &Client,
+        aborts: &Client,
+        sessions: &[String],
+    ) -> CancelWaits {
         let mut waits = Vec::new();
-        for number in 0..ABORTED {
-            let run = format!("{name}-{number}");
-            let (starts, request) = (starts.clone(), input(&run, &run, "Hold"));
+        for session in sessions.iter().take(ABORTED) {
+            let run = format!("hold-{session}");
+            let (starts, request) = (starts.clone(), input(&run, session, "Hold"));
             let running = tokio::spawn(async move { starts.run(request).await });
             assert!(matches!(self.next().await, Told::Began), "a call of another run is left");
             let asked = Instant::now();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::extension::ExtensionError;
 use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
-use crate::tool::host::remote::MirroredTool;
+use crate::tool::host::remote::{HostPrincipal, MirroredTool};
 use crate::tool::{CallAnswer, CallOwner, Verdict};
 
 /// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.
@@ -113,6 +113,8 @@ pub(super) enum ToOwner {
     Extensions { known: Vec<KnownExtension> },
     /// Connections of hosts with extensions. One without content is closed.
     Hosts { rows: Vec<(u64, Option<MirroredHost>)> },
+    /// Principals of hosts. Earlier versions pass over it.
+    Principals { rows: Vec<HostPrincipal> },
 }
 
 /// The frame as it is sent.

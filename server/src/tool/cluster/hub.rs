@@ -85,6 +85,7 @@ impl OpenLink<'_> {
     async fn serve(&mut self, mut frames: impl Stream<Item = ToHub> + Unpin) {
         let tools = self.cluster.own.follow_tools();
         let hosts = self.cluster.own.extensions().follow();
+        let principals = self.cluster.own.follow_principals();
         self.tell_extensions();
         let mut all_listed = false;
         loop {
@@ -99,6 +100,10 @@ impl OpenLink<'_> {
                     self.tell_tools(tools.take(ROWS_MAX));
                 }
                 () = changed(&hosts, self.sender) => self.tell_hosts(hosts.take(ROWS_MAX)),
+                () = changed(&principals, self.sender) => {
+                    let rows = self.cluster.own.principals(principals.take(ROWS_MAX));
+                    self.sender.send(&ToOwner::Principals { rows });
+                }
                 Some(()) = self.beside.next() => {}
                 frame = frames.next() => match frame {
                     Some(frame) => self.take(frame),

@@ -86,6 +86,7 @@ impl ClusterTools {
             return state.link;
         }
         state.way = Way::Link(sender);
+        self.own.mirror_over(state.link);
         state.listed = Some(BTreeSet::new());
         for (call, open) in state.table.calls() {
             let owner = open.owner;
@@ -109,6 +110,8 @@ impl ClusterTools {
             state.way = Way::Away(Instant::now());
             state.listed = None;
             self.drop_hosts(&mut state);
+            // What is being entered yet comes from a hub that may be the hub no more.
+            self.own.mirror_over(0);
             self.own.unserve_mirrored();
         }
     }
@@ -155,6 +158,7 @@ impl ClusterTools {
             }
             ToOwner::Extensions { known } => self.own.extensions().learn(known),
             ToOwner::Hosts { rows } => self.mirror_hosts(&mut state, rows),
+            ToOwner::Principals { rows } => self.own.mirror_principals(rows),
             // It was taken when the link was opened, or above.
             ToOwner::Welcome { .. } | ToOwner::Tools { .. } => {}
         }
@@ -167,15 +171,14 @@ impl ClusterTools {
                 return;
             }
             if let Some(listed) = &mut state.listed {
-                let known = rows.iter().filter(|row| row.known.is_some());
-                listed.extend(known.map(|row| (row.tenant.clone(), row.name.clone())));
+                listed.extend(rows.iter().map(|row| (row.tenant.clone(), row.name.clone())));
             }
         }
         if rows.len() <= TOOLS_INLINE_MAX {
-            return self.own.mirror_tools(rows);
+            return self.own.mirror_tools(link, rows);
         }
         let own = self.own.clone();
-        let entered = tokio::task::spawn_blocking(move || own.mirror_tools(rows)).await;
+        let entered = tokio::task::spawn_blocking(move || own.mirror_tools(link, rows)).await;
         if let Err(fault) = entered {
             tracing::error!(%fault, "the tools of another replica could not be entered");
         }

@@ -8,6 +8,7 @@ use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
 use tokio::time::Instant;
 
+use crate::extension::changes::Followers;
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
 use crate::tool::catalogue::terms::{Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
@@ -32,6 +33,10 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) is_hub: bool,
     /// The principals of the hosts that were connected since the start, by tenant and id.
     pub(in crate::tool) principals: BTreeMap<(TenantId, HostId), Option<String>>,
+    /// The other replicas, which learn them.
+    pub(in crate::tool) principals_followers: Followers<(TenantId, HostId)>,
+    /// Number of the link to the hub whose tools are mirrored.
+    pub(in crate::tool) mirrored_link: u64,
 }
 
 impl State {

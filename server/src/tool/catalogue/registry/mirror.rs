@@ -23,13 +23,16 @@ pub(in crate::tool) struct KnownTool {
 }
 
 impl Catalogue {
-    /// Follows the tools of hosts, those that are known included.
-    pub(in crate::tool) fn follow(&mut self) -> Arc<Changes<(TenantId, String)>> {
+    /// Follows the tools of hosts, those that are known included, and these names.
+    pub(in crate::tool) fn follow(
+        &mut self,
+        names: impl Iterator<Item = (TenantId, String)>,
+    ) -> Arc<Changes<(TenantId, String)>> {
         let known = self.names();
         let each = known.into_iter().flat_map(|(tenant, names)| {
             names.into_iter().map(move |name| (tenant.clone(), name)).collect::<Vec<_>>()
         });
-        self.followers.follow(each.collect())
+        self.followers.follow(each.chain(names).collect())
     }
 
     /// A tool of hosts, as the other replicas are told of it.

@@ -102,6 +102,21 @@ impl TermsBook {
         self.lost.extend(names);
     }
 
+    /// The names whose terms are known.
+    pub(in crate::tool) fn names(&self) -> impl Iterator<Item = (TenantId, String)> {
+        self.by_tenant
+            .iter()
+            .flat_map(|(tenant, names)| names.keys().map(|name| (tenant.clone(), name.clone())))
+    }
+
+    /// Forgets the terms of names that are not among these.
+    pub(in crate::tool) fn keep(&mut self, listed: &BTreeSet<(TenantId, String)>) {
+        for (tenant, names) in &mut self.by_tenant {
+            names.retain(|name, _| listed.contains(&(tenant.clone(), name.clone())));
+        }
+        self.by_tenant.retain(|_, names| !names.is_empty());
+    }
+
     /// Notes the terms of an admitted declaration.
     pub(in crate::tool) fn admit(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
         let names = self.by_tenant.entry(tenant.clone()).or_default();

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::HostFrame;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{CallSlot, HostId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::CallFacts;
 
 use super::harness::*;
+use crate::tool::host::remote::MirroredTool;
 use crate::tool::tests::harness::*;
 use crate::tool::{RemoteTools, Tools};
 
@@ -153,4 +154,66 @@ async fn terms_that_are_known_hold_at_the_next_hub() {
     weaker.capabilities = vec![agentloop_core::host::frame::Capability::Tool(Box::new(tool))];
     host.say(HostFrame::Hello(weaker));
     assert!(host.welcome().await.capabilities[0].refused.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_over_an_earlier_link_and_is_entered_late_does_not_count() {
+    let (_net, [hub, other]) = Net::of([1, 2]);
+    let _host = hub.host("h", &["weather"]).await;
+    offers(&other, &["weather"]).await;
+    let (own, names) = (other.tools.own(), [(tenant(), "weather".to_owned())]);
+    let told = hub.tools.own().mirrored_tools(names.into());
+    let forgotten: Vec<_> = told.iter().map(|row| MirroredTool { known: None, ..row.clone() }).collect();
+    own.mirror_over(100);
+    own.mirror_tools(100, forgotten);
+    own.mirror_tools(99, told.clone());
+    assert!(offered(&*other.tools).is_empty());
+    own.mirror_tools(100, told);
+    assert_eq!(offered(&*other.tools), ["weather"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_principal_takes_the_place_of_a_host_when_the_hub_moves() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    let (early, late) = (HostId::parse("early").unwrap(), HostId::parse("late").unwrap());
+    assert!(hub.tools.own().claim_host_id(&tenant(), &early, Some("ada")));
+    other.ready().await;
+    assert!(hub.tools.own().claim_host_id(&tenant(), &late, Some("ada")));
+    for host in [&early, &late] {
+        while other.tools.own().principals([(tenant(), host.clone())].into()).is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    net.hub(&replicas, 2);
+    while !other.tools.own().is_hub() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for host in [&early, &late] {
+        assert!(!other.tools.own().claim_host_id(&tenant(), host, Some("eve")));
+        assert!(other.tools.own().claim_host_id(&tenant(), host, Some("ada")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_that_are_forgotten_while_the_link_is_down_are_forgotten_at_the_next_hub() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    for name in ["weather", "clock"] {
+        drop(hub.host("h", &[name]).await);
+    }
+    offers(other, &["clock", "weather"]).await;
+    net.down();
+    other.lost().await;
+    while !hub.tools.own().forget_terms(&tenant(), "weather") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    net.up();
+    other.ready().await;
+    offers(other, &["clock"]).await;
+    let terms = |name: &str| {
+        let rows = other.tools.own().mirrored_tools([(tenant(), name.to_owned())].into());
+        rows[0].terms.is_some()
+    };
+    assert_eq!((terms("weather"), terms("clock")), (false, true));
 }

@@ -1,12 +1,15 @@
 //! Hosts that join, and tools that they offer, at their hello or later.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
 use agentloop_core::host::{ConnectionId, Input, Output, ServedTool};
 use agentloop_core::id::{HostId, TenantId};
 
-use super::RemoteTools;
+use super::{HostPrincipal, RemoteTools};
+use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::CheckedTool;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::state::{State, served_tool};
@@ -36,8 +39,45 @@ impl RemoteTools {
             principals.retain(|key, _| known.contains(key));
         }
         let key = (tenant.clone(), host.clone());
-        let holder = state.principals.entry(key).or_insert_with(|| principal.map(str::to_owned));
+        let State { principals, principals_followers, .. } = &mut *state;
+        let holder = match principals.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                principals_followers.mark(new.key());
+                new.insert(principal.map(str::to_owned))
+            }
+        };
         holder.as_deref() == principal
+    }
+
+    /// Follows which host ids have principals, so that another replica knows them when it becomes the hub.
+    pub(in crate::tool) fn follow_principals(&self) -> Arc<Changes<(TenantId, HostId)>> {
+        let state = &mut *self.lock();
+        state.principals_followers.follow(state.principals.keys().cloned().collect())
+    }
+
+    /// The principals of these hosts.
+    pub(in crate::tool) fn principals(&self, hosts: BTreeSet<(TenantId, HostId)>) -> Vec<HostPrincipal> {
+        let state = self.lock();
+        let row = |key: (TenantId, HostId)| {
+            let principal = state.principals.get(&key)?.clone();
+            Some(HostPrincipal { tenant: key.0, host: key.1, principal })
+        };
+        hosts.into_iter().filter_map(row).collect()
+    }
+
+    /// Enters the principals of hosts that the hub tells of.
+    pub(in crate::tool) fn mirror_principals(&self, rows: Vec<HostPrincipal>) {
+        let mut state = self.lock();
+        if state.is_hub {
+            return;
+        }
+        for HostPrincipal { tenant, host, principal } in rows {
+            if state.principals.len() >= PRINCIPALS_MAX {
+                state.principals.clear();
+            }
+            state.principals.insert((tenant, host), principal);
+        }
     }
 
     /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because

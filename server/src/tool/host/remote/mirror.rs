@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input};
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{HostId, RunId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,15 @@ pub(in crate::tool) struct MirroredTool {
     pub(in crate::tool) known: Option<KnownTool>,
     /// The terms that count for the name, also while there is no such tool.
     pub(in crate::tool) terms: Option<ToolTerms>,
+}
+
+/// The principal whose host has an id. Hosts of other principals are refused it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::tool) struct HostPrincipal {
+    pub(in crate::tool) tenant: TenantId,
+    pub(in crate::tool) host: HostId,
+    /// `None` if nobody was asked who it is.
+    pub(in crate::tool) principal: Option<String>,
 }
 
 impl MirroredTool {
@@ -98,9 +107,10 @@ impl RemoteTools {
         self.deadline_moved.notify_one();
     }
 
-    /// Follows the tools, so that another replica can mirror them.
+    /// Follows the tools and the terms of names, so that another replica can mirror them.
     pub(in crate::tool) fn follow_tools(&self) -> Arc<Changes<(TenantId, String)>> {
-        self.lock().catalogue.follow()
+        let State { catalogue, terms, .. } = &mut *self.lock();
+        catalogue.follow(terms.names())
     }
 
     /// These tools, as they are now.
@@ -116,13 +126,18 @@ impl RemoteTools {
         names.into_iter().map(row).collect()
     }
 
-    /// Enters what the hub tells of its tools.
-    pub(in crate::tool) fn mirror_tools(&self, rows: Vec<MirroredTool>) {
+    /// What comes over this link to the hub counts from now on, and over no earlier one.
+    pub(in crate::tool) fn mirror_over(&self, link: u64) {
+        self.lock().mirrored_link = link;
+    }
+
+    /// Enters what the hub tells of its tools over this link.
+    pub(in crate::tool) fn mirror_tools(&self, link: u64, rows: Vec<MirroredTool>) {
         for MirroredTool { tenant, name, known, terms } in rows {
             // Compiled outside of the lock, because a large schema takes a while.
             let known = known.and_then(|known| Some((self.checked(&tenant, &known)?, known)));
             let mut state = self.lock();
-            if state.is_hub {
+            if state.is_hub || state.mirrored_link != link {
                 return;
             }
             match terms {
@@ -158,11 +173,12 @@ impl RemoteTools {
         }
     }
 
-    /// Removes the mirrored tools that are not among these: the hub has told of all that it has.
+    /// Removes the tools, and the terms, of names that are not among these: the hub has told of all that it has.
     pub(in crate::tool) fn keep_mirrored(&self, listed: &BTreeSet<(TenantId, String)>) {
         let mut state = self.lock();
         if !state.is_hub {
             state.catalogue.keep_mirrored(listed);
+            state.terms.keep(listed);
         }
     }
 

@@ -19,6 +19,7 @@ use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
+use crate::extension::changes::Followers;
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
@@ -28,7 +29,7 @@ use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
 
-pub(in crate::tool) use mirror::MirroredTool;
+pub(in crate::tool) use mirror::{HostPrincipal, MirroredTool};
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
@@ -104,6 +105,8 @@ impl RemoteTools {
                 closing: false,
                 is_hub: true,
                 principals: BTreeMap::new(),
+                principals_followers: Followers::default(),
+                mirrored_link: 0,
             }),
             deadline_moved: Notify::new(),
             unsaved: Notify::new(),
