@@ -58,6 +58,8 @@ pub struct Cost {
     /// The same at three replicas that own a third each, with callers at all of them in turn, and the host at one that does not keep
     /// the hosts: all processes together.
     pub run_at_three: f64,
+    /// The same with so many callers at each of the three.
+    pub run_at_three_under_load: f64,
     /// Time of such a run with its caller and the tool host at the replica that owns it and keeps the hosts; half of them are
     /// shorter.
     pub run_wait_at_owner: f64,
@@ -90,7 +92,7 @@ pub async fn measure(callers: u32) -> Cost {
     let client = servers[0].client();
     eventually("an owner", || async { client.server_info().await.ok() }).await;
     let host = Hosting::of(looking_host(&url_of(&servers[0])), &client).await;
-    let run_at_one = runs(&[client.clone()], &servers, callers, RUNS, |run| run).await.0;
+    let run_at_one = runs(std::slice::from_ref(&client), &servers, callers, RUNS, |run| run).await.0;
     host.ends(&client).await;
 
     for _ in 1..REPLICAS {
@@ -103,12 +105,9 @@ pub async fn measure(callers: u32) -> Cost {
     let clients: Vec<Client> = servers.iter().map(Server::client).collect();
     let host = Hosting::of(looking_host(&url_of(&servers[third])), &clients[third]).await;
     let (run_at_three, _) = runs(&clients, &servers, callers, RUNS, |run| format!("three-{run}")).await;
+    let (run_at_three_under_load, _) =
+        runs(&clients, &servers, 3 * callers, RUNS, |run| format!("load-{run}")).await;
     let own = sessions_of(&mut owners, &servers, owner, RUNS_ALONE as usize).await;
-    // One run in each session.
-    let in_turn = |sessions: &[String]| {
-        let (mut sessions, next) = (sessions.to_vec().into_iter(), "a session for each run");
-        move |_| sessions.next().expect(next)
-    };
     let (_, run_wait_host_apart) =
         runs(&clients[owner..=owner], &servers, 1, RUNS_ALONE, in_turn(&own)).await;
     host.ends(&clients[third]).await;
@@ -150,6 +149,7 @@ pub async fn measure(callers: u32) -> Cost {
         quick_deltas: [quick_read, quick_sent_on],
         run_at_one,
         run_at_three,
+        run_at_three_under_load,
         run_wait_at_owner,
         run_wait_host_apart,
         cancel_at_owner,
@@ -203,6 +203,12 @@ impl Hosting {
         })
         .await;
     }
+}
+
+/// One run in each of these sessions.
+fn in_turn(sessions: &[String]) -> impl FnMut(String) -> String {
+    let mut sessions = sessions.iter();
+    move |_| sessions.next().expect("a session for each run").clone()
 }
 
 /// Processor time of all servers, and the median of the times that pass, of one run. `session_of` names the session of each by

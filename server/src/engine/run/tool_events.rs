@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use crate::engine::error::EngineError;
 use crate::engine::feed::Progress;
 use crate::engine::{Engine, Inner};
+use crate::store::StoreError;
 use crate::tool::{CallAnswer, CallInHand, CallSink, CallUpdate, Disposition, SinkUnavailable, Verdict};
 
 #[async_trait]
@@ -91,6 +92,10 @@ impl CallSink for Engine {
             Err(error) if error.is_damage() => {
                 tracing::warn!(call.id = %call, %error, "a result is not recorded: the journal of its run is damaged");
                 Ok(Verdict::Stale)
+            }
+            // The next owner records it.
+            Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => {
+                Err(SinkUnavailable)
             }
             Err(error) => {
                 tracing::warn!(call.id = %call, %error, "cannot record a result now; its host will send it again");

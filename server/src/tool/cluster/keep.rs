@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::ClusterTools;
 use super::frame::{ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
+use super::tenure::Tenure;
 use crate::cluster::{HUB, Holder, Ownerships, Peer};
 
 /// Time to open a link.
@@ -39,11 +40,16 @@ impl ClusterTools {
     /// the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
-        let mut wait = WAIT_MIN;
+        let (mut wait, mut tenure) = (WAIT_MIN, Tenure::default());
         while !self.lock().is_closed {
             let hub = ownerships.borrow_and_update().holder(HUB);
+            tenure.note(match &hub {
+                Holder::Me => Some(self.me),
+                Holder::Peer(peer) => Some(peer.number),
+                Holder::Nobody => None,
+            });
             match hub {
-                Holder::Me => self.become_hub(),
+                Holder::Me => self.become_hub(tenure.kept_for()),
                 Holder::Nobody => {}
                 Holder::Peer(peer) => {
                     self.leave_hub();

@@ -23,6 +23,7 @@ mod queue;
 mod routes;
 mod sink;
 mod table;
+mod tenure;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{CallId, RunId, TenantId};
 use agentloop_core::outcome::{CancelCause, Ran};
+use agentloop_core::time::Millis;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -161,14 +163,14 @@ impl ClusterTools {
         !matches!(self.lock().way, Way::Away(_))
     }
 
-    /// This replica is the hub from now on.
-    fn become_hub(&self) {
+    /// This replica is the hub from now on. `kept_for` is the time for which the one before may yet keep its hosts.
+    fn become_hub(&self, kept_for: Millis) {
         let mut state = self.lock();
         if matches!(state.way, Way::Here) {
             return;
         }
         self.drop_hosts(&mut state);
-        self.own.step_up();
+        self.own.step_up(kept_for);
         state.way = Way::Here;
         state.link += 1;
         state.listed = None;

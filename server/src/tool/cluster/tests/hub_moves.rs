@@ -108,10 +108,29 @@ async fn a_host_that_does_not_come_to_the_new_hub_has_lost_its_call() {
     let began = tokio::time::Instant::now();
     net.hub(&replicas, 2);
     other.nth("r/1.0", 1, is_lost).await;
-    assert_eq!(
-        began.elapsed().as_secs(),
-        25,
-        "the hub before may keep it for 15 s, and a host has a grace of 10 s"
-    );
+    assert_eq!(began.elapsed().as_secs(), 10, "the grace of a host");
     host.say(HostFrame::Pong);
+}
+
+/// A hub that is cut off from the database alone keeps its hosts for a while.
+#[tokio::test(start_paused = true)]
+async fn a_host_of_a_hub_that_was_there_for_long_has_time_to_leave_it() {
+    let (net, replicas, mut host) = Net::with_host().await;
+    let [first, other] = &replicas;
+    other.give_to(&mut host, "r/1.0").await;
+    for _ in 0..8 {
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        let calls = vec![call_ref("r/1.0", 1)];
+        host.say(HostFrame::Heartbeat { calls, status: String::new() });
+    }
+    let began = tokio::time::Instant::now();
+    net.hub(&replicas, 2);
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    // Moves that follow give it no more time.
+    for hub in [1, 2] {
+        net.hub(&replicas, hub);
+        first.ready().await;
+    }
+    other.nth("r/1.0", 1, is_lost).await;
+    assert_eq!(began.elapsed().as_secs(), 25, "15 s to leave it, and the grace of a host");
 }

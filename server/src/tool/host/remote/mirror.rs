@@ -6,12 +6,11 @@ use std::sync::Arc;
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input};
 use agentloop_core::id::{HostId, RunId, TenantId};
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
 
 use super::RemoteTools;
-use crate::cluster::DEPOSED_AFTER;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, check};
 use crate::tool::host::state::State;
@@ -52,8 +51,8 @@ impl RemoteTools {
         self.lock().is_hub
     }
 
-    /// This replica takes hosts from now on. Its tools wait for their hosts to come.
-    pub(in crate::tool) fn step_up(&self) {
+    /// This replica takes hosts from now on. Its tools wait for their hosts to come: another one may keep them for this long.
+    pub(in crate::tool) fn step_up(&self, kept_for: Millis) {
         let mut state = self.lock();
         if state.is_hub {
             return;
@@ -62,9 +61,7 @@ impl RemoteTools {
         let now = self.now();
         state.catalogue.unserve_all(now);
         state.catalogue.unsave_all();
-        // The hub before may be cut off from the database and not from its hosts: it keeps them until then.
-        let kept = self.options.fleet.lease_timeout.max(DEPOSED_AFTER);
-        self.renew_fleet(&mut state, now.after(kept));
+        self.renew_fleet(&mut state, now.after(kept_for));
         self.unsaved.notify_one();
     }
 

@@ -1,0 +1,41 @@
+//! How long there has been a hub, as this replica sees it. After one that was there for long and is lost, hosts may stay with it for
+//! a while: it may be cut off from the database alone. Where hubs follow each other sooner, the time counts from the first loss, so
+//! that calls of hosts that are gone are given up all the same.
+
+use std::time::Duration;
+
+use agentloop_core::time::Millis;
+use tokio::time::Instant;
+
+use crate::cluster::DEPOSED_AFTER;
+
+/// A hub that was there for this long had its hosts with it.
+const LONG: Duration = Duration::from_secs(30);
+
+/// The replica that is the hub, and the last loss of one that was there for long.
+#[derive(Debug, Default)]
+pub(super) struct Tenure {
+    /// Number of the hub, and since when it is seen.
+    hub: Option<(i64, Instant)>,
+    lost: Option<Instant>,
+}
+
+impl Tenure {
+    /// The hub is this replica now; `None` if nobody is.
+    pub(super) fn note(&mut self, hub: Option<i64>) {
+        let now = Instant::now();
+        match self.hub {
+            Some((before, _)) if Some(before) == hub => return,
+            Some((_, since)) if now - since >= LONG => self.lost = Some(now),
+            Some(_) | None => {}
+        }
+        self.hub = hub.map(|hub| (hub, now));
+    }
+
+    /// The time for which the hub before may yet keep its hosts.
+    pub(super) fn kept_for(&self) -> Millis {
+        let Some(lost) = self.lost else { return Millis(0) };
+        let over = u64::try_from(lost.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Millis(DEPOSED_AFTER.0.saturating_sub(over))
+    }
+}
