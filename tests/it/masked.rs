@@ -195,6 +195,7 @@ async fn a_rule_of_before_counts_and_does_not_tell_the_value() {
     let waits = soon(client.run(named("r1", "write"))).await.expect("it asks");
     let rule = about_address("mail", SECRET);
     soon(client.submit_approval(approval(&waits.pending[0].request_id, Some(rule)))).await.expect("approved");
+    soon(client.run(named("r1", "write"))).await.expect("it ends");
     host.leave().await;
     server.reconfigure("[tools.other]", "[tools.mail]").await;
     let _host = Host::start(&server).await;

@@ -194,7 +194,7 @@ pub(in crate::store::postgres) async fn open(
     let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
     check_pooler(&mut db, &base, &at).await?;
-    settings::to_write(&mut db, Hold::Lock).await.map_err(failed)?;
+    settings::to_write(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
     migrations::apply(&mut db).await.map_err(|error| not_migrated(&at, error))?;
@@ -217,7 +217,7 @@ pub(in crate::store::postgres) async fn open_replica(
     let at = place(&base);
     let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
     let failed = |error: Error| failure(&at, &error);
-    settings::to_write(&mut db, Hold::Lease).await.map_err(failed)?;
+    settings::to_write_beside_others(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::name_connection(&mut db, number).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;

@@ -180,10 +180,15 @@ pub(in crate::store::postgres) async fn reconnect(
     hold: Hold,
 ) -> Result<(PgConnection, i64), ConnectError> {
     let mut db = options.connect().await?;
-    settings::to_write(&mut db, hold).await?;
     let wait = match hold {
-        Hold::Lock => LOCK_WAIT_MILLIS,
-        Hold::Lease => LANE_WAIT_MILLIS,
+        Hold::Lock => {
+            settings::to_write(&mut db).await?;
+            LOCK_WAIT_MILLIS
+        }
+        Hold::Lease => {
+            settings::to_write_beside_others(&mut db).await?;
+            LANE_WAIT_MILLIS
+        }
     };
     wait_for_locks(&mut db, wait).await?;
     // A higher number, and not the next one: an answer that was lost must not look like another owner.

@@ -2,8 +2,6 @@
 
 use sqlx::{Error, Executor as _, PgConnection};
 
-use crate::store::postgres::owner::Hold;
-
 /// In READ COMMITTED a statement that waited for a row looks at it again. Plans go from the few rows that a statement is given to
 /// tables of any size: by index, whatever the statistics of a table that has just been filled say.
 const WRITING: &str = "
@@ -23,15 +21,17 @@ const BEATING: &str = "
 
 /// A transaction of a replica holds locks that others wait for: the end of the audit log, the sessions of a user. One that stands
 /// still in the middle of it, or whose connection has fallen silent, is broken off. It tries again.
-const WRITING_BESIDE_OTHERS: &str = "SET idle_in_transaction_session_timeout = '3s'";
+const BESIDE_OTHERS: &str = "SET idle_in_transaction_session_timeout = '3s'";
 
 /// Makes this the session that commits.
-pub(in crate::store::postgres) async fn to_write(db: &mut PgConnection, hold: Hold) -> Result<(), Error> {
+pub(in crate::store::postgres) async fn to_write(db: &mut PgConnection) -> Result<(), Error> {
+    db.execute(WRITING).await.map(|_| ())
+}
+
+/// The same for a replica.
+pub(in crate::store::postgres) async fn to_write_beside_others(db: &mut PgConnection) -> Result<(), Error> {
     db.execute(WRITING).await?;
-    match hold {
-        Hold::Lock => Ok(()),
-        Hold::Lease => db.execute(WRITING_BESIDE_OTHERS).await.map(|_| ()),
-    }
+    db.execute(BESIDE_OTHERS).await.map(|_| ())
 }
 
 /// Makes this the session of a replica's beats.

@@ -105,9 +105,9 @@ impl Tools for ClusterTools {
         state.table.offered(owner, call, &offer);
         match &state.way {
             Way::Here => {
-                // Another replica may have owned the run, and it did not hear them.
+                // Another replica may have owned the run, and it did not hear them. They come before what follows from the reclaim.
                 for news in self.kept_news.of(&owner.tenant, call) {
-                    self.news.send(owner.tenant.clone(), call.clone(), news);
+                    self.own.tell_again(&owner.tenant, call, news);
                 }
                 self.own.reclaim(owner, call, offer);
             }

@@ -7,7 +7,6 @@ use sqlx::Row as _;
 
 use super::*;
 use crate::store::conformance::fixture::{Owner, finished, tenant};
-use crate::store::postgres::owner::Hold;
 use crate::store::{JobKind, JobStore as _, SessionStore as _};
 
 #[tokio::test]
@@ -156,7 +155,7 @@ async fn what_a_commit_relies_on_is_set_whatever_the_connection_started_with() {
     };
     let mut db = schema.shell().await;
     assert_eq!(shown(&mut db).await, "off");
-    settings::to_write(&mut db, Hold::Lock).await.unwrap();
+    settings::to_write(&mut db).await.unwrap();
     assert_eq!(shown(&mut db).await, "on");
     let mut db = schema.shell().await;
     settings::to_beat(&mut db).await.unwrap();

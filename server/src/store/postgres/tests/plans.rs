@@ -3,7 +3,6 @@
 use sqlx::Row as _;
 
 use super::*;
-use crate::store::postgres::owner::Hold;
 use crate::store::postgres::settings;
 use crate::store::postgres::write::append::SELECT_HEADS;
 use crate::store::postgres::write::connection::with_new_plans;
@@ -21,7 +20,7 @@ async fn a_plan_of_empty_tables_is_not_kept_once_they_are_filled() {
     let Some(schema) = Schema::new().await else { return };
     let _migrated = schema.open().await;
     let mut db = schema.shell().await;
-    settings::to_write(&mut db, Hold::Lock).await.unwrap();
+    settings::to_write(&mut db).await.unwrap();
     let mut shell = schema.shell().await;
     for table in ["runs", "sessions"] {
         let sql = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
-use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input};
-use agentloop_core::id::{HostId, RunId, TenantId};
+use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
+use agentloop_core::id::{CallId, HostId, RunId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,11 @@ impl RemoteTools {
     }
 
     /// Begins with a fleet without hosts. None counts as away before `expected_by`.
+    /// Tells the run of a call this once more, before anything that the fleet says of the call from now on.
+    pub(in crate::tool) fn tell_again(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+        self.news.send(tenant.clone(), call.clone(), news);
+    }
+
     /// The calls of a run that connected hosts work on.
     pub(in crate::tool) fn in_hand(&self, tenant: &TenantId, run: &RunId) -> Vec<CallInHand> {
         self.lock().fleet.in_hand(tenant, run)

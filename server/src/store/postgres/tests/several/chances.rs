@@ -6,7 +6,6 @@ use agentloop_core::time::Timestamp;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::store::postgres::owner::Hold;
 use crate::store::postgres::settings;
 use crate::store::{SessionStore as _, USER_LABEL};
 
@@ -38,7 +37,7 @@ async fn writes_that_cross_all_succeed() {
 async fn a_transaction_that_stands_still_is_broken_off() {
     let Some(Two { a, schema, .. }) = two_stores().await else { return };
     let mut still = schema.shell().await;
-    settings::to_write(&mut still, Hold::Lease).await.unwrap();
+    settings::to_write_beside_others(&mut still).await.unwrap();
     still.execute("BEGIN; LOCK TABLE sessions IN EXCLUSIVE MODE").await.unwrap();
     let write =
         async { a.create_session(&tenant(), &session("s"), "", &BTreeMap::new(), Timestamp(1)).await };
