@@ -155,8 +155,8 @@ impl Engine {
     /// the session's runs: a run that is to end with its caller does.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], [`EngineError::BadResumeToken`], or the store's: [`StoreError::Elsewhere`] if the session is
-    /// another replica's, with which the stream also ends when it is given away.
+    /// [`EngineError::SessionNotFound`], [`EngineError::BadResumeToken`], or the store's. If the session is another replica's, that is
+    /// [`Elsewhere`](crate::store::StoreError::Elsewhere), with which the stream also ends when it is given away.
     pub async fn follow_session(
         &self,
         tenant: &TenantId,
