@@ -252,8 +252,8 @@ impl ClusterTools {
         matches!(state.way, Way::Here) && !state.is_closed
     }
 
-    /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the others, of which
-    /// is asked later.
+    /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the calls that they
+    /// have, and the hub asks about those later.
     fn release_all(&self, runs: Vec<(TenantId, RunId)>) {
         let state = self.lock();
         for (tenant, run) in &runs {

@@ -8,6 +8,8 @@ use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{CallId, TenantId};
 use agentloop_core::outcome::Ran;
 
+use super::sink::ended_attempt;
+
 /// Calls whose news are kept. Those of further calls are not: their questions stay open until a deadline.
 const CALLS_MAX: usize = 65_536;
 /// News that are kept of one call: the newest.
@@ -16,7 +18,7 @@ const PER_CALL_MAX: usize = 16;
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of the news of one tenant's calls.
 const TENANT_BYTES_MAX: usize = BYTES_MAX / 4;
-/// Bytes of one piece of news beside its texts, about.
+/// Bytes of one piece of news beside its text, about.
 const NEWS_BYTES: usize = 256;
 
 /// The news that are kept, by call.
@@ -40,7 +42,7 @@ impl KeptNews {
     /// Keeps these news if they must not be lost.
     pub(super) fn keep(&self, tenant: &TenantId, call: &CallId, news: &CallUpdate) {
         match news {
-            // The end of the attempt. Whoever reclaims the call hears that it may have run, so only better knowledge is kept.
+            // The attempt has ended. An owner that reclaims the call is told that it may have run, unless news say more.
             CallUpdate::Lost { ran: Ran::Maybe, .. } | CallUpdate::Denied { .. } => {
                 return self.over(tenant, call);
             }
@@ -54,7 +56,8 @@ impl KeptNews {
         }
         let mut kept = self.lock();
         kept.forget(tenant, call, |before| replaces(news, before));
-        kept.keep(tenant, call, Piece { news: news.clone(), bytes: size(news) });
+        let bytes = NEWS_BYTES + serde_json::to_vec(news).map_or(0, |text| text.len());
+        kept.keep(tenant, call, Piece { news: news.clone(), bytes });
     }
 
     /// The news of this call.
@@ -122,8 +125,8 @@ impl Inner {
         }
         let of_tenant = self.bytes.get(tenant).copied().unwrap_or_default();
         let of_all: usize = self.bytes.values().sum();
-        let is_small = piece.bytes == NEWS_BYTES;
-        if !is_small && (of_tenant + piece.bytes > TENANT_BYTES_MAX || of_all + piece.bytes > BYTES_MAX) {
+        let is_full = of_tenant + piece.bytes > TENANT_BYTES_MAX || of_all + piece.bytes > BYTES_MAX;
+        if is_full && ended_attempt(&piece.news).is_none() {
             return;
         }
         if before >= PER_CALL_MAX {
@@ -155,23 +158,6 @@ impl Inner {
                 self.bytes.remove(tenant);
             }
         }
-    }
-}
-
-/// Bytes that news take up, about.
-fn size(news: &CallUpdate) -> usize {
-    match news {
-        CallUpdate::InputNeeded { .. } | CallUpdate::Resumable { .. } => {
-            NEWS_BYTES + 1 + serde_json::to_vec(news).map_or(0, |text| text.len())
-        }
-        CallUpdate::Lost { .. }
-        | CallUpdate::Stopped { .. }
-        | CallUpdate::Denied { .. }
-        | CallUpdate::Granted { .. }
-        | CallUpdate::Accepted { .. }
-        | CallUpdate::Checkpoint { .. }
-        | CallUpdate::Progress { .. }
-        | CallUpdate::Output { .. } => NEWS_BYTES,
     }
 }
 

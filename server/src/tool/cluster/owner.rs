@@ -110,7 +110,7 @@ impl ClusterTools {
             state.way = Way::Away(Instant::now());
             state.listed = None;
             self.drop_hosts(&mut state);
-            // What is being entered yet comes from a hub that may be the hub no more.
+            // A blocking task may still enter tools of this link, whose hub may have lost its place.
             self.own.mirror_over(0);
             self.own.unserve_mirrored();
         }

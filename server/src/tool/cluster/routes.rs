@@ -255,6 +255,7 @@ impl Inner {
             return Vec::new();
         }
         self.links.remove(&peer);
+        self.late.remove(&peer);
         let of_peer = self.runs.extract_if(.., |_, route| route.peer == peer);
         of_peer.map(|(key, _)| key).collect()
     }

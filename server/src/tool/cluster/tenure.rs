@@ -1,6 +1,6 @@
-//! How long there has been a hub, as this replica sees it. After one that was there for long and is lost, hosts may stay with it for
-//! a while: it may be cut off from the database alone. Where hubs follow each other sooner, the time counts from the first loss, so
-//! that calls of hosts that are gone are given up all the same.
+//! How long the present hub has been there, as this replica sees it. A hub may lose the database and not its hosts: they stay with
+//! it for a while. The next hub waits for them if the lost one was there for long. Where hubs follow each other sooner, the wait
+//! counts from the first loss, so that calls of hosts that are gone are given up all the same.
 
 use std::time::Duration;
 

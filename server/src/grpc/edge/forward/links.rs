@@ -78,9 +78,8 @@ impl Links {
         state.earlier.retain(|channel| channel.strong_count() > 0);
     }
 
-    /// The link to this peer. It connects with its first call, and again after it broke. Links to replicas that are gone by now are
-    /// dropped when a new one is made. Whoever has a call on it keeps what this returns: the peer is told on it when this replica
-    /// stops.
+    /// The link to this peer. It connects with its first call, and again after it broke. A new link drops those to replicas that
+    /// are gone. Whoever calls keeps the link until the call ends: over it, the peer is told when this replica stops.
     ///
     /// # Errors
     /// [`BadLink`]

@@ -72,7 +72,7 @@ pub(super) struct Asked {
 pub(super) enum Doer {
     /// The services of this replica, which the call reaches over this link.
     Here(Link),
-    /// Another replica.
+    /// The replica that owns the shard.
     Owner {
         /// Kept: on it, the replica is told that this one stops.
         _link: Arc<Channel>,

@@ -45,17 +45,25 @@ async fn replicas_with_certificates_of_one_root_reach_each_other() {
     assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
-#[tokio::test]
-async fn renewed_certificates_count_for_new_connections() {
+type Running = tokio::task::JoinHandle<Option<Result<wire::RunResponse, Status>>>;
+
+/// A replica and an owner whose certificates were renewed during a call.
+async fn renewed() -> (Replica, Owner, Running, Seen) {
     let (old, new) = (certificates("replica.test"), certificates("replica.test"));
     let (acceptor, acceptors) = watch::channel(peer_acceptor(&old).unwrap());
     let mut owner = secured_by(acceptors).await;
     let links = Links::new(Some(old));
     let replica = Replica::with_links(owned_by(&owner), links.clone()).await;
-    let before = replica.run(prompt());
+    let call = replica.run(prompt());
     let begun = owner.sees().await;
     acceptor.send_replace(peer_acceptor(&new).unwrap());
     links.renew(Some(new));
+    (replica, owner, call, begun)
+}
+
+#[tokio::test]
+async fn renewed_certificates_count_for_new_connections() {
+    let (replica, mut owner, before, begun) = renewed().await;
     let after = replica.run(prompt());
     owner.sees().await.answers(&result("after"));
     assert_eq!(soon(after).await.unwrap().unwrap().unwrap(), result("after"));
@@ -66,15 +74,7 @@ async fn renewed_certificates_count_for_new_connections() {
 /// It has calls on a connection with the certificates before.
 #[tokio::test]
 async fn a_replica_that_stops_after_a_renewal_tells_the_owner_on_the_earlier_connection() {
-    let (old, new) = (certificates("replica.test"), certificates("replica.test"));
-    let (acceptor, acceptors) = watch::channel(peer_acceptor(&old).unwrap());
-    let mut owner = secured_by(acceptors).await;
-    let links = Links::new(Some(old));
-    let replica = Replica::with_links(owned_by(&owner), links.clone()).await;
-    let _call = replica.run(prompt());
-    let mut seen = owner.sees().await;
-    acceptor.send_replace(peer_acceptor(&new).unwrap());
-    links.renew(Some(new));
+    let (replica, _owner, _call, mut seen) = renewed().await;
     replica.stop.cancel();
     assert_eq!(soon(seen.dropped.recv()).await, None);
     assert!(seen.link.unwrap().is_lost().await, "its caller has not left");
