@@ -127,16 +127,7 @@ async fn open(
     if !options.search && is_written {
         drop_index(&index, &mut db).await?;
     }
-    let readers = pool(options.readers.max(1))
-        .min_connections(1)
-        .after_connect({
-            let files = files.clone();
-            move |_, _| {
-                let same = files.check();
-                Box::pin(async move { same.map_err(Error::from) })
-            }
-        })
-        .connect_with(reading)
+    let readers = connect_readers(reading, options.readers.max(1), &files)
         .await
         .map_err(|error| failure(path, &error))?;
     Ok(OpenedStore {
@@ -151,6 +142,28 @@ async fn open(
         files,
         database,
     })
+}
+
+/// Opens all reading connections at once. One that was opened later, while another file has the database's name, would take
+/// itself for the first one and clear the memory that the connections share.
+async fn connect_readers(
+    reading: SqliteConnectOptions,
+    readers: u32,
+    files: &SameFiles,
+) -> Result<SqlitePool, Error> {
+    let files = files.clone();
+    let pool = pool(readers)
+        .after_connect(move |_, _| {
+            let same = files.check();
+            Box::pin(async move { same.map_err(Error::from) })
+        })
+        .connect_with(reading)
+        .await?;
+    let mut opened = Vec::new();
+    for _ in 0..readers {
+        opened.push(pool.acquire().await?);
+    }
+    Ok(pool)
 }
 
 /// The files of a database whose log exists, because something was written.

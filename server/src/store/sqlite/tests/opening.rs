@@ -106,6 +106,23 @@ async fn nothing_is_acknowledged_while_a_file_is_not_where_it_was() {
     }
 }
 
+/// SQLite knows connections to one file by its number: those to a copy would not see the others.
+#[tokio::test]
+async fn no_connection_is_opened_while_another_file_has_the_name() {
+    let (store, directory) = fresh().await;
+    let (path, aside) = (directory.path().join("a.db"), directory.path().join("aside"));
+    fs::rename(&path, &aside).unwrap();
+    fs::copy(&aside, &path).unwrap();
+    let all = usize::try_from(SqliteOptions::default().readers).unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..all {
+        readers.push(store.readers.acquire().await.unwrap());
+    }
+    drop(readers);
+    fs::rename(&aside, &path).unwrap();
+    store.check().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_log_that_was_deleted_is_saved_by_a_stop() {
     let (store, directory) = fresh().await;
