@@ -71,14 +71,18 @@ async fn call(server: &TestServer, rpc: &str, authorization: Option<&str>) -> Re
     call_on(server.channel(), &format!("/agentloop.v1.{rpc}"), authorization).await
 }
 
-/// As [`call`], on a connection, by the whole path of the RPC.
-async fn call_on(channel: Channel, path: &str, authorization: Option<&str>) -> Result<(), Status> {
+/// As [`call`], on a connection, by the whole path of the RPC, with any number of credentials.
+async fn call_on<'a>(
+    channel: Channel,
+    path: &str,
+    authorization: impl IntoIterator<Item = &'a str>,
+) -> Result<(), Status> {
     let path = PathAndQuery::try_from(path).expect("a path");
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.expect("it is reached");
     let mut request = Request::new(tokio_stream::once(()));
-    if let Some(authorization) = authorization {
-        request.metadata_mut().insert("authorization", authorization.parse().expect("a header"));
+    for one in authorization {
+        request.metadata_mut().append("authorization", one.parse().expect("a header"));
     }
     let codec = ProstCodec::<(), ()>::default();
     let mut answers = soon(client.streaming(request, path, codec)).await?.into_inner();
@@ -165,7 +169,7 @@ async fn reflection_is_for_those_who_read_everything() {
     for version in ["v1", "v1alpha"] {
         let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
         for (role, token) in &tokens {
-            let answer = call_on(server.channel(), &path, Some(token)).await;
+            let answer = call_on(server.channel(), &path, Some(token.as_str())).await;
             let refused = answer.err().map(|status| status.code());
             let allowed = ["viewer", "operator"].contains(role);
             assert_eq!(refused != Some(Code::PermissionDenied), allowed, "{version} as {role}: {refused:?}");
@@ -198,6 +202,13 @@ async fn wrong_credentials_get_one_message_whatever_is_wrong() {
     ] {
         let refused = ask(authorization.as_deref()).await.expect_err("it is wrong");
         assert_eq!(refused.code(), Code::Unauthenticated, "{authorization:?}");
+        messages.insert(refused.message().to_owned());
+    }
+    let right = format!("Bearer {token}");
+    for two in [[&*right, &*right], [&*right, "Bearer x"], ["Bearer x", &*right]] {
+        let asked = call_on(server.channel(), "/agentloop.v1.Server/GetServerInfo", two).await;
+        let refused = asked.expect_err("others may read another one of them");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{two:?}");
         messages.insert(refused.message().to_owned());
     }
     assert_eq!(messages.len(), 1, "{messages:?}");

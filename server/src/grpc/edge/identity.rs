@@ -80,6 +80,7 @@ impl Gate {
     /// Puts the principal into the request, and returns its identity. `None` for calls that need no credentials.
     async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Admitted>, Box<Refused>> {
         let access = Access::of(request.uri().path());
+        let is_one = request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_none();
         // The token goes no further.
         let authorization = request.headers_mut().remove(header::AUTHORIZATION);
         if access == Access::Anyone {
@@ -87,8 +88,8 @@ impl Gate {
         }
         let certificate = request.extensions().get::<Peer>().and_then(|peer| peer.certificate.clone());
         let bearer = authorization.as_ref().map(|value| {
-            // Another scheme is a credential that nobody knows.
-            value.to_str().ok().and_then(bearer_token).unwrap_or_default()
+            // Another scheme is a credential that nobody knows; so are several, which others may read differently.
+            value.to_str().ok().and_then(bearer_token).filter(|_| is_one).unwrap_or_default()
         });
         let identity = self.authenticate(Credentials { bearer, certificate: certificate.as_deref() }).await;
         let identity = identity.map_err(|rejection| self.reject(rejection, bearer))?;
