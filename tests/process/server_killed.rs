@@ -10,11 +10,11 @@ use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::host::{Gate, tools};
 use serde_json::{Value, json};
 
-use crate::support::eventually;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
 use crate::support::server::{Server, Setting, input};
+use crate::support::{eventually, soon};
 
 #[tokio::test]
 async fn in_a_model_call() {
@@ -82,6 +82,38 @@ async fn between_two_approvals_of_one_question() {
     let done = ada.run(input("r-1", "s-1", "Mail bob")).await.expect("it ends");
     assert_eq!(done.status(), RunStatus::Completed);
     assert_eq!(gate.count("mail"), 1);
+    serving.abort();
+}
+
+/// The host is away when another principal's comes under its id.
+#[tokio::test]
+async fn while_a_host_has_an_id() {
+    let files = SecurityFiles::new();
+    let [ada, eve] = ["ada", "eve"].map(|name| files.token(name, "local", &["host"]));
+    let olga = files.token("olga", "local", &["operator"]);
+    let more = files.auth();
+    let mut server = Server::start(&Setting { more, ..Model::start().await.setting() }).await;
+    let gate = Gate::default();
+    let host = |server: &Server, token: &str| {
+        let host = ToolHost::builder(server.url()).host_id("h-1").token(token);
+        let weather = tools(&gate).into_iter().filter(|tool| tool.name() == "weather");
+        let host = weather.fold(host, ToolHostBuilder::tool).build().expect("a host");
+        tokio::spawn(async move { host.run_until(std::future::pending()).await })
+    };
+    let olga = server.client_of(Some(&olga));
+    let is_there = || eventually("the host", || async { olga.list_hosts().await.ok()?.first().map(drop) });
+    let serving = host(&server, &ada);
+    is_there().await;
+
+    server.kill().await;
+    serving.abort();
+    server.start_again().await;
+
+    let refused =
+        soon("the refusal", host(&server, &eve)).await.expect("it ends").expect_err("the id is another's");
+    assert!(refused.to_string().contains("another principal"), "{refused}");
+    let serving = host(&server, &ada);
+    is_there().await;
     serving.abort();
 }
 

@@ -10,10 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::mask::Masks;
-use crate::store::{Store, StoreError, ToolRow};
-use crate::tool::{HostOptions, OwnTools, RememberedTool, RemoteTools};
+use crate::store::{HostRow, Store, StoreError, ToolRow};
+use crate::tool::{HostOptions, OwnTools, RememberedHost, RememberedTool, RemoteTools, UnsavedHosts};
 
-/// The wait before tools are saved again after the store failed.
+/// How often the hosts that are connected are noted as seen.
+const SEEN_EVERY: Duration = Duration::from_hours(1);
+/// The wait before tools or ids of hosts are saved again after the store failed.
 const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The options of the fleet, from the configuration.
@@ -76,6 +78,46 @@ pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store
         let failed = save(&*store, &unsaved).await;
         if !failed.is_empty() {
             tracing::warn!(tools = failed.len(), "cannot save tools");
+        }
+    }
+}
+
+/// Enters the principals that hosts had before the restart.
+pub(super) async fn remember_ids(tools: &RemoteTools, store: &dyn Store) -> Result<(), StoreError> {
+    let remembered = store.hosts().await?.into_iter().map(|row| RememberedHost {
+        tenant: row.tenant,
+        host: row.host,
+        principal: row.principal,
+        last_seen: row.last_seen,
+    });
+    tools.remember_ids(remembered.collect());
+    Ok(())
+}
+
+/// The task that keeps the principals of hosts in the store.
+pub(super) async fn save_ids(tools: Arc<RemoteTools>, store: Arc<dyn Store>) {
+    let mut seen = tokio::time::interval(SEEN_EVERY);
+    loop {
+        let rows = tokio::select! {
+            rows = tools.unsaved_ids() => rows,
+            _ = seen.tick() => {
+                tools.see_hosts();
+                continue;
+            }
+        };
+        let UnsavedHosts { hosts, forgotten } = &rows;
+        let row = |host: &RememberedHost| HostRow {
+            tenant: host.tenant.clone(),
+            host: host.host.clone(),
+            principal: host.principal.clone(),
+            last_seen: host.last_seen,
+        };
+        match store.save_hosts(&hosts.iter().map(row).collect::<Vec<_>>(), forgotten).await {
+            Ok(()) => tools.ids_saved(rows),
+            Err(error) => {
+                tracing::warn!(%error, hosts = hosts.len(), "cannot save the ids of hosts; trying again");
+                tokio::time::sleep(SAVE_AGAIN_AFTER).await;
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The port for tools that hosts have declared.
+//! The port for tools that hosts have declared, and for the ids of hosts.
 
 use std::collections::BTreeSet;
 
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use async_trait::async_trait;
@@ -30,7 +30,20 @@ pub struct StoredTools {
     pub damaged: BTreeSet<String>,
 }
 
-/// Declarations of tools, kept across restarts.
+/// The principal whose host has an id. It keeps the id across restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRow {
+    /// The tenant within which the id is one host's.
+    pub tenant: TenantId,
+    /// The id that the host says in its hello.
+    pub host: HostId,
+    /// The name of its principal.
+    pub principal: String,
+    /// Time at which the host was last known to be connected.
+    pub last_seen: Timestamp,
+}
+
+/// Declarations of tools and the principals of host ids, kept across restarts.
 #[async_trait]
 pub trait ToolStore: Send + Sync + 'static {
     /// Stores declarations, so that a restart knows the tools before their hosts are back. A later declaration of the
@@ -42,4 +55,11 @@ pub trait ToolStore: Send + Sync + 'static {
 
     /// Every stored declaration, of every tenant. The log names those that are damaged, too.
     async fn tools(&self) -> Result<StoredTools, StoreError>;
+
+    /// Stores which principals have these host ids, in place of what was stored of them, and forgets those of `forgotten`.
+    async fn save_hosts(&self, hosts: &[HostRow], forgotten: &[(TenantId, HostId)])
+    -> Result<(), StoreError>;
+
+    /// Every stored host id, of every tenant.
+    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError>;
 }

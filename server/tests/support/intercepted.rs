@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{
+    EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
+};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
-    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
-    SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
+    Append, BlobStore, Claimed, EntryRow, HostRow, IdleSession, Interrupted, Job, JobId, JobStore,
+    JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
+    RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
@@ -338,6 +340,18 @@ impl<I: Intercept> ToolStore for Intercepted<I> {
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
         self.intercept.read("tools", self.inner.tools()).await
+    }
+
+    async fn save_hosts(
+        &self,
+        hosts: &[HostRow],
+        forgotten: &[(TenantId, HostId)],
+    ) -> Result<(), StoreError> {
+        self.intercept.write(self.inner.save_hosts(hosts, forgotten)).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
+        self.intercept.read("hosts", self.inner.hosts()).await
     }
 }
 

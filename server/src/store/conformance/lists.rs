@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::id::{EntryNo, Seq, TenantId};
+use agentloop_core::id::{EntryNo, HostId, Seq, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
 use crate::store::{
-    LastRun, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes, Store, StoreError,
+    HostRow, LastRun, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes, Store, StoreError,
     StoredTools, TimeRange, ToolRow,
 };
 
@@ -209,6 +209,26 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
     let mut found = store.tools().await.unwrap().tools;
     found.sort_by(|a, b| (&a.0, &a.1.declaration.name).cmp(&(&b.0, &b.1.declaration.name)));
     assert_eq!(found, [(tenant(), accepted), (other, tool("b", "theirs", 1))]);
+}
+
+pub async fn host_ids_are_kept(store: Arc<dyn Store>) {
+    let id = |host: &str| HostId::parse(host).unwrap();
+    let row = |tenant: &TenantId, host: &str, principal: &str, last_seen| HostRow {
+        tenant: tenant.clone(),
+        host: id(host),
+        principal: principal.to_owned(),
+        last_seen: Timestamp(last_seen),
+    };
+    let other = TenantId::parse("other").unwrap();
+    assert_eq!(store.hosts().await.unwrap(), []);
+    let rows =
+        [row(&tenant(), "h", "ada", 1), row(&tenant(), "k", "ada", 1), row(&other, "h", "\"bo\" é", 1)];
+    store.save_hosts(&rows, &[]).await.unwrap();
+    let unknown = (tenant(), id("unknown"));
+    store.save_hosts(&[row(&tenant(), "h", "eve", 2)], &[(tenant(), id("k")), unknown]).await.unwrap();
+    let mut found = store.hosts().await.unwrap();
+    found.sort_by(|a, b| (&a.tenant, &a.host).cmp(&(&b.tenant, &b.host)));
+    assert_eq!(found, [row(&tenant(), "h", "eve", 2), row(&other, "h", "\"bo\" é", 1)]);
 }
 
 pub async fn tenants_are_apart(store: Arc<dyn Store>) {

@@ -34,7 +34,7 @@ pub(super) struct Table {
 }
 
 /// Tables whose rows belong to no session. They are small, and are copied whole.
-pub(super) const WHOLE: [Table; 6] = [
+pub(super) const WHOLE: [Table; 7] = [
     Table {
         name: "specs",
         columns: &[("digest", Text, "digest"), ("spec", Text, "spec")],
@@ -81,6 +81,16 @@ pub(super) const WHOLE: [Table; 6] = [
             ("checksum", Int, "checksum"),
         ],
         from: "FROM tools",
+    },
+    Table {
+        name: "hosts",
+        columns: &[
+            ("tenant", Text, "tenant"),
+            ("host", Text, "host"),
+            ("principal", Text, "principal"),
+            ("last_seen", Int, "last_seen"),
+        ],
+        from: "FROM hosts",
     },
     Table {
         name: "usage_kept",

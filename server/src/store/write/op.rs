@@ -3,13 +3,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use agentloop_core::id::{RuleId, RunId, RunKey, SessionId, TenantId};
+use agentloop_core::id::{HostId, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 
 use super::session::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::audit::{Act, AuditEntry};
 use crate::store::append::{EncodedAppend, WriterCache};
-use crate::store::{ClaimedRow, JobId, SessionRow, ToolRow};
+use crate::store::{ClaimedRow, HostRow, JobId, SessionRow, ToolRow};
 
 /// A write that only one of the stores has.
 pub(in crate::store) trait OwnOp: Debug + Send + 'static {
@@ -65,6 +65,10 @@ pub(in crate::store) enum WriteOp<O> {
         tenant: TenantId,
         name: String,
     },
+    SaveHosts {
+        hosts: Vec<HostRow>,
+        forgotten: Vec<(TenantId, HostId)>,
+    },
     /// Rows of the audit log, with nothing else.
     Audit(Vec<AuditEntry>),
     Check,
@@ -74,7 +78,7 @@ pub(in crate::store) enum WriteOp<O> {
 /// The result of a [`WriteOp`].
 #[derive(Debug)]
 pub(in crate::store) enum WriteResult<R> {
-    /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Audit` and `Check`; of some of the store's own.
+    /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `SaveHosts`, `Audit` and `Check`; of some of the store's own.
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
@@ -103,7 +107,7 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::SetNotes(NewNotes { tenant, .. })
             | Self::RetryJob { job: JobId { tenant, .. }, .. }
             | Self::FinishJob { job: JobId { tenant, .. } } => Some(tenant),
-            Self::Audit(_) | Self::Check => None,
+            Self::SaveHosts { .. } | Self::Audit(_) | Self::Check => None,
             Self::Own(op) => op.tenant(),
         }
     }
@@ -124,6 +128,7 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
+            | Self::SaveHosts { .. }
             | Self::Audit(_)
             | Self::Check
             | Self::Own(_) => None,
@@ -147,6 +152,7 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
+            | Self::SaveHosts { .. }
             | Self::Audit(_)
             | Self::Check => false,
         }
@@ -195,6 +201,7 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
+            | Self::SaveHosts { .. }
             | Self::Audit(_)
             | Self::Check
             | Self::Own(_) => {}
@@ -222,6 +229,7 @@ impl<O: OwnOp> WriteOp<O> {
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
+            Self::SaveHosts { .. } => "ids of hosts".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Audit(_) => "rows of the audit log".to_owned(),
             Self::Check => "check".to_owned(),

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::extension::ExtensionError;
 use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
-use crate::tool::host::remote::{HostPrincipal, MirroredTool};
+use crate::tool::host::host_ids::HostPrincipal;
+use crate::tool::host::remote::MirroredTool;
 use crate::tool::{CallAnswer, CallOwner, Verdict};
 
 /// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.

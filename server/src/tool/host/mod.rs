@@ -3,6 +3,7 @@
 pub(in crate::tool) mod calls;
 pub(in crate::tool) mod connection;
 pub(in crate::tool) mod deliver;
+pub(in crate::tool) mod host_ids;
 pub(in crate::tool) mod identity;
 pub(in crate::tool) mod options;
 pub(in crate::tool) mod outbound;

@@ -1,6 +1,6 @@
 //! The state behind the lock of [`crate::tool::host::remote::RemoteTools`], and the clock for its deadlines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::host::frame::{CapabilityVerdict, RefusalKind, ServerFrame};
 use agentloop_core::host::{ConnectionId, Fleet, Input, ServedTool};
@@ -8,9 +8,9 @@ use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
 use tokio::time::Instant;
 
-use crate::extension::changes::Followers;
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
 use crate::tool::catalogue::terms::{Declarer, TermsBook};
+use crate::tool::host::host_ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
@@ -31,10 +31,8 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) closing: bool,
     /// False while another replica has the streams of hosts.
     pub(in crate::tool) is_hub: bool,
-    /// The principals of the hosts that were connected since the start, by tenant and id.
-    pub(in crate::tool) principals: BTreeMap<(TenantId, HostId), Option<String>>,
-    /// The other replicas, which learn them.
-    pub(in crate::tool) principals_followers: Followers<(TenantId, HostId)>,
+    /// The principals of hosts.
+    pub(in crate::tool) host_ids: HostIds,
     /// Number of the link to the hub whose tools are mirrored.
     pub(in crate::tool) mirrored_link: u64,
 }
@@ -76,6 +74,15 @@ impl State {
             }
         };
         offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
+    }
+
+    /// The ids of the hosts that are connected, and of those whose calls wait for them.
+    pub(in crate::tool) fn known_hosts(&self) -> BTreeSet<(TenantId, HostId)> {
+        let known = self.host_ids.tenants().into_iter().flat_map(|tenant| {
+            let hosts = self.fleet.hosts(&tenant);
+            hosts.into_iter().map(move |known| (tenant.clone(), known.host))
+        });
+        known.collect()
     }
 
     /// Takes the rows that the store should write.

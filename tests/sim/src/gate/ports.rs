@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{
+    EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
+};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
-    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
-    SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
+    Append, BlobStore, Claimed, EntryRow, HostRow, IdleSession, Interrupted, Job, JobId, JobStore,
+    JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
+    RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
@@ -301,6 +303,18 @@ impl ToolStore for Gate {
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
         self.read(self.0.store.tools()).await
+    }
+
+    async fn save_hosts(
+        &self,
+        hosts: &[HostRow],
+        forgotten: &[(TenantId, HostId)],
+    ) -> Result<(), StoreError> {
+        self.read(self.0.store.save_hosts(hosts, forgotten)).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
+        self.read(self.0.store.hosts()).await
     }
 }
 

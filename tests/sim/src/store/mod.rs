@@ -9,15 +9,17 @@ mod tables;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{
+    EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
+};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, IdleSession, Interrupted, Job, JobId, JobStore, JournalStore, Page,
-    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
-    SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
+    Append, BlobStore, Claimed, EntryRow, HostRow, IdleSession, Interrupted, Job, JobId, JobStore,
+    JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
+    RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
@@ -325,6 +327,19 @@ impl ToolStore for MemoryStore {
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
         Ok(StoredTools { tools: self.tables().tools(), ..StoredTools::default() })
+    }
+
+    /// Hosts of the simulation have no principals.
+    async fn save_hosts(
+        &self,
+        _hosts: &[HostRow],
+        _forgotten: &[(TenantId, HostId)],
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
+        Ok(Vec::new())
     }
 }
 

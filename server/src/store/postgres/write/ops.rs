@@ -1,7 +1,7 @@
 //! Small writes that are executed one at a time: claims, jobs, tools, rules, checks and the epoch.
 
 use agentloop_core::cluster::shard::ShardNo;
-use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
+use agentloop_core::id::{Epoch, HostId, RuleId, RunId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -14,7 +14,7 @@ use crate::store::number::int;
 use crate::store::postgres::owner::{Hold, Owner};
 use crate::store::postgres::rows::{self, clean};
 use crate::store::postgres::scope::Scope;
-use crate::store::{ClaimedRow, JobId, StoreError, ToolRow, checksum};
+use crate::store::{ClaimedRow, HostRow, JobId, StoreError, ToolRow, checksum};
 
 /// Numbers of one block, for rows of each kind.
 pub(in crate::store) const BLOCK_NUMBERS: i64 = 1 << 24;
@@ -81,6 +81,35 @@ pub(in crate::store::postgres) async fn save_tools(
         .bind(tools.iter().map(|tool| int(tool.last_seen.0)).collect::<Vec<_>>())
         .bind(tools.iter().map(|tool| tool.terms.as_ref().map(text)).collect::<Vec<_>>())
         .bind(checksums)
+        .execute(db)
+        .await
+        .map(|_| ())
+}
+
+/// Stores who has which host ids, and forgets others.
+pub(in crate::store::postgres) async fn save_hosts(
+    db: &mut PgConnection,
+    hosts: &[HostRow],
+    forgotten: &[(TenantId, HostId)],
+) -> Result<(), Error> {
+    let sql = "INSERT INTO hosts (tenant, host, principal, last_seen)
+               SELECT DISTINCT ON (v.tenant, v.host) v.tenant, v.host, v.principal, v.last_seen
+               FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS v (tenant, host, principal, last_seen)
+               ORDER BY v.tenant, v.host, v.last_seen DESC
+               ON CONFLICT (tenant, host) DO UPDATE
+               SET principal = excluded.principal, last_seen = excluded.last_seen";
+    sqlx::query(sql)
+        .bind(hosts.iter().map(|row| row.tenant.as_str()).collect::<Vec<_>>())
+        .bind(hosts.iter().map(|row| row.host.as_str()).collect::<Vec<_>>())
+        .bind(hosts.iter().map(|row| row.principal.as_str()).collect::<Vec<_>>())
+        .bind(hosts.iter().map(|row| int(row.last_seen.0)).collect::<Vec<_>>())
+        .execute(&mut *db)
+        .await?;
+    let sql = "DELETE FROM hosts AS h USING unnest($1::text[], $2::text[]) AS v (tenant, host)
+               WHERE h.tenant = v.tenant AND h.host = v.host";
+    sqlx::query(sql)
+        .bind(forgotten.iter().map(|(tenant, _)| tenant.as_str()).collect::<Vec<_>>())
+        .bind(forgotten.iter().map(|(_, host)| host.as_str()).collect::<Vec<_>>())
         .execute(db)
         .await
         .map(|_| ())

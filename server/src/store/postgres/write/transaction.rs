@@ -166,6 +166,10 @@ impl Writer {
                 ops::save_tools(db, tenant, tools).await?;
                 Ok(WriteResult::Done)
             }
+            WriteOp::SaveHosts { hosts, forgotten } => {
+                ops::save_hosts(db, hosts, forgotten).await?;
+                Ok(WriteResult::Done)
+            }
             WriteOp::ForgetTool { tenant, name } => {
                 Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
             }

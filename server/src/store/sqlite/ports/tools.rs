@@ -1,12 +1,12 @@
-//! Tools that hosts have declared.
+//! Tools that hosts have declared, and ids of hosts.
 
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
 
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::{StoreError, StoredTools, ToolRow, ToolStore};
+use crate::store::{HostRow, StoreError, StoredTools, ToolRow, ToolStore};
 
 #[async_trait]
 impl ToolStore for SqliteStore {
@@ -21,5 +21,18 @@ impl ToolStore for SqliteStore {
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
         read::tools(&self.readers).await
+    }
+
+    async fn save_hosts(
+        &self,
+        hosts: &[HostRow],
+        forgotten: &[(TenantId, HostId)],
+    ) -> Result<(), StoreError> {
+        let op = WriteOp::SaveHosts { hosts: hosts.to_vec(), forgotten: forgotten.to_vec() };
+        self.writes.done(op).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
+        read::hosts(&self.readers).await
     }
 }

@@ -1,6 +1,6 @@
 //! Small writes that are executed one at a time: claims, tools, rules, checks and the epoch.
 
-use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
+use agentloop_core::id::{Epoch, HostId, RuleId, RunId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::{Connection as _, Error, Row as _, SqliteConnection};
 
@@ -8,7 +8,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::sqlite::rows;
-use crate::store::{ClaimedRow, ToolRow, checksum};
+use crate::store::{ClaimedRow, HostRow, ToolRow, checksum};
 
 /// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
 pub(in crate::store::sqlite) async fn claim(
@@ -43,6 +43,26 @@ pub(in crate::store::sqlite) async fn save_tools(
     };
     let rows: Vec<_> = tools.iter().map(row).collect();
     sqlx::query(sql).bind(tenant.as_str()).bind(text(&rows)).execute(db).await?;
+    Ok(())
+}
+
+/// Stores who has which host ids, and forgets others.
+pub(in crate::store::sqlite) async fn save_hosts(
+    db: &mut SqliteConnection,
+    hosts: &[HostRow],
+    forgotten: &[(TenantId, HostId)],
+) -> Result<(), Error> {
+    let sql = "INSERT INTO hosts (tenant, host, principal, last_seen)
+               SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 FROM json_each(?1) AS j WHERE true
+               ON CONFLICT (tenant, host) DO UPDATE
+               SET principal = excluded.principal, last_seen = excluded.last_seen";
+    let row =
+        |row: &HostRow| (row.tenant.clone(), row.host.clone(), row.principal.clone(), int(row.last_seen.0));
+    let rows: Vec<_> = hosts.iter().map(row).collect();
+    sqlx::query(sql).bind(text(&rows)).execute(&mut *db).await?;
+    let sql = "DELETE FROM hosts
+               WHERE (tenant, host) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?1) AS j)";
+    sqlx::query(sql).bind(text(&forgotten)).execute(db).await?;
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use crate::tool::catalogue::terms::Declarer;
 const PROTOCOL_VERSION: u32 = 1;
 /// Time from the stream's start within which the hello must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait until the store has the host's id.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The smallest `max_frame_bytes` that a host may declare. Below this hardly any call would fit.
 const FRAME_BYTES_MIN: usize = 4 * 1024;
 /// Runs looked up at a time for one host. Each look-up of a run that is not in memory reads its whole journal.
@@ -71,12 +73,21 @@ impl Connection {
             self.note_refusal(&hello.host, "", message);
             return self.refuse(CloseReason::Violation, message.to_owned());
         }
+        let id_saved = tokio::time::timeout(SAVE_TIMEOUT, self.tools.id_saved(&self.tenant, &hello.host));
+        let claims = async {
+            let (is_saved, claims) = tokio::join!(id_saved, self.look_up(hello.calls_in_hand));
+            is_saved.map_err(|_late| SinkUnavailable)?;
+            claims
+        };
         let claims = tokio::select! { biased;
-            claims = self.look_up(hello.calls_in_hand) => claims,
+            claims = claims => claims,
             () = self.ended.cancelled() => return,
         };
         let Ok(claims) = claims else {
-            return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
+            return self.go_away(
+                CloseReason::Unavailable,
+                "the host's id cannot be saved, or its calls in hand cannot be looked up, at the moment",
+            );
         };
         // The server cannot send frames above its own limit, even if the host accepts larger ones.
         let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);

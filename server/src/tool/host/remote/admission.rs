@@ -1,85 +1,15 @@
 //! Hosts that join, and tools that they offer, at their hello or later.
 
-use std::collections::BTreeSet;
-use std::collections::btree_map::Entry;
-use std::sync::Arc;
-
 use agentloop_core::host::frame::{CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
 use agentloop_core::host::{ConnectionId, Input, Output, ServedTool};
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::id::TenantId;
 
-use super::{HostPrincipal, RemoteTools};
-use crate::extension::changes::Changes;
+use super::RemoteTools;
 use crate::tool::catalogue::registry::CheckedTool;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::state::{State, served_tool};
 
-/// Ids of hosts whose principals are remembered. At the bound, those of hosts that are gone are forgotten.
-const PRINCIPALS_MAX: usize = 65_536;
-
 impl RemoteTools {
-    /// Notes that a host of this principal has this id. Returns `false` if it is that of another principal's host, whose place
-    /// nobody else takes.
-    pub(in crate::tool) fn claim_host_id(
-        &self,
-        tenant: &TenantId,
-        host: &HostId,
-        principal: Option<&str>,
-    ) -> bool {
-        let mut state = self.lock();
-        if state.principals.len() >= PRINCIPALS_MAX {
-            // Hosts that the fleet does not know any more have no place that could be taken.
-            let State { fleet, principals, .. } = &mut *state;
-            let tenants: BTreeSet<TenantId> = principals.keys().map(|(tenant, _)| tenant.clone()).collect();
-            let known = tenants.into_iter().flat_map(|tenant| {
-                let hosts = fleet.hosts(&tenant);
-                hosts.into_iter().map(move |known| (tenant.clone(), known.host))
-            });
-            let known: BTreeSet<(TenantId, HostId)> = known.collect();
-            principals.retain(|key, _| known.contains(key));
-        }
-        let key = (tenant.clone(), host.clone());
-        let State { principals, principals_followers, .. } = &mut *state;
-        let holder = match principals.entry(key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                principals_followers.mark(new.key());
-                new.insert(principal.map(str::to_owned))
-            }
-        };
-        holder.as_deref() == principal
-    }
-
-    /// Follows which host ids have principals, so that another replica knows them when it becomes the hub.
-    pub(in crate::tool) fn follow_principals(&self) -> Arc<Changes<(TenantId, HostId)>> {
-        let state = &mut *self.lock();
-        state.principals_followers.follow(state.principals.keys().cloned().collect())
-    }
-
-    /// The principals of these hosts.
-    pub(in crate::tool) fn principals(&self, hosts: BTreeSet<(TenantId, HostId)>) -> Vec<HostPrincipal> {
-        let state = self.lock();
-        let row = |key: (TenantId, HostId)| {
-            let principal = state.principals.get(&key)?.clone();
-            Some(HostPrincipal { tenant: key.0, host: key.1, principal })
-        };
-        hosts.into_iter().filter_map(row).collect()
-    }
-
-    /// Enters the principals of hosts that the hub tells of.
-    pub(in crate::tool) fn mirror_principals(&self, rows: Vec<HostPrincipal>) {
-        let mut state = self.lock();
-        if state.is_hub {
-            return;
-        }
-        for HostPrincipal { tenant, host, principal } in rows {
-            if state.principals.len() >= PRINCIPALS_MAX {
-                state.principals.clear();
-            }
-            state.principals.insert((tenant, host), principal);
-        }
-    }
-
     /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because
     /// nothing would end its stream.
     pub(in crate::tool) fn join(

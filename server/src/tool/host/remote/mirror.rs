@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
-use agentloop_core::id::{CallId, HostId, RunId, TenantId};
+use agentloop_core::id::{CallId, RunId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
@@ -24,15 +24,6 @@ pub(in crate::tool) struct MirroredTool {
     pub(in crate::tool) known: Option<KnownTool>,
     /// The terms that count for the name, also while there is no such tool.
     pub(in crate::tool) terms: Option<ToolTerms>,
-}
-
-/// The principal whose host has an id. Hosts of other principals are refused it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::tool) struct HostPrincipal {
-    pub(in crate::tool) tenant: TenantId,
-    pub(in crate::tool) host: HostId,
-    /// `None` if nobody was asked who it is.
-    pub(in crate::tool) principal: Option<String>,
 }
 
 impl MirroredTool {
@@ -85,7 +76,6 @@ impl RemoteTools {
         self.renew_fleet(&mut state, now);
     }
 
-    /// Begins with a fleet without hosts. None counts as away before `expected_by`.
     /// Tells the run of a call this once more, before anything that the fleet says of the call from now on.
     pub(in crate::tool) fn tell_again(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
         self.news.send(tenant.clone(), call.clone(), news);
@@ -96,6 +86,7 @@ impl RemoteTools {
         self.lock().fleet.in_hand(tenant, run)
     }
 
+    /// Begins with a fleet without hosts. None counts as away before `expected_by`.
     fn renew_fleet(&self, state: &mut State, expected_by: Timestamp) {
         let now = self.now();
         state.fleet = Fleet::after_another(self.options.fleet, expected_by);

@@ -4,6 +4,7 @@
 //! while it is held, so they leave in the order in which they were decided.
 
 mod admission;
+mod ids;
 mod mirror;
 mod operator;
 
@@ -19,17 +20,17 @@ use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::extension::changes::Followers;
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
 use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
+use crate::tool::host::host_ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
 
-pub(in crate::tool) use mirror::{HostPrincipal, MirroredTool};
+pub(in crate::tool) use mirror::MirroredTool;
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
@@ -47,6 +48,10 @@ pub struct RemoteTools {
     deadline_moved: Notify,
     /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
+    /// Wakes the writer of host ids when a row of the store is out of date.
+    unsaved_ids: Notify,
+    /// Wakes the hosts that wait until their ids are saved.
+    saved_ids: Notify,
     connections: AtomicU64,
     timeline: Timeline,
     news: NewsSender,
@@ -104,12 +109,13 @@ impl RemoteTools {
                 timer_deadline: None,
                 closing: false,
                 is_hub: true,
-                principals: BTreeMap::new(),
-                principals_followers: Followers::default(),
+                host_ids: HostIds::default(),
                 mirrored_link: 0,
             }),
             deadline_moved: Notify::new(),
             unsaved: Notify::new(),
+            unsaved_ids: Notify::new(),
+            saved_ids: Notify::new(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
             news,
