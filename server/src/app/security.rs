@@ -16,7 +16,7 @@ use super::security_error::{SecurityError, note, report};
 use crate::auth::Authenticator;
 use crate::auth::jwt::JwtCheck;
 use crate::auth::tokens::{TokenRecord, TokenTable, read};
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::config::{AuthOptions, Config, TlsOptions};
 use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
@@ -40,6 +40,31 @@ pub(super) struct Security {
     pub(super) links: Option<Arc<LinkReload>>,
     /// Reads the files again; `None` if there are none.
     pub(super) reloader: Option<Arc<Reloader>>,
+}
+
+/// What the files of `[tls]`, `[auth]` and `[cluster]` hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecurityFacts {
+    /// The last moment at which the certificate of the gRPC port is valid, in seconds since 1970. `None` without TLS.
+    pub not_after: Option<i64>,
+    /// The number of tokens. `None` if there is no file of them.
+    pub tokens: Option<usize>,
+}
+
+/// Reads the files that the configuration names, as a server does when it starts. Blocks. Keys of tokens that a server has are not
+/// fetched.
+///
+/// # Errors
+/// [`SecurityError`]: a server with this configuration does not start.
+pub fn check_security(config: &Config) -> Result<SecurityFacts, SecurityError> {
+    let reloader = Security::load(config, Arc::new(SystemClock))?.reloader;
+    let tokens = reloader.as_ref().and_then(|reloader| reloader.tokens.as_ref());
+    let count =
+        |tokens: &TokenReload| tokens.state.lock().unwrap_or_else(PoisonError::into_inner).records.len();
+    Ok(SecurityFacts {
+        not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
+        tokens: tokens.map(count),
+    })
 }
 
 /// Reads the files again, and replaces what they are read into.

@@ -61,9 +61,13 @@ pub(super) fn report(what: &str, done: Result<bool, SecurityError>, reported: &m
     match done {
         Ok(true) => {
             *reported = None;
-            tracing::info!("{what} changed and was read again");
+            tracing::info!("read {what} again, after a change");
         }
-        Ok(false) => *reported = None,
+        Ok(false) => {
+            if reported.take().is_some() {
+                tracing::info!("{what} can be read again, and did not change");
+            }
+        }
         Err(error) => {
             let text = error.to_string();
             if reported.as_ref() != Some(&text) {

@@ -29,7 +29,11 @@ pub(crate) fn cert(args: CertArgs) -> Result<Exit, Failure> {
         check_name(name)?;
     }
     fs::create_dir_all(&dir)?;
-    for file in dev(&dir, hosts, &clients)? {
+    let made = dev(&dir, hosts, &clients)?;
+    if made.is_empty() {
+        eprintln!("nothing is missing in {}: what is there stays", dir.display());
+    }
+    for file in made {
         print::line(&file.display().to_string())?;
     }
     Ok(Exit::Completed)
@@ -112,14 +116,14 @@ fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, Fa
     Ok(params)
 }
 
-/// Writes a file that its owner alone may read.
+/// Writes a file: a certificate, which everybody may read, or a key, which its owner alone may.
 fn write(path: &Path, text: &str, made: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
+        options.mode(if path.extension().is_some_and(|kind| kind == "key") { 0o600 } else { 0o644 });
     }
     options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         Failure::from(io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
@@ -134,6 +138,8 @@ fn failed(error: rcgen::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -150,6 +156,12 @@ mod tests {
         let hosts = || vec!["localhost".to_owned()];
         let first = dev(folder.path(), hosts(), &["ada".to_owned()]).expect("they are made");
         assert_eq!(first.len(), 6);
+        for file in &first {
+            let mode = fs::metadata(file).expect("it is there").permissions().mode() & 0o777;
+            let others_may_read = file.extension().is_some_and(|kind| kind == "pem");
+            assert_eq!(mode & 0o077 != 0, others_may_read, "{}: {mode:o}", file.display());
+            assert_eq!(mode & 0o022, 0, "{}", file.display());
+        }
         let ca = fs::read(folder.path().join("ca.pem")).expect("it is there");
         let second =
             dev(folder.path(), hosts(), &["ada".to_owned(), "bob".to_owned()]).expect("they are made");

@@ -18,6 +18,12 @@ pub(crate) fn token(args: TokenArgs) -> Result<Exit, Failure> {
 }
 
 fn new(args: &NewTokenArgs) -> Result<Exit, Failure> {
+    let limits_hosts =
+        !args.host_tools.is_empty() || args.host_effect.is_some() || !args.host_extensions.is_empty();
+    if limits_hosts && !args.roles.iter().any(|role| role == "host") {
+        let message = "--host-tool, --host-effect and --host-extension say what tool hosts may offer: they need --role host";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let roles = args.roles.iter().map(String::as_str);
     let groups = args.groups.iter().map(String::as_str);
     let (token, mut record) = tokens::new(&args.name, &args.tenant, roles, groups, args.expires)?;

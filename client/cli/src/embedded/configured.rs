@@ -7,7 +7,7 @@ use std::{
 };
 
 use agentloop_server::{
-    app::Server,
+    app::{SecurityError, SecurityFacts, Server, check_security},
     config::{Config, StoreLocation},
 };
 
@@ -51,6 +51,26 @@ impl ConfiguredServer {
     pub(crate) fn url(&self) -> String {
         let scheme = if self.0.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", from_here(self.0.server.listen))
+    }
+
+    /// True if the server encrypts its port.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.0.tls.is_some()
+    }
+
+    /// The root of the server's certificate, if `agentloop cert dev` made both.
+    pub(crate) fn development_root(&self) -> Option<PathBuf> {
+        let root = self.0.tls.as_ref()?.certificate.with_file_name("ca.pem");
+        root.is_file().then_some(root)
+    }
+
+    /// What the files hold that protect the server. `None` if there are none.
+    ///
+    /// # Errors
+    /// The reason why the server does not start.
+    pub(crate) fn security(&self) -> Option<Result<SecurityFacts, SecurityError>> {
+        let of_links = self.0.cluster.as_ref().is_some_and(|cluster| cluster.tls.is_some());
+        (self.0.tls.is_some() || self.0.auth.is_some() || of_links).then(|| check_security(&self.0))
     }
 
     /// The place of the database.

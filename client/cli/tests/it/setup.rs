@@ -208,6 +208,77 @@ async fn each_fault_has_its_advice() {
 }
 
 #[tokio::test]
+async fn what_protects_the_server_is_checked_as_the_server_reads_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let in_folder = |args: &[&str]| command(folder.path(), args);
+    let (code, out, err) = ended(in_folder(&["init", "--provider", "script"]), "").await;
+    assert_eq!(code, 0, "{out}{err}");
+    let file = folder.path().join("agentloop.toml");
+    let mut text = fs::read_to_string(&file).expect("it was written");
+    text.push_str("\n[tls]\ncertificate = 'certs/server.pem'\nkey = 'certs/server.key'\n[auth]\ntokens = 'tokens.toml'\n");
+    fs::write(&file, text).expect("written");
+    let doctor = ["doctor", "--config", "agentloop.toml", "--no-call"];
+    let security = async || {
+        let (code, found) = checks(in_folder(&doctor)).await;
+        let (result, line) = find(&found, "security");
+        (code, result.to_owned(), line)
+    };
+    let fails = async |words: &str| {
+        let (code, result, line) = security().await;
+        assert!((code, &*result) == (1, "failed") && line.contains(words), "{line}");
+        let (code, _, refused) = ended(in_folder(&["serve", "--config", "agentloop.toml"]), "").await;
+        assert!(code != 0 && refused.contains(words), "the server does not start either: {refused}");
+    };
+    fails("server.pem").await;
+    let (code, out, err) = ended(in_folder(&["cert", "dev"]), "").await;
+    assert_eq!((code, out.lines().count()), (0, 4), "{err}");
+    fails("tokens.toml").await;
+    let new = ["token", "new", "--file", "tokens.toml", "--name", "ada", "--role"];
+    let limits = [&new[..], &["caller", "--host-tool", "git_*"]].concat();
+    let (code, _, err) = ended(in_folder(&limits), "").await;
+    assert!(code == 2 && err.contains("--role host"), "{err}");
+    let (code, token, err) = ended(in_folder(&[&new[..], &["operator"]].concat()), "").await;
+    assert_eq!(code, 0, "{err}");
+    let (code, result, line) = security().await;
+    assert!((code, &*result) == (0, "ok") && line.contains("tokens: 1"), "{line}");
+
+    let tokens = folder.path().join("tokens.toml");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o644)).expect("mine");
+    fails("tokens.toml").await;
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).expect("mine");
+    let (key, aside) = (folder.path().join("certs/server.key"), folder.path().join("certs/aside"));
+    fs::rename(&key, &aside).expect("renamed");
+    fs::copy(folder.path().join("certs/ca.key"), &key).expect("copied");
+    fails("certificate and key").await;
+    fs::rename(&aside, &key).expect("renamed");
+
+    // It knows the server that runs, whose certificate is of the development root.
+    let listen = free_address();
+    let mut serve = in_folder(&["serve", "--config", "agentloop.toml"]);
+    serve.env("AGENTLOOP_SERVER_LISTEN", &listen).stdin(Stdio::null());
+    let server = Running::start_and_wait_for(serve, "listens on").await;
+    let during = async |token: Option<&str>| {
+        let mut doctor = in_folder(&doctor);
+        doctor.env("AGENTLOOP_SERVER_LISTEN", &listen);
+        if let Some(token) = token {
+            doctor.env("AGENTLOOP_TOKEN", token);
+        }
+        checks(doctor).await
+    };
+    let (code, found) = during(None).await;
+    assert_eq!((code, find(&found, "hosts").0), (1, "failed"), "{found:?}");
+    assert!(find(&found, "server").1.contains("is ready"), "{found:?}");
+    let (code, found) = during(Some(token.trim())).await;
+    assert_eq!((code, find(&found, "hosts").0), (0, "warning"), "{found:?}");
+    fs::rename(folder.path().join("certs/ca.pem"), folder.path().join("ca.pem")).expect("renamed");
+    let (code, found) = during(None).await;
+    assert_eq!((code, find(&found, "server").0), (1, "failed"), "{found:?}");
+    assert!(find(&found, "server").1.contains("--tls-ca"), "{found:?}");
+    server.signal("TERM").await;
+    server.gone().await;
+}
+
+#[tokio::test]
 async fn a_key_is_typed_unseen_and_kept_private() {
     let folder = tempfile::tempdir().expect("a folder");
     let variables = VARIABLES.map(|name| (name, ""));

@@ -31,9 +31,9 @@ const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
 /// Time by which a file may seem to come from the future: coarse clocks of file systems.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
-/// Checks the server at an address. `own` is where the one of the configuration listens: if it does not run, the port must be
-/// free. True if it runs.
-pub(super) async fn server(client: &Client, address: &str, own: Option<SocketAddr>) -> (Check, bool) {
+/// Checks the server at an address. `own` is where the one of the configuration listens, and whether it encrypts: if it does not
+/// run, the port must be free. True if it runs.
+pub(super) async fn server(client: &Client, address: &str, own: Option<(SocketAddr, bool)>) -> (Check, bool) {
     let Ok(ready) = tokio::time::timeout(ANSWER_MAX, client.is_ready()).await else {
         let advice = match own {
             Some(_) => "if it is another program, stop it, or set server.listen to another port",
@@ -49,7 +49,7 @@ pub(super) async fn server(client: &Client, address: &str, own: Option<SocketAdd
             (Check::failed("server", format!("runs at {address} and is not ready"), advice), true)
         }
         Err(error) if error.is_unreachable() => match own {
-            Some(listen) => (port(listen), false),
+            Some((listen, encrypted)) => (port(listen, encrypted.then_some(&error)), false),
             None => {
                 let advice = "start it, or check the address of --server";
                 (Check::failed("server", format!("{address}: {}", in_one_line(&error)), advice), false)
@@ -84,15 +84,21 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-/// Checks that a server can listen on the address.
-fn port(listen: SocketAddr) -> Check {
+/// Checks that a server can listen on the address. `tls` is why it is not reached over TLS.
+fn port(listen: SocketAddr, tls: Option<&Error>) -> Check {
     match TcpListener::bind(listen) {
         Ok(_) => {
             Check::ok("server", format!("does not run; {listen} is free: start it with `agentloop serve`"))
         }
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let advice = "if it is agentloop with [tls], give --tls-ca; else stop the program, or set server.listen to another port";
-            Check::failed("server", format!("another program listens on {listen}"), advice)
+            let Some(error) = tls else {
+                let advice = "stop it, or set server.listen to another port";
+                return Check::failed("server", format!("another program listens on {listen}"), advice);
+            };
+            let detail =
+                format!("something listens on {listen}, and TLS with it fails: {}", in_one_line(error));
+            let advice = "if it is the server, give the root of its certificate (--tls-ca) and, where it asks for one, a certificate (--tls-cert, --tls-key)";
+            Check::failed("server", detail, advice)
         }
         Err(error) => Check::failed(
             "server",

@@ -2,6 +2,9 @@
 
 mod checks;
 mod report;
+mod security;
+
+use std::time::SystemTime;
 
 use self::report::{Check, Report};
 use super::trial::{Trial, Unanswered};
@@ -26,11 +29,15 @@ pub(crate) async fn doctor(global: &Global, args: DoctorArgs) -> Result<Exit, Fa
         format!("{} is valid", file.display())
     });
     report.add(Check::ok("configuration", from))?;
+    if let Some(found) = configured.security() {
+        report.add(security::check(found, SystemTime::now()))?;
+    }
     let named = global.server != DEFAULT_SERVER;
     let address = if named { global.server.clone() } else { configured.url() };
-    let client = Global { server: address.clone(), ..global.clone() }.client()?;
+    let tls_ca = global.tls_ca.clone().or_else(|| configured.development_root().filter(|_| !named));
+    let client = Global { server: address.clone(), tls_ca, ..global.clone() }.client()?;
     // Another server than the one that the configuration starts says nothing about its port.
-    let own = (!named).then(|| configured.listen());
+    let own = (!named).then(|| (configured.listen(), configured.is_encrypted()));
     let (server, runs) = checks::server(&client, &address, own).await;
     report.add(server)?;
     for check in checks::storage(&configured) {
