@@ -96,18 +96,22 @@ impl Cli {
         // This gives each subcommand the global options, so that they can be hidden.
         command.build();
         for name in ALONE {
-            command = command.mut_subcommand(name, |alone| {
-                alone.mut_args(|arg| {
-                    let unused = GLOBALS.contains(&arg.get_id().as_str());
-                    if unused { arg.hide(true) } else { arg }
-                })
-            });
+            command = command.mut_subcommand(name, without_globals);
         }
         command.mut_subcommand("blob", |blob| {
             let without_short = |arg: clap::Arg| if arg.get_id() == "output" { arg.short(None) } else { arg };
             blob.mut_subcommand("get", |get| get.mut_args(without_short))
         })
     }
+}
+
+/// Hides the options of [`Global`] in the help of a command and of those below it.
+fn without_globals(command: clap::Command) -> clap::Command {
+    let hidden = |arg: clap::Arg| {
+        let unused = GLOBALS.contains(&arg.get_id().as_str());
+        if unused { arg.hide(true) } else { arg }
+    };
+    command.mut_args(hidden).mut_subcommands(without_globals)
 }
 
 /// Refuses an option that the command would ignore: whoever gives `serve` a token must not believe that it protects.
