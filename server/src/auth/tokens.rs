@@ -301,7 +301,12 @@ pub fn read(path: &Path) -> Result<Vec<TokenRecord>, TokenFileError> {
 
 /// The records of a file with this text.
 pub(super) fn parse(text: &str) -> Result<Vec<TokenRecord>, String> {
-    let list: TokenList = toml::from_str(text).map_err(|error| error.to_string())?;
+    // In one line, for the log, and without the lines of the file.
+    let told = |error: toml::de::Error| match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+        None => error.message().to_owned(),
+    };
+    let list: TokenList = toml::from_str(text).map_err(told)?;
     Ok(list.tokens)
 }
 
@@ -432,6 +437,14 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let refused = TokenTable::load(&path).unwrap_err().to_string();
             assert!(refused.contains(&format!("{mode:03o}")) && refused.contains("chmod 600"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_is_told_in_one_line() {
+        for (text, line) in [("[[tokens]]\nid = ", "line 2: "), ("# é\n\n[[token]]\n", "line 3: ")] {
+            let told = parse(text).unwrap_err();
+            assert!(told.starts_with(line) && !told.trim_end().contains('\n'), "{told:?}");
         }
     }
 

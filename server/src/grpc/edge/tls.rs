@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -103,7 +103,7 @@ impl Acceptor {
         let chain = certificates("certificate", &files.certificate)?;
         let leaf = chain.first().ok_or_else(|| BadTlsFiles("certificate: there is none".to_owned()))?;
         let facts = certificate::facts(leaf).map_err(|problem| bad("certificate", problem))?;
-        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| bad("key", error))?;
+        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| bad("key", words(&error)))?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| bad("tls", error))?;
@@ -170,8 +170,19 @@ fn verifier(
 
 fn certificates(file: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTlsFiles> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| bad(file, error))?;
+    let found = found.map_err(|error| bad(file, words(&error)))?;
     if found.is_empty() { Err(bad(file, "there is no certificate in it")) } else { Ok(found) }
+}
+
+/// What is wrong with a PEM file. The error's own words may have a line of the file, which may be a key.
+fn words(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "the line that ends a section is missing",
+        pem::Error::IllegalSectionStart { .. } => "a line that begins a section has more on it, or less",
+        pem::Error::Base64Decode(_) => "a section is not base64",
+        pem::Error::NoItemsFound => "it has none in PEM",
+        _ => "it cannot be read as PEM",
+    }
 }
 
 fn bad(file: &str, problem: impl std::fmt::Display) -> BadTlsFiles {
@@ -196,6 +207,26 @@ mod tests {
             TlsClients { auth, allowed_subjects: Vec::new(), handshake_timeout: Duration::from_secs(1) };
         let files = TlsFiles { certificate, key, client_ca };
         Acceptor::new(&files, clients).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_key_does_not_show_it() {
+        let (certificate, key) = pair();
+        let key = String::from_utf8(key).unwrap();
+        let secret = key.lines().nth(1).unwrap();
+        let one_line = key.replace('\n', " ");
+        for (key, told) in [
+            (one_line.as_str(), "ends a section is missing"),
+            (one_line.split("-----END").next().unwrap(), "has more on it"),
+            (key.split("-----END").next().unwrap(), "ends a section is missing"),
+        ] {
+            let key = key.trim().as_bytes().to_vec();
+            let refused = made(certificate.clone(), key, None).unwrap_err();
+            assert!(refused.starts_with("key: ") && refused.contains(told), "{refused}");
+            let bytes = format!("{:?}", &secret.as_bytes()[..8]);
+            let shown = bytes.trim_matches(['[', ']']);
+            assert!(!refused.contains(shown) && !refused.contains(&secret[..8]), "{refused}");
+        }
     }
 
     #[test]
