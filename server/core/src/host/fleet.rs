@@ -7,7 +7,7 @@ use crate::host::io::{Input, Output};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
 use crate::host::view::{FleetCounts, HostView, ToolView};
-use crate::id::{CallId, HostId, RunId, TenantId};
+use crate::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use crate::time::{Millis, Timestamp};
 
 /// The tool hosts of all tenants. Tenants share nothing: each has its own pool.
@@ -131,6 +131,12 @@ impl Fleet {
     #[must_use]
     pub fn in_hand(&self, tenant: &TenantId, run: &RunId) -> Vec<CallInHand> {
         self.pools.get(tenant).map(|pool| pool.in_hand(run)).unwrap_or_default()
+    }
+
+    /// The runtimes of a run that connected hosts have open.
+    #[must_use]
+    pub fn open_runtimes(&self, tenant: &TenantId, run: &RunId) -> Vec<(HostId, RuntimeId)> {
+        self.pools.get(tenant).map(|pool| pool.open_runtimes(run)).unwrap_or_default()
     }
 
     /// A tenant's pool, so that tests can check its invariants.

@@ -1,5 +1,6 @@
 //! Runs whose owner has left: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
-//! these runs. After a while the hub asks what they are to do with them, as it asks for a host that comes back.
+//! these runs, and keep runtimes for them. After a while the hub asks what hosts are to do with them, as it does for a host that
+//! comes back.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,14 +47,18 @@ impl LeftRuns {
 }
 
 impl ClusterTools {
-    /// Has hosts stop the calls that nobody waits for, until it is dropped.
+    /// Has hosts stop the calls that nobody waits for, and close the runtimes that nobody uses, until it is dropped.
     pub(super) async fn watch_left(&self) {
         let mut checks = interval(CHECK_EVERY);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             checks.tick().await;
             for (tenant, run) in self.left.take_due() {
-                if let Err(SinkUnavailable) = self.stop_unwanted(&tenant, &run).await {
+                let stopped = self.stop_unwanted(&tenant, &run).await;
+                let closed = self.close_unused(&tenant, &run).await;
+                // An owner may leave thousands of runs, and this task has more to do.
+                tokio::task::yield_now().await;
+                if let Err(SinkUnavailable) = stopped.and(closed) {
                     self.left.add([(tenant, run)]);
                 }
             }
@@ -74,6 +79,15 @@ impl ClusterTools {
                     let reason = "the run does not wait for this call any more";
                     self.own.cancel(tenant, call, attempt, CancelCause::Settled, reason);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    async fn close_unused(&self, tenant: &TenantId, run: &RunId) -> Result<(), SinkUnavailable> {
+        for (host, runtime) in self.own.open_runtimes(tenant, run) {
+            if !self.uses_runtime(tenant, &runtime, &host).await? {
+                self.own.close_runtime(tenant, &host, &runtime);
             }
         }
         Ok(())

@@ -16,6 +16,8 @@ use super::frame::{LINK_FRAME_BYTES_MAX, encode};
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes beyond which progress and output are dropped, and the list of tools waits.
 const BUSY_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes beyond which no requests to extensions and no answers of them are sent: whoever asks tries again, or does without.
+const FULL_BYTES: usize = BYTES_MAX / 2;
 /// Bytes counted for each frame beside its own.
 const FRAME_BYTES: usize = 64;
 
@@ -60,7 +62,16 @@ impl LinkSender {
 
     /// Queues a frame, unless much waits already. Returns false if it is dropped.
     pub(super) fn send_unless_busy(&self, frame: &impl Serialize) -> bool {
-        let has_room = self.has_room();
+        self.send_below(BUSY_BYTES, frame)
+    }
+
+    /// Queues a frame about a request to an extension, unless too much waits already. Returns false if it is dropped.
+    pub(super) fn send_unless_full(&self, frame: &impl Serialize) -> bool {
+        self.send_below(FULL_BYTES, frame)
+    }
+
+    fn send_below(&self, bytes: usize, frame: &impl Serialize) -> bool {
+        let has_room = self.has_room(bytes);
         if has_room {
             self.send(frame);
         }
@@ -78,13 +89,13 @@ impl LinkSender {
         let _ended = self.frames.send(Some(frame));
     }
 
-    fn has_room(&self) -> bool {
-        self.backlog.bytes.load(Ordering::Relaxed) < BUSY_BYTES
+    fn has_room(&self, bytes: usize) -> bool {
+        self.backlog.bytes.load(Ordering::Relaxed) < bytes
     }
 
     /// Waits until little waits to be sent.
     pub(super) async fn room(&self) {
-        while !self.has_room() {
+        while !self.has_room(BUSY_BYTES) {
             self.backlog.taken.notified().await;
         }
     }

@@ -53,17 +53,7 @@ impl CallSink for RoutedSink {
         runtime: &RuntimeId,
         host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
-        let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
-        let asked = |no| ToOwner::UsesRuntime {
-            no,
-            tenant: tenant.clone(),
-            runtime: runtime.clone(),
-            host: host.clone(),
-        };
-        match cluster.ask_owner(tenant, &runtime.run, asked).await {
-            Some(Reply::Used(used)) => Ok(used),
-            _ => cluster.engine()?.uses_runtime(tenant, runtime, host).await,
-        }
+        self.0.upgrade().ok_or(SinkUnavailable)?.uses_runtime(tenant, runtime, host).await
     }
 
     async fn dispositions(
@@ -79,6 +69,25 @@ impl CallSink for RoutedSink {
 impl ClusterTools {
     pub(super) fn engine(&self) -> Result<Arc<dyn CallSink>, SinkUnavailable> {
         self.engine.get().cloned().ok_or(SinkUnavailable)
+    }
+
+    /// True if the run uses this runtime, as its owner says, or its journal.
+    pub(super) async fn uses_runtime(
+        &self,
+        tenant: &TenantId,
+        runtime: &RuntimeId,
+        host: &HostId,
+    ) -> Result<bool, SinkUnavailable> {
+        let asked = |no| ToOwner::UsesRuntime {
+            no,
+            tenant: tenant.clone(),
+            runtime: runtime.clone(),
+            host: host.clone(),
+        };
+        match self.ask_owner(tenant, &runtime.run, asked).await {
+            Some(Reply::Used(used)) => Ok(used),
+            _ => self.engine()?.uses_runtime(tenant, runtime, host).await,
+        }
     }
 
     /// What hosts are to do with these calls of a run, as its owner says, or its journal.

@@ -5,7 +5,7 @@ use crate::host::call::CallState;
 use crate::host::frame::CallInHand;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
-use crate::id::{CallId, HostId, RunId};
+use crate::id::{CallId, HostId, RunId, RuntimeId};
 
 impl Pool {
     pub(in crate::host) fn host_views(&self) -> Vec<HostView> {
@@ -90,6 +90,18 @@ impl Pool {
             | CallState::Reserved { .. } => None,
         });
         at_hosts.collect()
+    }
+
+    /// The runtimes of a run that connected hosts have open.
+    pub(in crate::host) fn open_runtimes(&self, run: &RunId) -> Vec<(HostId, RuntimeId)> {
+        // They are texts, of which those of one run stand together.
+        let first = format!("{run}/");
+        let of_host = |(id, host): (&HostId, &HostState)| -> Vec<(HostId, RuntimeId)> {
+            let Some(stream) = &host.connection else { return Vec::new() };
+            let of_run = stream.runtimes.range(first.clone()..).take_while(|text| text.starts_with(&first));
+            of_run.filter_map(|text| Some((id.clone(), RuntimeId::parse(text)?))).collect()
+        };
+        self.hosts.iter().flat_map(of_host).collect()
     }
 
     /// The host that a call is assigned to, or whose result of it is being recorded.

@@ -121,6 +121,19 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
 }
 
 #[tokio::test]
+async fn requests_to_extensions_end_no_link() {
+    let (sender, mut frames) = channel();
+    let chunk = "x".repeat(1024 * 1024);
+    let sent = (0..200).filter(|_| sender.send_unless_full(&chunk)).count();
+    assert_eq!(sent, 64);
+    sender.send(&"result");
+    assert!(sender.ended().now_or_never().is_none(), "the link goes on");
+    frames.next().await;
+    frames.next().await;
+    assert!(sender.send_unless_full(&chunk), "there is room again");
+}
+
+#[tokio::test]
 async fn a_link_that_is_not_read_is_given_up() {
     let (sender, frames) = channel();
     let chunk = "x".repeat(16 * 1024 * 1024);

@@ -127,6 +127,27 @@ async fn a_call_that_nobody_waits_for_any_more_is_stopped() {
     hears_nothing(&mut host).await;
 }
 
+/// The command to close it is lost with its owner.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_nobody_uses_any_more_is_closed() {
+    let (net, [hub, other]) = Net::of([1, 2]);
+    let runtimes = ["r/rt1", "r/rt2", "s/rt1", "t/rt1"];
+    let open = runtimes.map(str::to_owned).to_vec();
+    let mut host = hub.host_with("h", &["weather"], |hello| hello.open_runtimes = open).await;
+    other.ready().await;
+    for call in ["r/1.0", "s/1.0"] {
+        other.give(call).await;
+        host.take().await;
+    }
+    net.down();
+    net.own(0);
+    for runtime in ["r/rt1", "t/rt1"] {
+        hub.engine.leaves(runtime);
+    }
+    assert_eq!(host.frame().await, ServerFrame::CloseRuntime { runtime: "r/rt1".to_owned() });
+    hears_nothing(&mut host).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_result_waits_for_the_link() {
     let (net, [_hub, other], mut host) = Net::with_host().await;
