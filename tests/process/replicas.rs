@@ -10,13 +10,14 @@ use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{Approve, ReplicaState, RunStatus, ToolStatus};
 use agentloop_client::{Backoff, Client};
+use agentloop_tests::credentials::SecurityFiles;
 use agentloop_tests::owners::{Owners, moved, sessions_of};
 use agentloop_tests::postgres;
 use serde_json::json;
 
 use crate::support::eventually;
 use crate::support::follow::{Follower, outcome};
-use crate::support::host::Host;
+use crate::support::host::{Host, of_principal};
 use crate::support::model::Model;
 use crate::support::server::{FENCED, Server, Setting, input};
 
@@ -34,21 +35,21 @@ struct Replicas {
 impl Replicas {
     /// Starts them over a new schema; `None` where there is no database.
     async fn start(model: &Model) -> Option<Replicas> {
-        let mut replicas = Replicas::of_programs(model, [None, None, None]).await?;
+        let mut replicas = Replicas::of_programs(model, [None, None, None], "").await?;
         let owner = replicas.owners.place(&replicas.servers, SESSION).await;
         replicas.servers.swap(0, owner);
         Some(replicas)
     }
 
-    /// The same in the order of their programs; `None`: the one that was built with the tests.
-    async fn of_programs(model: &Model, programs: [Option<PathBuf>; 3]) -> Option<Replicas> {
+    /// The same in the order of their programs, with more of a configuration; `None`: the one that was built with the tests.
+    async fn of_programs(model: &Model, programs: [Option<PathBuf>; 3], more: &str) -> Option<Replicas> {
         let Some(url) = postgres::url() else {
             println!("not tested: replicas, because AGENTLOOP_TEST_POSTGRES names no database");
             return None;
         };
         let url = postgres::in_new_schema(url);
         let store = Some(format!("url = \"{url}\""));
-        let more = "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+        let more = format!("[cluster]\nlisten = \"127.0.0.1:0\"\n{more}");
         let setting = Setting { store, more, grace_period: "10s", ..model.setting() };
         let mut servers = Vec::new();
         for program in programs {
@@ -222,4 +223,31 @@ async fn a_replica_is_killed_and_the_runs_of_others_do_not_notice() {
     assert_eq!(replicas.owners.place(&replicas.servers, SESSION).await, 0);
     replicas.servers.truncate(2);
     in_time("equal parts", replicas.owners.shared_by(2)).await;
+}
+
+/// Another principal's host comes under the id of one that is away.
+#[tokio::test]
+async fn a_host_keeps_its_id_when_the_replica_with_the_hosts_is_killed() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, eve] = ["ada", "eve"].map(|name| files.token(name, "local", &["host"]));
+    let olga = files.token("olga", "local", &["operator"]);
+    let Some(mut replicas) = Replicas::of_programs(&model, [None, None, None], &files.auth()).await else {
+        return;
+    };
+    let hub = replicas.owners.hub(&replicas.servers).await.expect("one of them");
+    let left = usize::from(hub == 0);
+    let olga = replicas.servers[left].client_of(Some(&olga));
+    let is_there = || eventually("the host", || async { olga.list_hosts().await.ok()?.first().map(drop) });
+    let serving = of_principal(&replicas.servers[left], "h-1", &ada);
+    is_there().await;
+
+    serving.abort();
+    replicas.servers[hub].kill().await;
+
+    let refused = of_principal(&replicas.servers[left], "h-1", &eve);
+    let refused = in_time("the refusal", refused).await.expect("it ends").expect_err("the id is another's");
+    assert!(refused.to_string().contains("another principal"), "{refused}");
+    let serving = of_principal(&replicas.servers[left], "h-1", &ada);
+    is_there().await;
+    serving.abort();
 }

@@ -11,7 +11,7 @@ use agentloop_tests::host::{Gate, tools};
 use serde_json::{Value, json};
 
 use crate::support::follow::{Follower, outcome};
-use crate::support::host::Host;
+use crate::support::host::{Host, of_principal};
 use crate::support::model::Model;
 use crate::support::server::{Server, Setting, input};
 use crate::support::{eventually, soon};
@@ -93,26 +93,19 @@ async fn while_a_host_has_an_id() {
     let olga = files.token("olga", "local", &["operator"]);
     let more = files.auth();
     let mut server = Server::start(&Setting { more, ..Model::start().await.setting() }).await;
-    let gate = Gate::default();
-    let host = |server: &Server, token: &str| {
-        let host = ToolHost::builder(server.url()).host_id("h-1").token(token);
-        let weather = tools(&gate).into_iter().filter(|tool| tool.name() == "weather");
-        let host = weather.fold(host, ToolHostBuilder::tool).build().expect("a host");
-        tokio::spawn(async move { host.run_until(std::future::pending()).await })
-    };
     let olga = server.client_of(Some(&olga));
     let is_there = || eventually("the host", || async { olga.list_hosts().await.ok()?.first().map(drop) });
-    let serving = host(&server, &ada);
+    let serving = of_principal(&server, "h-1", &ada);
     is_there().await;
 
     server.kill().await;
     serving.abort();
     server.start_again().await;
 
-    let refused =
-        soon("the refusal", host(&server, &eve)).await.expect("it ends").expect_err("the id is another's");
+    let refused = soon("the refusal", of_principal(&server, "h-1", &eve)).await.expect("it ends");
+    let refused = refused.expect_err("the id is another's");
     assert!(refused.to_string().contains("another principal"), "{refused}");
-    let serving = host(&server, &ada);
+    let serving = of_principal(&server, "h-1", &ada);
     is_there().await;
     serving.abort();
 }

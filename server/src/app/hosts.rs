@@ -1,20 +1,25 @@
-//! Sets up the fleet of tool hosts, and keeps the tools that hosts declare in the store across restarts.
+//! Sets up the fleet of tool hosts, and keeps the tools that hosts declare, and whose ids they have, in the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::FleetOptions;
+use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
+use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::mask::Masks;
-use crate::store::{HostRow, Store, StoreError, ToolRow};
-use crate::tool::{HostOptions, OwnTools, RememberedHost, RememberedTool, RemoteTools, UnsavedHosts};
+use crate::store::{HostClaim, Store, StoreError, ToolRow};
+use crate::tool::{HostIds, HostOptions, OwnTools, RememberedTool, RemoteTools, SinkUnavailable};
 
-/// How often the hosts that are connected are noted as seen.
+/// How often it is noted that the hosts that are connected are there.
 const SEEN_EVERY: Duration = Duration::from_hours(1);
+/// Time after which the id of a host that was not seen is free: a day, and what may have passed unseen.
+const ID_KEPT_FOR: Millis = Millis::secs(25 * 60 * 60);
 /// The wait before tools or ids of hosts are saved again after the store failed.
 const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -82,43 +87,52 @@ pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store
     }
 }
 
-/// Enters the principals that hosts had before the restart.
-pub(super) async fn remember_ids(tools: &RemoteTools, store: &dyn Store) -> Result<(), StoreError> {
-    let remembered = store.hosts().await?.into_iter().map(|row| RememberedHost {
-        tenant: row.tenant,
-        host: row.host,
-        principal: row.principal,
-        last_seen: row.last_seen,
-    });
-    tools.remember_ids(remembered.collect());
-    Ok(())
+/// The principals of host ids, in the store.
+#[derive(Clone)]
+pub(super) struct StoredIds {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
-/// The task that keeps the principals of hosts in the store.
-pub(super) async fn save_ids(tools: Arc<RemoteTools>, store: Arc<dyn Store>) {
-    let mut seen = tokio::time::interval(SEEN_EVERY);
-    loop {
-        let rows = tokio::select! {
-            rows = tools.unsaved_ids() => rows,
-            _ = seen.tick() => {
-                tools.see_hosts();
-                continue;
-            }
-        };
-        let UnsavedHosts { hosts, forgotten } = &rows;
-        let row = |host: &RememberedHost| HostRow {
-            tenant: host.tenant.clone(),
-            host: host.host.clone(),
-            principal: host.principal.clone(),
-            last_seen: host.last_seen,
-        };
-        match store.save_hosts(&hosts.iter().map(row).collect::<Vec<_>>(), forgotten).await {
-            Ok(()) => tools.ids_saved(rows),
-            Err(error) => {
-                tracing::warn!(%error, hosts = hosts.len(), "cannot save the ids of hosts; trying again");
+impl std::fmt::Debug for StoredIds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoredIds")
+    }
+}
+
+impl StoredIds {
+    /// The time now, and that before which a host was last there whose id is free.
+    fn times(&self) -> (Timestamp, Timestamp) {
+        let now = self.clock.now();
+        (now, Timestamp(now.0.saturating_sub(ID_KEPT_FOR.0)))
+    }
+
+    /// The task that notes which hosts are there, and frees the ids of those that are gone for long.
+    pub(super) async fn see(self, tools: Arc<RemoteTools>) {
+        let mut ticks = tokio::time::interval(SEEN_EVERY);
+        loop {
+            ticks.tick().await;
+            let (now, free_before) = self.times();
+            while let Err(error) = self.store.see_hosts(&tools.connected_hosts(), now, free_before).await {
+                tracing::warn!(%error, "cannot note which tool hosts are connected; trying again");
                 tokio::time::sleep(SAVE_AGAIN_AFTER).await;
             }
         }
+    }
+}
+
+#[async_trait]
+impl HostIds for StoredIds {
+    async fn claim(
+        &self,
+        tenant: &TenantId,
+        host: &HostId,
+        principal: &str,
+    ) -> Result<bool, SinkUnavailable> {
+        let (at, free_before) = self.times();
+        let (tenant, host) = (tenant.clone(), host.clone());
+        let claim = HostClaim { tenant, host, principal: principal.to_owned(), at, free_before };
+        self.store.claim_host(&claim).await.map_err(|_unavailable| SinkUnavailable)
     }
 }
 
@@ -142,6 +156,30 @@ async fn save(store: &dyn Store, unsaved: &[RememberedTool]) -> Vec<RememberedTo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::TestClock;
+    use crate::store::sqlite::SqliteStore;
+
+    /// The hosts of a principal that is away are gone after a day, whichever server looks.
+    #[tokio::test]
+    async fn the_id_of_a_host_that_is_gone_for_a_day_is_free() {
+        let clock = TestClock::default();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+        let [one, other] =
+            [(); 2].map(|()| StoredIds { store: store.clone(), clock: Arc::new(clock.clone()) });
+        let at = |hours: u64| clock.set(Timestamp(hours * 60 * 60 * 1_000));
+        let (tenant, host) = (TenantId::local(), HostId::parse("h").expect("an id"));
+        let claims = async |ids: &StoredIds, who| ids.claim(&tenant, &host, who).await.expect("it answers");
+        at(100);
+        assert!(claims(&one, "ada").await);
+        at(125);
+        assert!(!claims(&other, "eve").await);
+        assert!(claims(&other, "ada").await, "that counts anew");
+        at(150);
+        assert!(!claims(&one, "eve").await);
+        at(151);
+        assert!(claims(&one, "eve").await);
+        assert!(!claims(&other, "ada").await);
+    }
 
     #[test]
     fn hosts_come_back_at_once_where_there_are_other_replicas() {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::audit::{AuditLines, follow, open_file};
-use crate::app::hosts::{host_options, remember_ids, remember_tools, remembered_tools, save_ids};
+use crate::app::hosts::{StoredIds, host_options, remember_tools, remembered_tools};
 use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
 use crate::app::store::OwnStore;
@@ -126,10 +126,11 @@ impl WorkParts {
         let own_tools = std::mem::take(&mut self.own_tools);
         let hosts = remembered_tools(&*store, options, clock.now(), own_tools).await?;
         if self.authentication_required {
-            remember_ids(&hosts, &*store).await?;
-            let (saving, until) = (save_ids(hosts.clone(), store.clone()), tasks.soft().clone());
+            let ids = StoredIds { store: store.clone(), clock: clock.clone() };
+            hosts.keep_ids(Arc::new(ids.clone()));
+            let (seeing, until) = (ids.see(hosts.clone()), tasks.soft().clone());
             drop(tasks.spawn("host ids", async move {
-                let _stopped = until.run_until_cancelled(saving).await;
+                let _stopped = until.run_until_cancelled(seeing).await;
             }));
         }
         let agents = Arc::new(self.take_agents());

@@ -59,7 +59,7 @@ pub use self::session::{
     EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, PROJECT_LABEL,
     SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
 };
-pub use self::tools::{HostRow, StoredTools, ToolRow, ToolStore};
+pub use self::tools::{HostClaim, StoredTools, ToolRow, ToolStore};
 pub use self::usage::{UsageGroups, UsageKey, UsageQuery, UsageRow};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.

@@ -30,17 +30,19 @@ pub struct StoredTools {
     pub damaged: BTreeSet<String>,
 }
 
-/// The principal whose host has an id. It keeps the id across restarts.
+/// A host that says hello under an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostRow {
+pub struct HostClaim {
     /// The tenant within which the id is one host's.
     pub tenant: TenantId,
-    /// The id that the host says in its hello.
+    /// The id that the host says.
     pub host: HostId,
-    /// The name of its principal.
+    /// The name of the host's principal.
     pub principal: String,
-    /// Time at which the host was last known to be connected.
-    pub last_seen: Timestamp,
+    /// The time of the hello.
+    pub at: Timestamp,
+    /// An id whose host was last seen before this is free.
+    pub free_before: Timestamp,
 }
 
 /// Declarations of tools and the principals of host ids, kept across restarts.
@@ -56,10 +58,15 @@ pub trait ToolStore: Send + Sync + 'static {
     /// Every stored declaration, of every tenant. The log names those that are damaged, too.
     async fn tools(&self) -> Result<StoredTools, StoreError>;
 
-    /// Stores which principals have these host ids, in place of what was stored of them, and forgets those of `forgotten`.
-    async fn save_hosts(&self, hosts: &[HostRow], forgotten: &[(TenantId, HostId)])
-    -> Result<(), StoreError>;
+    /// Notes that the id of a host is its principal's. `false`, and nothing is noted, if it is that of another principal's host
+    /// and not free.
+    async fn claim_host(&self, claim: &HostClaim) -> Result<bool, StoreError>;
 
-    /// Every stored host id, of every tenant.
-    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError>;
+    /// Notes that these hosts are there at this time. Forgets the ids of all hosts that were last seen before `free_before`.
+    async fn see_hosts(
+        &self,
+        hosts: &[(TenantId, HostId)],
+        at: Timestamp,
+        free_before: Timestamp,
+    ) -> Result<(), StoreError>;
 }

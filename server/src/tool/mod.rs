@@ -32,8 +32,8 @@ pub use self::cluster::{
     LocatedOwners, RunOwner, RunOwners,
 };
 pub use self::host::connection::{Connection, FrameError, Inbound, NotAccepted};
-pub use self::host::host_ids::{RememberedHost, UnsavedHosts};
 pub use self::host::identity::HostIdentity;
+pub use self::host::ids::HostIds;
 pub use self::host::options::HostOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};
 pub use self::host::remote::RemoteTools;

@@ -11,7 +11,7 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, HostRow, IdleSession, Interrupted, Job, JobId, JobStore,
+    Append, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId, JobStore,
     JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
     RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
@@ -342,16 +342,17 @@ impl<I: Intercept> ToolStore for Intercepted<I> {
         self.intercept.read("tools", self.inner.tools()).await
     }
 
-    async fn save_hosts(
-        &self,
-        hosts: &[HostRow],
-        forgotten: &[(TenantId, HostId)],
-    ) -> Result<(), StoreError> {
-        self.intercept.write(self.inner.save_hosts(hosts, forgotten)).await
+    async fn claim_host(&self, claim: &HostClaim) -> Result<bool, StoreError> {
+        self.intercept.write(self.inner.claim_host(claim)).await
     }
 
-    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
-        self.intercept.read("hosts", self.inner.hosts()).await
+    async fn see_hosts(
+        &self,
+        hosts: &[(TenantId, HostId)],
+        at: Timestamp,
+        free_before: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.intercept.write(self.inner.see_hosts(hosts, at, free_before)).await
     }
 }
 

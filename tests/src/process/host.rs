@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use agentloop_client::host::{HostError, ToolHost, ToolHostBuilder};
 use tokio::process::Command;
+use tokio::task::JoinHandle;
 
 use super::child::{Process, lines_with};
 use super::server::{Server, agentloop};
 use super::{built, eventually, leave_out, top};
+use crate::host::{Gate, tools};
 
 /// A tool host and the file that its tools write to.
 pub struct Host {
@@ -105,4 +108,15 @@ pub fn example_of(language: &str) -> Option<PathBuf> {
 /// True if the language's set-up has run in this folder.
 fn is_set_up(folder: &Path) -> bool {
     [".venv/installed", "dist/.sources", "bin/example-host"].iter().any(|made| folder.join(made).exists())
+}
+
+/// A host in this process with the tool `weather`, under this id and of the principal of this token. It ends when it is refused.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn of_principal(server: &Server, id: &str, token: &str) -> JoinHandle<Result<(), HostError>> {
+    let host = ToolHost::builder(server.url()).host_id(id).token(token);
+    let weather = tools(&Gate::default()).into_iter().filter(|tool| tool.name() == "weather");
+    let host = weather.fold(host, ToolHostBuilder::tool).build().expect("a host");
+    tokio::spawn(async move { host.run_until(std::future::pending()).await })
 }

@@ -58,10 +58,10 @@ impl ConfiguredServer {
         self.0.tls.is_some()
     }
 
-    /// The root of the server's certificate, if `agentloop cert dev` made both.
+    /// The root of the server's certificate, if they are where `agentloop cert dev` puts them, with the key of the root.
     pub(crate) fn development_root(&self) -> Option<PathBuf> {
-        let root = self.0.tls.as_ref()?.certificate.with_file_name("ca.pem");
-        root.is_file().then_some(root)
+        let beside = |name| self.0.tls.as_ref().map(|tls| tls.certificate.with_file_name(name));
+        beside("ca.pem").filter(|root| root.is_file() && beside("ca.key").is_some_and(|key| key.is_file()))
     }
 
     /// What the files hold that protect the server. `None` if there are none.

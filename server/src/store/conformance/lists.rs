@@ -8,8 +8,8 @@ use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
 use crate::store::{
-    HostRow, LastRun, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes, Store, StoreError,
-    StoredTools, TimeRange, ToolRow,
+    HostClaim, LastRun, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes, Store,
+    StoreError, StoredTools, TimeRange, ToolRow,
 };
 
 fn first(size: u32) -> PageRequest {
@@ -211,24 +211,39 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
     assert_eq!(found, [(tenant(), accepted), (other, tool("b", "theirs", 1))]);
 }
 
-pub async fn host_ids_are_kept(store: Arc<dyn Store>) {
+pub async fn a_host_id_is_one_principals_until_its_host_is_gone_for_long(store: Arc<dyn Store>) {
     let id = |host: &str| HostId::parse(host).unwrap();
-    let row = |tenant: &TenantId, host: &str, principal: &str, last_seen| HostRow {
-        tenant: tenant.clone(),
-        host: id(host),
-        principal: principal.to_owned(),
-        last_seen: Timestamp(last_seen),
-    };
     let other = TenantId::parse("other").unwrap();
-    assert_eq!(store.hosts().await.unwrap(), []);
-    let rows =
-        [row(&tenant(), "h", "ada", 1), row(&tenant(), "k", "ada", 1), row(&other, "h", "\"bo\" é", 1)];
-    store.save_hosts(&rows, &[]).await.unwrap();
+    let claim = async |tenant: &TenantId, host: &str, principal: &str, at: u64, free_before: u64| {
+        let claim = HostClaim {
+            tenant: tenant.clone(),
+            host: id(host),
+            principal: principal.to_owned(),
+            at: Timestamp(at),
+            free_before: Timestamp(free_before),
+        };
+        store.claim_host(&claim).await.unwrap()
+    };
+    let (us, ada, eve) = (&tenant(), "ada \"é\"", "eve");
+    assert!(claim(us, "h", ada, 100, 0).await);
+    assert!(!claim(us, "h", eve, 100, 0).await);
+    assert!(claim(us, "h", ada, 90, 0).await, "its clock was set back");
+    assert!(!claim(us, "h", eve, 200, 100).await, "it was there at 100");
+    assert!(claim(&other, "h", eve, 100, 0).await && claim(us, "k", eve, 100, 0).await);
+    // It is there for longer than the others.
     let unknown = (tenant(), id("unknown"));
-    store.save_hosts(&[row(&tenant(), "h", "eve", 2)], &[(tenant(), id("k")), unknown]).await.unwrap();
-    let mut found = store.hosts().await.unwrap();
-    found.sort_by(|a, b| (&a.tenant, &a.host).cmp(&(&b.tenant, &b.host)));
-    assert_eq!(found, [row(&tenant(), "h", "eve", 2), row(&other, "h", "\"bo\" é", 1)]);
+    store.see_hosts(&[(tenant(), id("h")), unknown.clone()], Timestamp(150), Timestamp(101)).await.unwrap();
+    store.see_hosts(&[(tenant(), id("h"))], Timestamp(140), Timestamp(0)).await.unwrap();
+    assert!(!claim(us, "h", eve, 200, 150).await);
+    assert!(
+        claim(us, "k", ada, 200, 0).await && claim(&other, "h", ada, 200, 0).await,
+        "they were forgotten"
+    );
+    assert!(claim(us, "unknown", ada, 200, 0).await, "nobody had claimed it");
+    assert!(claim(us, "h", eve, 200, 151).await, "it is free");
+    assert!(!claim(us, "h", ada, 201, 151).await);
+    store.see_hosts(&[], Timestamp(300), Timestamp(300)).await.unwrap();
+    assert!(claim(us, "h", ada, 300, 0).await);
 }
 
 pub async fn tenants_are_apart(store: Arc<dyn Store>) {

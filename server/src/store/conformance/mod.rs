@@ -109,7 +109,7 @@ macro_rules! conforms {
             a_token_of_nobody_is_refused
             a_page_has_bounds
             tools_are_remembered_by_name
-            host_ids_are_kept
+            a_host_id_is_one_principals_until_its_host_is_gone_for_long
             tenants_are_apart
             journals_and_blobs_count_in_bytes
             it_can_be_checked

@@ -1,10 +1,10 @@
-//! Declarations of tools and their check, and ids of hosts.
+//! Declarations of tools, and their check.
 
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::id::TenantId;
 use sqlx::Error;
 
-use super::column::{SqlRow, json, json_if_any, parsed, tenant_id, time};
-use crate::store::{HostRow, StoredTools, ToolRow, checksum};
+use super::column::{SqlRow, json, json_if_any, tenant_id, time};
+use crate::store::{StoredTools, ToolRow, checksum};
 
 /// A declaration, or the names of a damaged one.
 pub(in crate::store) type FoundTool = Result<(TenantId, ToolRow), Vec<String>>;
@@ -51,14 +51,4 @@ fn tool(row: &impl SqlRow) -> Result<(TenantId, ToolRow), Error> {
     let last_seen = time(row, "last_seen")?;
     let terms = json_if_any(row, "terms")?;
     Ok((tenant_id(row, "tenant")?, ToolRow { declaration, last_seen, terms }))
-}
-
-/// The principal of a host id.
-pub(in crate::store) fn host(row: &impl SqlRow) -> Result<HostRow, Error> {
-    Ok(HostRow {
-        tenant: tenant_id(row, "tenant")?,
-        host: parsed(row, "host", |text| HostId::parse(text))?,
-        principal: row.text("principal")?.to_owned(),
-        last_seen: time(row, "last_seen")?,
-    })
 }

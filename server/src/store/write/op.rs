@@ -9,7 +9,7 @@ use agentloop_core::time::Timestamp;
 use super::session::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::audit::{Act, AuditEntry};
 use crate::store::append::{EncodedAppend, WriterCache};
-use crate::store::{ClaimedRow, HostRow, JobId, SessionRow, ToolRow};
+use crate::store::{ClaimedRow, HostClaim, JobId, SessionRow, ToolRow};
 
 /// A write that only one of the stores has.
 pub(in crate::store) trait OwnOp: Debug + Send + 'static {
@@ -65,9 +65,11 @@ pub(in crate::store) enum WriteOp<O> {
         tenant: TenantId,
         name: String,
     },
-    SaveHosts {
-        hosts: Vec<HostRow>,
-        forgotten: Vec<(TenantId, HostId)>,
+    ClaimHost(HostClaim),
+    SeeHosts {
+        hosts: Vec<(TenantId, HostId)>,
+        at: Timestamp,
+        free_before: Timestamp,
     },
     /// Rows of the audit log, with nothing else.
     Audit(Vec<AuditEntry>),
@@ -78,13 +80,14 @@ pub(in crate::store) enum WriteOp<O> {
 /// The result of a [`WriteOp`].
 #[derive(Debug)]
 pub(in crate::store) enum WriteResult<R> {
-    /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `SaveHosts`, `Audit` and `Check`; of some of the store's own.
+    /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `SeeHosts`, `Audit` and `Check`; of some of the store's own.
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
     /// Of `CreateSession`, `GetOrCreateSession`, `UpdateSession` and `Fork`: the session as it is now.
     Session(Box<SessionRow>),
-    /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change.
+    /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change. Of `ClaimHost`: false if
+    /// the id is another principal's.
     Existed(bool),
     /// The result of the other writes of the store's own.
     Own(R),
@@ -106,8 +109,9 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::Fork(NewFork { tenant, .. })
             | Self::SetNotes(NewNotes { tenant, .. })
             | Self::RetryJob { job: JobId { tenant, .. }, .. }
-            | Self::FinishJob { job: JobId { tenant, .. } } => Some(tenant),
-            Self::SaveHosts { .. } | Self::Audit(_) | Self::Check => None,
+            | Self::FinishJob { job: JobId { tenant, .. } }
+            | Self::ClaimHost(HostClaim { tenant, .. }) => Some(tenant),
+            Self::SeeHosts { .. } | Self::Audit(_) | Self::Check => None,
             Self::Own(op) => op.tenant(),
         }
     }
@@ -128,7 +132,8 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
-            | Self::SaveHosts { .. }
+            | Self::ClaimHost(_)
+            | Self::SeeHosts { .. }
             | Self::Audit(_)
             | Self::Check
             | Self::Own(_) => None,
@@ -152,7 +157,8 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
-            | Self::SaveHosts { .. }
+            | Self::ClaimHost(_)
+            | Self::SeeHosts { .. }
             | Self::Audit(_)
             | Self::Check => false,
         }
@@ -201,7 +207,8 @@ impl<O: OwnOp> WriteOp<O> {
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::ForgetTool { .. }
-            | Self::SaveHosts { .. }
+            | Self::ClaimHost(_)
+            | Self::SeeHosts { .. }
             | Self::Audit(_)
             | Self::Check
             | Self::Own(_) => {}
@@ -229,7 +236,8 @@ impl<O: OwnOp> WriteOp<O> {
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),
-            Self::SaveHosts { .. } => "ids of hosts".to_owned(),
+            Self::ClaimHost(claim) => format!("host id {}/{}", claim.tenant, claim.host),
+            Self::SeeHosts { .. } => "ids of hosts".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Audit(_) => "rows of the audit log".to_owned(),
             Self::Check => "check".to_owned(),

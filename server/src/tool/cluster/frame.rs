@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::extension::ExtensionError;
 use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
-use crate::tool::host::host_ids::HostPrincipal;
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::{CallAnswer, CallOwner, Verdict};
 
@@ -114,8 +113,6 @@ pub(super) enum ToOwner {
     Extensions { known: Vec<KnownExtension> },
     /// Connections of hosts with extensions. One without content is closed.
     Hosts { rows: Vec<(u64, Option<MirroredHost>)> },
-    /// Principals of hosts. Earlier versions pass over it.
-    Principals { rows: Vec<HostPrincipal> },
 }
 
 /// The frame as it is sent.

@@ -17,6 +17,7 @@ use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
 use super::{ClusterTools, RunOwner, State, Way};
 use crate::cluster::Ownership;
+use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
 use crate::tool::{CallOwner, Seek, Tools as _};
 
@@ -67,6 +68,10 @@ impl HubEnd {
         tracing::info!(replica = from, version, "a replica has opened its link to the tool hosts");
         let (no, before) = cluster.routes.open(from, sender.clone());
         let _close = CloseOnDrop { cluster, peer: from, no };
+        if !cluster.takes_links() {
+            // It was the hub until a moment ago, and has closed the links that there were then.
+            return;
+        }
         cluster.release_all(before);
         sender.send(&ToOwner::Welcome { version: env!("CARGO_PKG_VERSION").to_owned() });
         cluster.routes.opened();
@@ -85,7 +90,6 @@ impl OpenLink<'_> {
     async fn serve(&mut self, mut frames: impl Stream<Item = ToHub> + Unpin) {
         let tools = self.cluster.own.follow_tools();
         let hosts = self.cluster.own.extensions().follow();
-        let principals = self.cluster.own.follow_principals();
         self.tell_extensions();
         let mut all_listed = false;
         loop {
@@ -100,10 +104,6 @@ impl OpenLink<'_> {
                     self.tell_tools(tools.take(ROWS_MAX));
                 }
                 () = changed(&hosts, self.sender) => self.tell_hosts(hosts.take(ROWS_MAX)),
-                () = changed(&principals, self.sender) => {
-                    let rows = self.cluster.own.principals(principals.take(ROWS_MAX));
-                    self.sender.send(&ToOwner::Principals { rows });
-                }
                 Some(()) = self.beside.next() => {}
                 frame = frames.next() => match frame {
                     Some(frame) => self.take(frame),
@@ -215,8 +215,10 @@ impl OpenLink<'_> {
                 let (sender, wait) = (self.sender, time_left.duration() + ASK_SLACK);
                 let asking = async move {
                     let asked = own.extensions().forward(ConnectionId(connection), encoded, wait);
-                    let result = asked.await;
-                    sender.send(&ToOwner::Answered { id, connection, result });
+                    let answered = |id: String, result| ToOwner::Answered { id, connection, result };
+                    if !sender.send_unless_full(&answered(id.clone(), asked.await)) {
+                        sender.send(&answered(id, Err(ExtensionError::Lost)));
+                    }
                 };
                 self.beside.push(asking.boxed());
             }

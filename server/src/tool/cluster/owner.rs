@@ -158,7 +158,6 @@ impl ClusterTools {
             }
             ToOwner::Extensions { known } => self.own.extensions().learn(known),
             ToOwner::Hosts { rows } => self.mirror_hosts(&mut state, rows),
-            ToOwner::Principals { rows } => self.own.mirror_principals(rows),
             // It was taken when the link was opened, or above.
             ToOwner::Welcome { .. } | ToOwner::Tools { .. } => {}
         }

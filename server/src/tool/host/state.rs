@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
 use crate::tool::catalogue::terms::{Declarer, TermsBook};
-use crate::tool::host::host_ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
@@ -31,8 +30,6 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) closing: bool,
     /// False while another replica has the streams of hosts.
     pub(in crate::tool) is_hub: bool,
-    /// The principals of hosts.
-    pub(in crate::tool) host_ids: HostIds,
     /// Number of the link to the hub whose tools are mirrored.
     pub(in crate::tool) mirrored_link: u64,
 }
@@ -76,13 +73,14 @@ impl State {
         offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
     }
 
-    /// The ids of the hosts that are connected, and of those whose calls wait for them.
-    pub(in crate::tool) fn known_hosts(&self) -> BTreeSet<(TenantId, HostId)> {
-        let known = self.host_ids.tenants().into_iter().flat_map(|tenant| {
-            let hosts = self.fleet.hosts(&tenant);
-            hosts.into_iter().map(move |known| (tenant.clone(), known.host))
-        });
-        known.collect()
+    /// The ids of the hosts that are connected.
+    pub(in crate::tool) fn connected_hosts(&self) -> Vec<(TenantId, HostId)> {
+        let tenants: BTreeSet<&TenantId> = self.streams.values().map(|(tenant, _)| tenant).collect();
+        let hosts = |tenant: &TenantId| {
+            let hosts = self.fleet.hosts(tenant).into_iter().map(|host| (tenant.clone(), host.host));
+            hosts.collect::<Vec<_>>()
+        };
+        tenants.into_iter().flat_map(hosts).collect()
     }
 
     /// Takes the rows that the store should write.

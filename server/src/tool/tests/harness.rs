@@ -1,6 +1,6 @@
 //! A real `RemoteTools` between a fake engine, which records its input, and fake hosts, which the test scripts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Capability, Hello, HostFrame, ServerFrame,
     Welcome,
 };
-use agentloop_core::id::{CallId, Epoch, HostId, RunId, SessionId, TenantId};
+use agentloop_core::id::{CallId, Epoch, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
@@ -19,8 +19,8 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallAnswer, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions, Outbound,
-    OutboundFrames, RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
+    CallAnswer, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, HostOptions,
+    Outbound, OutboundFrames, RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -49,6 +49,7 @@ pub(crate) struct FakeEngine {
     pub(crate) attention: Semaphore,
     verdicts: Mutex<HashMap<CallId, Verdict>>,
     dispositions: Mutex<HashMap<CallId, Disposition>>,
+    unused: Mutex<BTreeSet<String>>,
 }
 
 impl Default for FakeEngine {
@@ -64,6 +65,7 @@ impl Default for FakeEngine {
             attention: Semaphore::new(Semaphore::MAX_PERMITS),
             verdicts: Mutex::default(),
             dispositions: Mutex::default(),
+            unused: Mutex::default(),
         }
     }
 }
@@ -75,6 +77,11 @@ impl FakeEngine {
 
     pub(crate) fn disposition(&self, call: &str, disposition: Disposition) {
         self.dispositions.lock().unwrap().insert(call_id(call), disposition);
+    }
+
+    /// The run does not use this runtime any more.
+    pub(crate) fn leaves(&self, runtime: &str) {
+        self.unused.lock().unwrap().insert(runtime.to_owned());
     }
 
     /// Waits for this many calls of the sink, and returns all so far.
@@ -152,6 +159,15 @@ impl CallSink for FakeEngine {
         let disposition = |claim: &CallInHand| said.get(&claim.call.call).copied();
         Ok(calls.iter().map(|claim| disposition(claim).unwrap_or(Disposition::Continue)).collect())
     }
+
+    async fn uses_runtime(
+        &self,
+        _tenant: &TenantId,
+        runtime: &RuntimeId,
+        _host: &HostId,
+    ) -> Result<bool, SinkUnavailable> {
+        Ok(!self.unused.lock().unwrap().contains(&runtime.to_string()))
+    }
 }
 
 /// A running `RemoteTools` with a fake engine.
@@ -174,7 +190,12 @@ impl Harness {
 
     /// Opens a stream. The host has sent nothing yet.
     pub(crate) fn dial(&self) -> FakeHost {
-        let (connection, sending) = self.tools.accept(tenant()).expect("the server accepts another host");
+        self.dial_as(HostIdentity::default())
+    }
+
+    pub(crate) fn dial_as(&self, identity: HostIdentity) -> FakeHost {
+        let accepted = self.tools.accept_as(tenant(), identity);
+        let (connection, sending) = accepted.expect("the server accepts another host");
         let (frames, receiver) = mpsc::unbounded_channel();
         tokio::spawn(connection.run(UnboundedReceiverStream::new(receiver)));
         FakeHost { frames, sending }

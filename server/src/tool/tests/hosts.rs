@@ -1,13 +1,21 @@
 //! Hosts come and go; tools are remembered.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
+use agentloop_core::id::{HostId, TenantId};
+use async_trait::async_trait;
 
 use super::harness::*;
-use crate::tool::{CallUpdate, HostOptions, NotAccepted, Outbound, RemoteTools, Seek, Tools as _};
+use crate::tool::{
+    CallUpdate, HostIdentity, HostIds, HostOptions, NotAccepted, Outbound, RemoteTools, Seek,
+    SinkUnavailable, Tools as _,
+};
 
 fn offered(harness: &Harness) -> Vec<String> {
     let offered = harness.tools.offered(&tenant(), &RunSpec::default());
@@ -263,4 +271,56 @@ async fn snapshots() {
     let hosts = harness.tools.hosts_snapshot(&tenant());
     assert_eq!((hosts[0].calls, hosts[0].free_credit, hosts[0].sdk.as_str()), (1, 7, "test/1"));
     assert!(harness.tools.tools_snapshot(&agentloop_core::id::TenantId::parse("other").unwrap()).is_empty());
+}
+
+/// An id is its first principal's. While it is away, nobody knows whose.
+#[derive(Debug, Default)]
+struct FirstOnes {
+    principals: Mutex<BTreeMap<HostId, String>>,
+    is_away: AtomicBool,
+}
+
+#[async_trait]
+impl HostIds for FirstOnes {
+    async fn claim(
+        &self,
+        _tenant: &TenantId,
+        host: &HostId,
+        principal: &str,
+    ) -> Result<bool, SinkUnavailable> {
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err(SinkUnavailable);
+        }
+        let mut principals = self.principals.lock().unwrap();
+        Ok(principals.entry(host.clone()).or_insert_with(|| principal.to_owned()).as_str() == principal)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_welcome_once_its_id_is_its_principals() {
+    let (server, ids) = (Harness::new(), Arc::new(FirstOnes::default()));
+    server.tools.keep_ids(ids.clone());
+    // The driver has to have run once.
+    tokio::task::yield_now().await;
+    let says_hello = |principal: &str| {
+        let identity = HostIdentity { principal: Some(principal.to_owned()), ..HostIdentity::default() };
+        let host = server.dial_as(identity);
+        host.say(HostFrame::Hello(hello("h", &["weather"])));
+        host
+    };
+    let mut ada = says_hello("ada");
+    ada.welcome().await;
+    let mut eve = says_hello("eve");
+    assert!(matches!(eve.frame().await, ServerFrame::ProtocolError { .. }));
+    assert_eq!(eve.end().await, CloseReason::Violation);
+    ids.is_away.store(true, Ordering::SeqCst);
+    let mut away = says_hello("ada");
+    assert!(matches!(away.frame().await, ServerFrame::GoAway { .. }));
+    assert_eq!(away.end().await, CloseReason::Unavailable);
+    // The connection that there is stays.
+    assert_eq!(server.tools.connected_hosts(), [(tenant(), HostId::parse("h").unwrap())]);
+    ids.is_away.store(false, Ordering::SeqCst);
+    says_hello("ada").welcome().await;
+    assert!(matches!(ada.frame().await, ServerFrame::ProtocolError { .. }));
+    assert_eq!(ada.end().await, CloseReason::Replaced);
 }

@@ -10,7 +10,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, HostRow, IdleSession, Interrupted, Job, JobId, JobStore,
+    Append, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId, JobStore,
     JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
     RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
@@ -305,16 +305,17 @@ impl ToolStore for Gate {
         self.read(self.0.store.tools()).await
     }
 
-    async fn save_hosts(
-        &self,
-        hosts: &[HostRow],
-        forgotten: &[(TenantId, HostId)],
-    ) -> Result<(), StoreError> {
-        self.read(self.0.store.save_hosts(hosts, forgotten)).await
+    async fn claim_host(&self, claim: &HostClaim) -> Result<bool, StoreError> {
+        self.read(self.0.store.claim_host(claim)).await
     }
 
-    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
-        self.read(self.0.store.hosts()).await
+    async fn see_hosts(
+        &self,
+        hosts: &[(TenantId, HostId)],
+        at: Timestamp,
+        free_before: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.read(self.0.store.see_hosts(hosts, at, free_before)).await
     }
 }
 

@@ -17,7 +17,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, HostRow, IdleSession, Interrupted, Job, JobId, JobStore,
+    Append, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId, JobStore,
     JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
     RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
     SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
@@ -330,16 +330,17 @@ impl ToolStore for MemoryStore {
     }
 
     /// Hosts of the simulation have no principals.
-    async fn save_hosts(
-        &self,
-        _hosts: &[HostRow],
-        _forgotten: &[(TenantId, HostId)],
-    ) -> Result<(), StoreError> {
-        Ok(())
+    async fn claim_host(&self, _claim: &HostClaim) -> Result<bool, StoreError> {
+        Ok(true)
     }
 
-    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
-        Ok(Vec::new())
+    async fn see_hosts(
+        &self,
+        _hosts: &[(TenantId, HostId)],
+        _at: Timestamp,
+        _free_before: Timestamp,
+    ) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

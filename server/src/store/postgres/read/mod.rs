@@ -34,8 +34,8 @@ use sqlx::{Error, PgPool, Postgres, QueryBuilder};
 
 use crate::store::page::Cursor;
 use crate::store::postgres::rows;
-use crate::store::sql::tool::{found_tool, host, stored_tools};
-use crate::store::{HostRow, StoreError, StoredTools};
+use crate::store::sql::tool::{found_tool, stored_tools};
+use crate::store::{StoreError, StoredTools};
 
 /// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.
 const EXAMINED_MAX: i64 = 20_000;
@@ -45,12 +45,6 @@ pub(super) async fn tools(db: &PgPool) -> Result<StoredTools, StoreError> {
     let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
     let found = all(db, query, found_tool).await.map_err(|error| rows::failure("tools", &error))?;
     Ok(stored_tools(found))
-}
-
-/// Every stored id of a host.
-pub(super) async fn hosts(db: &PgPool) -> Result<Vec<HostRow>, StoreError> {
-    let query = sqlx::query("SELECT * FROM hosts ORDER BY tenant, host");
-    all(db, query, host).await.map_err(|error| rows::failure("hosts", &error))
 }
 
 /// Reads a row, to see that reading works.

@@ -14,7 +14,7 @@ use crate::store::number::int;
 use crate::store::postgres::owner::{Hold, Owner};
 use crate::store::postgres::rows::{self, clean};
 use crate::store::postgres::scope::Scope;
-use crate::store::{ClaimedRow, HostRow, JobId, StoreError, ToolRow, checksum};
+use crate::store::{ClaimedRow, HostClaim, JobId, StoreError, ToolRow, checksum};
 
 /// Numbers of one block, for rows of each kind.
 pub(in crate::store) const BLOCK_NUMBERS: i64 = 1 << 24;
@@ -86,33 +86,38 @@ pub(in crate::store::postgres) async fn save_tools(
         .map(|_| ())
 }
 
-/// Stores who has which host ids, and forgets others.
-pub(in crate::store::postgres) async fn save_hosts(
+/// Gives a host its id. `false`: it is another principal's.
+pub(in crate::store::postgres) async fn claim_host(
     db: &mut PgConnection,
-    hosts: &[HostRow],
-    forgotten: &[(TenantId, HostId)],
-) -> Result<(), Error> {
-    let sql = "INSERT INTO hosts (tenant, host, principal, last_seen)
-               SELECT DISTINCT ON (v.tenant, v.host) v.tenant, v.host, v.principal, v.last_seen
-               FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS v (tenant, host, principal, last_seen)
-               ORDER BY v.tenant, v.host, v.last_seen DESC
+    claim: &HostClaim,
+) -> Result<bool, Error> {
+    let sql = "INSERT INTO hosts AS h (tenant, host, principal, last_seen) VALUES ($1, $2, $3, $4)
                ON CONFLICT (tenant, host) DO UPDATE
-               SET principal = excluded.principal, last_seen = excluded.last_seen";
-    sqlx::query(sql)
-        .bind(hosts.iter().map(|row| row.tenant.as_str()).collect::<Vec<_>>())
-        .bind(hosts.iter().map(|row| row.host.as_str()).collect::<Vec<_>>())
-        .bind(hosts.iter().map(|row| row.principal.as_str()).collect::<Vec<_>>())
-        .bind(hosts.iter().map(|row| int(row.last_seen.0)).collect::<Vec<_>>())
-        .execute(&mut *db)
-        .await?;
-    let sql = "DELETE FROM hosts AS h USING unnest($1::text[], $2::text[]) AS v (tenant, host)
+               SET principal = excluded.principal, last_seen = greatest(h.last_seen, excluded.last_seen)
+               WHERE h.principal = excluded.principal OR h.last_seen < $5";
+    let query = sqlx::query(sql).bind(claim.tenant.as_str()).bind(claim.host.as_str()).bind(&claim.principal);
+    let done = query.bind(int(claim.at.0)).bind(int(claim.free_before.0)).execute(db).await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Notes when hosts were there, and forgets those that are gone for long.
+pub(in crate::store::postgres) async fn see_hosts(
+    db: &mut PgConnection,
+    hosts: &[(TenantId, HostId)],
+    at: Timestamp,
+    free_before: Timestamp,
+) -> Result<(), Error> {
+    let sql = "UPDATE hosts AS h SET last_seen = greatest(h.last_seen, $3)
+               FROM unnest($1::text[], $2::text[]) AS v (tenant, host)
                WHERE h.tenant = v.tenant AND h.host = v.host";
     sqlx::query(sql)
-        .bind(forgotten.iter().map(|(tenant, _)| tenant.as_str()).collect::<Vec<_>>())
-        .bind(forgotten.iter().map(|(_, host)| host.as_str()).collect::<Vec<_>>())
-        .execute(db)
-        .await
-        .map(|_| ())
+        .bind(hosts.iter().map(|(tenant, _)| tenant.as_str()).collect::<Vec<_>>())
+        .bind(hosts.iter().map(|(_, host)| host.as_str()).collect::<Vec<_>>())
+        .bind(int(at.0))
+        .execute(&mut *db)
+        .await?;
+    let sql = "DELETE FROM hosts WHERE last_seen < $1";
+    sqlx::query(sql).bind(int(free_before.0)).execute(db).await.map(|_| ())
 }
 
 /// Forgets a tool. `false`: there was none.

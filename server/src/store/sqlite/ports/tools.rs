@@ -1,12 +1,13 @@
 //! Tools that hosts have declared, and ids of hosts.
 
 use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::{HostRow, StoreError, StoredTools, ToolRow, ToolStore};
+use crate::store::{HostClaim, StoreError, StoredTools, ToolRow, ToolStore};
 
 #[async_trait]
 impl ToolStore for SqliteStore {
@@ -23,16 +24,16 @@ impl ToolStore for SqliteStore {
         read::tools(&self.readers).await
     }
 
-    async fn save_hosts(
-        &self,
-        hosts: &[HostRow],
-        forgotten: &[(TenantId, HostId)],
-    ) -> Result<(), StoreError> {
-        let op = WriteOp::SaveHosts { hosts: hosts.to_vec(), forgotten: forgotten.to_vec() };
-        self.writes.done(op).await
+    async fn claim_host(&self, claim: &HostClaim) -> Result<bool, StoreError> {
+        self.writes.existed(WriteOp::ClaimHost(claim.clone())).await
     }
 
-    async fn hosts(&self) -> Result<Vec<HostRow>, StoreError> {
-        read::hosts(&self.readers).await
+    async fn see_hosts(
+        &self,
+        hosts: &[(TenantId, HostId)],
+        at: Timestamp,
+        free_before: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.writes.done(WriteOp::SeeHosts { hosts: hosts.to_vec(), at, free_before }).await
     }
 }

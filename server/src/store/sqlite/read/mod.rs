@@ -50,9 +50,9 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
 
 use crate::store::page::Cursor;
-use crate::store::sql::tool::{found_tool, host, stored_tools};
+use crate::store::sql::tool::{found_tool, stored_tools};
 use crate::store::sqlite::rows;
-use crate::store::{HostRow, StoreError, StoredTools};
+use crate::store::{StoreError, StoredTools};
 
 /// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.
 const EXAMINED_MAX: u32 = 20_000;
@@ -62,12 +62,6 @@ pub(super) async fn tools(db: &SqlitePool) -> Result<StoredTools, StoreError> {
     let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
     let found = all(db, query, found_tool).await.map_err(|error| rows::failure("tools", &error))?;
     Ok(stored_tools(found))
-}
-
-/// Every stored id of a host.
-pub(super) async fn hosts(db: &SqlitePool) -> Result<Vec<HostRow>, StoreError> {
-    let query = sqlx::query("SELECT * FROM hosts ORDER BY tenant, host");
-    all(db, query, host).await.map_err(|error| rows::failure("hosts", &error))
 }
 
 /// Reads a row, to see that reading works.

@@ -8,7 +8,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::sqlite::rows;
-use crate::store::{ClaimedRow, HostRow, ToolRow, checksum};
+use crate::store::{ClaimedRow, HostClaim, ToolRow, checksum};
 
 /// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
 pub(in crate::store::sqlite) async fn claim(
@@ -46,23 +46,32 @@ pub(in crate::store::sqlite) async fn save_tools(
     Ok(())
 }
 
-/// Stores who has which host ids, and forgets others.
-pub(in crate::store::sqlite) async fn save_hosts(
+/// Gives a host its id. `false`: it is another principal's.
+pub(in crate::store::sqlite) async fn claim_host(
     db: &mut SqliteConnection,
-    hosts: &[HostRow],
-    forgotten: &[(TenantId, HostId)],
-) -> Result<(), Error> {
-    let sql = "INSERT INTO hosts (tenant, host, principal, last_seen)
-               SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 FROM json_each(?1) AS j WHERE true
+    claim: &HostClaim,
+) -> Result<bool, Error> {
+    let sql = "INSERT INTO hosts (tenant, host, principal, last_seen) VALUES (?1, ?2, ?3, ?4)
                ON CONFLICT (tenant, host) DO UPDATE
-               SET principal = excluded.principal, last_seen = excluded.last_seen";
-    let row =
-        |row: &HostRow| (row.tenant.clone(), row.host.clone(), row.principal.clone(), int(row.last_seen.0));
-    let rows: Vec<_> = hosts.iter().map(row).collect();
-    sqlx::query(sql).bind(text(&rows)).execute(&mut *db).await?;
-    let sql = "DELETE FROM hosts
+               SET principal = excluded.principal, last_seen = max(last_seen, excluded.last_seen)
+               WHERE principal = excluded.principal OR last_seen < ?5";
+    let query = sqlx::query(sql).bind(claim.tenant.as_str()).bind(claim.host.as_str()).bind(&claim.principal);
+    let done = query.bind(int(claim.at.0)).bind(int(claim.free_before.0)).execute(db).await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Notes when hosts were there, and forgets those that are gone for long.
+pub(in crate::store::sqlite) async fn see_hosts(
+    db: &mut SqliteConnection,
+    hosts: &[(TenantId, HostId)],
+    at: Timestamp,
+    free_before: Timestamp,
+) -> Result<(), Error> {
+    let sql = "UPDATE hosts SET last_seen = max(last_seen, ?2)
                WHERE (tenant, host) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?1) AS j)";
-    sqlx::query(sql).bind(text(&forgotten)).execute(db).await?;
+    sqlx::query(sql).bind(text(&hosts)).bind(int(at.0)).execute(&mut *db).await?;
+    let sql = "DELETE FROM hosts WHERE last_seen < ?1";
+    sqlx::query(sql).bind(int(free_before.0)).execute(db).await?;
     Ok(())
 }
 

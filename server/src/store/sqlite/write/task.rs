@@ -289,8 +289,9 @@ async fn write_alone(
             ops::save_tools(db, tenant, tools).await?;
             Ok(WriteResult::Done)
         }
-        WriteOp::SaveHosts { hosts, forgotten } => {
-            ops::save_hosts(db, hosts, forgotten).await?;
+        WriteOp::ClaimHost(claim) => Ok(WriteResult::Existed(ops::claim_host(db, claim).await?)),
+        WriteOp::SeeHosts { hosts, at, free_before } => {
+            ops::see_hosts(db, hosts, *at, *free_before).await?;
             Ok(WriteResult::Done)
         }
         WriteOp::ForgetTool { tenant, name } => {

@@ -17,8 +17,8 @@ use crate::tool::catalogue::terms::Declarer;
 const PROTOCOL_VERSION: u32 = 1;
 /// Time from the stream's start within which the hello must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait until the store has the host's id.
-const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the store, which says whose id the host has.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 /// The smallest `max_frame_bytes` that a host may declare. Below this hardly any call would fit.
 const FRAME_BYTES_MIN: usize = 4 * 1024;
 /// Runs looked up at a time for one host. Each look-up of a run that is not in memory reads its whole journal.
@@ -68,26 +68,30 @@ impl Connection {
         if self.tools.is_closing() {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
-        if !self.tools.claim_host_id(&self.tenant, &hello.host, self.identity.principal.as_deref()) {
-            let message = "a host of another principal has this host_id; use another one";
-            self.note_refusal(&hello.host, "", message);
-            return self.refuse(CloseReason::Violation, message.to_owned());
-        }
-        let id_saved = tokio::time::timeout(SAVE_TIMEOUT, self.tools.id_saved(&self.tenant, &hello.host));
-        let claims = async {
-            let (is_saved, claims) = tokio::join!(id_saved, self.look_up(hello.calls_in_hand));
-            is_saved.map_err(|_late| SinkUnavailable)?;
-            claims
+        let principal = self.identity.principal.as_deref();
+        let claim = self.tools.claim_id(&self.tenant, &hello.host, principal);
+        let claim = tokio::select! { biased;
+            claim = tokio::time::timeout(CLAIM_TIMEOUT, claim) => claim,
+            () = self.ended.cancelled() => return,
         };
+        match claim {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                let message = "a host of another principal has this host_id; use another one";
+                self.note_refusal(&hello.host, "", message);
+                return self.refuse(CloseReason::Violation, message.to_owned());
+            }
+            Ok(Err(SinkUnavailable)) | Err(_) => {
+                let message = "the store cannot say at the moment whose host_id this is";
+                return self.go_away(CloseReason::Unavailable, message);
+            }
+        }
         let claims = tokio::select! { biased;
-            claims = claims => claims,
+            claims = self.look_up(hello.calls_in_hand) => claims,
             () = self.ended.cancelled() => return,
         };
         let Ok(claims) = claims else {
-            return self.go_away(
-                CloseReason::Unavailable,
-                "the host's id cannot be saved, or its calls in hand cannot be looked up, at the moment",
-            );
+            return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
         };
         // The server cannot send frames above its own limit, even if the host accepts larger ones.
         let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,11 @@ impl RemoteTools {
     /// The calls of a run that connected hosts work on.
     pub(in crate::tool) fn in_hand(&self, tenant: &TenantId, run: &RunId) -> Vec<CallInHand> {
         self.lock().fleet.in_hand(tenant, run)
+    }
+
+    /// The runtimes of a run that connected hosts have open.
+    pub(in crate::tool) fn open_runtimes(&self, tenant: &TenantId, run: &RunId) -> Vec<(HostId, RuntimeId)> {
+        self.lock().fleet.open_runtimes(tenant, run)
     }
 
     /// Begins with a fleet without hosts. None counts as away before `expected_by`.

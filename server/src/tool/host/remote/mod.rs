@@ -4,7 +4,6 @@
 //! while it is held, so they leave in the order in which they were decided.
 
 mod admission;
-mod ids;
 mod mirror;
 mod operator;
 
@@ -25,7 +24,7 @@ use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
 use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
-use crate::tool::host::host_ids::HostIds;
+use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
@@ -48,15 +47,12 @@ pub struct RemoteTools {
     deadline_moved: Notify,
     /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
-    /// Wakes the writer of host ids when a row of the store is out of date.
-    unsaved_ids: Notify,
-    /// Wakes the hosts that wait until their ids are saved.
-    saved_ids: Notify,
     connections: AtomicU64,
     timeline: Timeline,
     news: NewsSender,
     news_receiver: Mutex<Option<NewsReceiver>>,
     sink: OnceLock<Sink>,
+    pub(in crate::tool) ids: OnceLock<Arc<dyn HostIds>>,
     extensions: Arc<RemoteExtensions>,
 }
 
@@ -109,18 +105,16 @@ impl RemoteTools {
                 timer_deadline: None,
                 closing: false,
                 is_hub: true,
-                host_ids: HostIds::default(),
                 mirrored_link: 0,
             }),
             deadline_moved: Notify::new(),
             unsaved: Notify::new(),
-            unsaved_ids: Notify::new(),
-            saved_ids: Notify::new(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
             news,
             news_receiver: Mutex::new(Some(news_receiver)),
             sink: OnceLock::new(),
+            ids: OnceLock::new(),
             extensions,
         })
     }
