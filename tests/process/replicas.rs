@@ -60,6 +60,24 @@ impl Replicas {
         Some(Replicas { servers, owners, url })
     }
 
+    /// Starts a host that dials the one at this place.
+    async fn host(&self, place: usize, id: &str) -> Host {
+        let host = Host::start(&self.servers[place], id).await;
+        self.know_tools().await;
+        host
+    }
+
+    /// Waits until each of them knows a tool. One that has just begun may not have asked for those of hosts yet.
+    async fn know_tools(&self) {
+        for server in &self.servers {
+            let client = server.client();
+            eventually("a tool at every replica", || async {
+                client.list_tools().await.ok()?.first().map(drop)
+            })
+            .await;
+        }
+    }
+
     fn owner(&mut self) -> &mut Server {
         &mut self.servers[0]
     }
@@ -108,7 +126,7 @@ async fn the_owner_is_killed_in_a_model_call() {
 async fn the_owner_is_killed_while_a_host_at_another_replica_has_a_call() {
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let host = Host::start(&replicas.servers[2], "h-1").await;
+    let host = replicas.host(2, "h-1").await;
     let client = impatient(replicas.other());
     let mut run = Follower::with(client, input("r-1", SESSION, "Wait")).await;
     model.answers("slow", json!({ "seconds": 6.0 }), "Waited.");
@@ -187,7 +205,7 @@ async fn an_owner_that_finds_its_place_taken_says_so_once_for_all_of_its_runs() 
 async fn the_owner_is_told_to_stop_while_a_question_waits() {
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let host = Host::start(&replicas.servers[2], "h-1").await;
+    let host = replicas.host(2, "h-1").await;
     model.answers("send_email", json!({ "to": "bob" }), "Sent.");
     let client = replicas.other().client();
     let waits = client.run(input("r-1", SESSION, "Mail bob")).await.expect("it asks");

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::{Replicas, in_time};
 use crate::support::follow::{Follower, outcome};
-use crate::support::host::Host;
 use crate::support::model::Model;
 use crate::support::server::input;
 
@@ -53,7 +52,7 @@ async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
     let (model, folder) = (Model::start().await, tempfile::tempdir().expect("a directory"));
     let programs = [Some(off_by(folder.path(), "+1h")), None, Some(off_by(folder.path(), "-1h"))];
     let Some(mut replicas) = Replicas::of_programs(&model, programs, "").await else { return };
-    let host = Host::start(&replicas.servers[2], "h-1").await;
+    let host = replicas.host(2, "h-1").await;
     model.answers("send_email", json!({ "to": "bob" }), "Done.");
     let client = replicas.other().client();
 

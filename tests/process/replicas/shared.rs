@@ -32,7 +32,7 @@ async fn sessions(replicas: &mut Replicas, of_each: usize) -> Vec<(usize, String
 async fn any_replica_serves_any_run_with_the_hosts_of_all() {
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let host = Host::start(&replicas.servers[2], "h-1").await;
+    let host = replicas.host(2, "h-1").await;
     model.answers("slow", json!({ "seconds": 0.05 }), "Done.");
     let mut runs = Vec::new();
     for (number, (place, session)) in sessions(&mut replicas, OF_EACH).await.into_iter().enumerate() {
@@ -62,7 +62,7 @@ async fn any_replica_serves_any_run_with_the_hosts_of_all() {
 async fn a_session_without_a_name_is_made_wherever_the_call_comes_in() {
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
-    let _host = Host::start(&replicas.servers[0], "h-1").await;
+    let _host = replicas.host(0, "h-1").await;
     model.answers("slow", json!({ "seconds": 0.01 }), "Done.");
     let mut places = Vec::new();
     for server in &replicas.servers {
@@ -111,6 +111,7 @@ async fn the_replica_that_keeps_the_hosts_is_killed_while_they_have_calls_of_eve
     let beside = (hub + 1) % 3;
     let host =
         Host::start_in(&replicas.servers[beside].file(""), &replicas.servers[beside].url(), "h-1", 16).await;
+    replicas.know_tools().await;
     let client = impatient(&replicas.servers[beside]);
     model.answers("slow", json!({ "seconds": 6.0 }), "Waited.");
     let mut runs = Vec::new();

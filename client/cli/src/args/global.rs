@@ -135,10 +135,12 @@ impl Global {
     pub(crate) fn where_asked(&self) -> String {
         let url = self.endpoint();
         let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));
-        let next = match (url.starts_with("https://"), &self.tls_ca) {
-            (true, None) => ": where a server runs there, --tls-ca names the root of its certificate",
-            (true | false, _) if is_here => ": `agentloop serve` starts a server, --server names another",
-            (true | false, _) => "",
+        let next = if url.starts_with("https://") && self.tls_ca.is_none() {
+            ": where a server runs there, --tls-ca names the root of its certificate"
+        } else if is_here {
+            ": `agentloop serve` starts a server, --server names another"
+        } else {
+            ""
         };
         format!("; asked at {url}{next}")
     }

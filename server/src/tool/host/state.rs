@@ -73,7 +73,7 @@ impl State {
         offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
     }
 
-    /// The ids of the hosts that are connected.
+    /// The ids of the hosts that are connected, and of those whose calls wait for them, of tenants with a stream.
     pub(in crate::tool) fn connected_hosts(&self) -> Vec<(TenantId, HostId)> {
         let tenants: BTreeSet<&TenantId> = self.streams.values().map(|(tenant, _)| tenant).collect();
         let hosts = |tenant: &TenantId| {

@@ -329,17 +329,17 @@ impl ToolStore for MemoryStore {
         Ok(StoredTools { tools: self.tables().tools(), ..StoredTools::default() })
     }
 
-    /// Hosts of the simulation have no principals.
-    async fn claim_host(&self, _claim: &HostClaim) -> Result<bool, StoreError> {
-        Ok(true)
+    async fn claim_host(&self, claim: &HostClaim) -> Result<bool, StoreError> {
+        Ok(self.tables().claim_host(claim))
     }
 
     async fn see_hosts(
         &self,
-        _hosts: &[(TenantId, HostId)],
-        _at: Timestamp,
-        _free_before: Timestamp,
+        hosts: &[(TenantId, HostId)],
+        at: Timestamp,
+        free_before: Timestamp,
     ) -> Result<(), StoreError> {
+        self.tables().see_hosts(hosts, at, free_before);
         Ok(())
     }
 }

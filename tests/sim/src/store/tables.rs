@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_server::store::{
-    Claimed, EntryRow, Job, JobId, RequestRow, RuleRow, RunRow, SessionRow, StoreError, ToolRow,
+    Claimed, EntryRow, HostClaim, Job, JobId, RequestRow, RuleRow, RunRow, SessionRow, StoreError, ToolRow,
 };
 
 /// Everything, of every tenant.
@@ -19,6 +19,7 @@ pub struct Tables {
     pub(super) rules: BTreeMap<(TenantId, RuleId), RuleRow>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     tools: BTreeMap<(TenantId, String), ToolRow>,
+    hosts: BTreeMap<(TenantId, HostId), (String, Timestamp)>,
     /// Runs of deleted sessions, whose usage stays.
     pub(super) deleted: Vec<(TenantId, Run)>,
 }
@@ -142,6 +143,26 @@ impl Tables {
         for tool in tools {
             self.tools.insert((tenant.clone(), tool.declaration.name.clone()), tool.clone());
         }
+    }
+
+    pub(super) fn claim_host(&mut self, claim: &HostClaim) -> bool {
+        let key = (claim.tenant.clone(), claim.host.clone());
+        let (principal, seen) = self.hosts.entry(key).or_insert_with(|| (claim.principal.clone(), claim.at));
+        let is_granted = *principal == claim.principal || *seen < claim.free_before;
+        if is_granted {
+            principal.clone_from(&claim.principal);
+            *seen = claim.at.max(*seen);
+        }
+        is_granted
+    }
+
+    pub(super) fn see_hosts(&mut self, hosts: &[(TenantId, HostId)], at: Timestamp, free_before: Timestamp) {
+        for host in hosts {
+            if let Some((_, seen)) = self.hosts.get_mut(host) {
+                *seen = at.max(*seen);
+            }
+        }
+        self.hosts.retain(|_, (_, seen)| *seen >= free_before);
     }
 
     pub(super) fn forget_tool(&mut self, tenant: &TenantId, name: &str) -> bool {

@@ -2,14 +2,28 @@
 
 use agentloop_core::host::frame::{CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
 use agentloop_core::host::{ConnectionId, Input, Output, ServedTool};
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{HostId, TenantId};
 
 use super::RemoteTools;
+use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::registry::CheckedTool;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::state::{State, served_tool};
 
 impl RemoteTools {
+    /// Notes that a host of this principal has this id. `false` if it is that of another principal's host.
+    pub(in crate::tool) async fn claim_id(
+        &self,
+        tenant: &TenantId,
+        host: &HostId,
+        principal: Option<&str>,
+    ) -> Result<bool, SinkUnavailable> {
+        match (principal, self.ids.get()) {
+            (Some(principal), Some(ids)) => ids.claim(tenant, host, principal).await,
+            (None, _) | (_, None) => Ok(true),
+        }
+    }
+
     /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because
     /// nothing would end its stream.
     pub(in crate::tool) fn join(

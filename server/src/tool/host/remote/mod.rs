@@ -52,7 +52,7 @@ pub struct RemoteTools {
     news: NewsSender,
     news_receiver: Mutex<Option<NewsReceiver>>,
     sink: OnceLock<Sink>,
-    pub(in crate::tool) ids: OnceLock<Arc<dyn HostIds>>,
+    ids: OnceLock<Arc<dyn HostIds>>,
     extensions: Arc<RemoteExtensions>,
 }
 
@@ -129,6 +129,18 @@ impl RemoteTools {
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         &self.options
+    }
+
+    /// Has ids kept for the principals of hosts. Without it, and for hosts that nobody asked who they are, an id is free once its
+    /// host is gone. A second call does nothing.
+    pub fn keep_ids(&self, ids: Arc<dyn HostIds>) {
+        let _first = self.ids.set(ids);
+    }
+
+    /// The hosts whose streams this replica has, and those whose calls wait for them.
+    #[must_use]
+    pub fn connected_hosts(&self) -> Vec<(TenantId, HostId)> {
+        self.lock().connected_hosts()
     }
 
     /// Runs timers and delivers news to the engine until it is dropped. Run it once, on a task of its own. Before that,
