@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 pub use self::builder::ServerBuilder;
 pub use self::replica::ReplicaServer;
 use self::security::Reloader;
-pub use self::security::{SecurityFacts, check_security};
+pub use self::security::{CERTIFICATE_WARN_BEFORE, SecurityFacts, check_security};
 pub use self::security_error::SecurityError;
 pub use self::store::OpenError;
 use self::store::OwnStore;

@@ -24,7 +24,7 @@ use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The time before its end from which a certificate is warned about, in seconds.
-const WARN_BEFORE: i64 = 14 * DAY;
+pub const CERTIFICATE_WARN_BEFORE: i64 = 14 * DAY;
 /// How often it is warned about, in seconds.
 const DAY: i64 = 24 * 60 * 60;
 
@@ -285,7 +285,7 @@ impl Reloader {
         let now = i64::try_from(self.clock.now().0 / 1_000).unwrap_or(i64::MAX);
         let today = now / DAY;
         let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if not_after - now > WARN_BEFORE || state.warned == Some(today) {
+        if not_after - now > CERTIFICATE_WARN_BEFORE || state.warned == Some(today) {
             return;
         }
         state.warned = Some(today);

@@ -1,14 +1,11 @@
 //! The check of what protects the server: its certificate and the file of tokens.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use agentloop_server::app::{SecurityError, SecurityFacts};
+use agentloop_server::app::{CERTIFICATE_WARN_BEFORE, SecurityError, SecurityFacts};
 
 use super::report::Check;
 use crate::terminal::format;
-
-/// The time before its end from which a certificate is warned about, as the server does.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The result for what was found at this time.
 pub(super) fn check(found: Result<SecurityFacts, SecurityError>, now: SystemTime) -> Check {
@@ -35,9 +32,7 @@ pub(super) fn check(found: Result<SecurityFacts, SecurityError>, now: SystemTime
                 renew,
             )
         }
-        Some(left) if left <= WARN_BEFORE.as_secs().cast_signed() => {
-            Check::warning("security", words.join("; "), renew)
-        }
+        Some(left) if left <= CERTIFICATE_WARN_BEFORE => Check::warning("security", words.join("; "), renew),
         Some(_) | None if facts.tokens == Some(0) => {
             Check::warning("security", words.join("; "), "make one: `agentloop token new --help`")
         }
@@ -73,6 +68,8 @@ fn advice(error: &SecurityError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn checked(not_after: Option<i64>, tokens: Option<usize>) -> String {

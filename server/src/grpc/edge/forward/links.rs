@@ -79,7 +79,7 @@ impl Links {
     }
 
     /// The link to this peer. It connects with its first call, and again after it broke. A new link drops those to replicas that
-    /// are gone. Whoever calls keeps the link until the call ends: over it, the peer is told when this replica stops.
+    /// are gone. A call keeps its link until it ends. When this replica stops, it tells the peer so over this link.
     ///
     /// # Errors
     /// [`BadLink`]

@@ -113,9 +113,8 @@ async fn no_connection_is_opened_while_another_file_has_the_name() {
     let (path, aside) = (directory.path().join("a.db"), directory.path().join("aside"));
     fs::rename(&path, &aside).unwrap();
     fs::copy(&aside, &path).unwrap();
-    let all = usize::try_from(SqliteOptions::default().readers).unwrap();
     let mut readers = Vec::new();
-    for _ in 0..all {
+    for _ in 0..SqliteOptions::default().readers {
         readers.push(store.readers.acquire().await.unwrap());
     }
     drop(readers);
