@@ -10,6 +10,7 @@
 # publish the port to 127.0.0.1, as above, or to a network where everyone may run every tool.
 
 FROM rust:1.95-slim-bookworm AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 # true: a profile-guided build (server/release), which takes three times as long.
 ARG PROFILED=false
 WORKDIR /src
@@ -35,15 +36,13 @@ COPY --from=build /out/agentloop /usr/local/bin/agentloop
 COPY --from=build --chown=65532:65532 /out/data /data
 # Every key is commented out in it, so it changes nothing.
 COPY server/agentloop.example.toml /etc/agentloop/agentloop.toml
-# Container engines kill what has not ended 10 s after SIGTERM, so the server takes less. With the allocator's threshold,
-# long blocks go back to the system when they are freed.
+# Container engines kill what has not ended 10 s after SIGTERM, so the server takes less.
 ENV AGENTLOOP_CONFIG=/etc/agentloop/agentloop.toml \
     AGENTLOOP_SERVER_LISTEN=0.0.0.0:50051 \
     AGENTLOOP_SERVER_ALLOW_INSECURE_REMOTE=true \
     AGENTLOOP_SERVER_SHUTDOWN_GRACE=8s \
     AGENTLOOP_STORE_PATH=/data/agentloop.db \
-    AGENTLOOP_LOG_FORMAT=json \
-    MALLOC_MMAP_THRESHOLD_=131072
+    AGENTLOOP_LOG_FORMAT=json
 WORKDIR /data
 VOLUME /data
 EXPOSE 50051
