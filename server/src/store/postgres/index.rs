@@ -17,7 +17,7 @@ use std::time::Duration;
 use agentloop_core::id::TenantId;
 use agentloop_core::message::Role;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgConnection, Row as _};
+use sqlx::{Connection as _, Error, PgConnection, Row as _};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -193,7 +193,8 @@ impl Index {
     /// Adds a batch. False if another server has changed the block since it was read: then it is read again.
     async fn add(&self, batch: Batch) -> Result<bool, Error> {
         let Batch { first, seen, last, mut nos, mut texts, .. } = batch;
-        let mut transaction = self.db.begin().await?;
+        let mut reader = self.db.acquire().await?;
+        let mut transaction = reader.begin().await?;
         while !nos.is_empty() {
             let query = sqlx::query(ADD).bind(&nos).bind(&texts);
             let there = query.fetch_all(&mut *transaction).await?;
@@ -209,8 +210,9 @@ impl Index {
         let sql = "UPDATE search_blocks SET upto = $3 WHERE first = $1 AND upto = $2";
         let query = sqlx::query(sql).bind(first).bind(seen).bind(last);
         let is_added = query.execute(&mut *transaction).await?.rows_affected() == 1;
-        transaction.commit().await?;
-        Ok(is_added)
+        let committed = transaction.commit().await;
+        reader.settle(&committed);
+        committed.map(|()| is_added)
     }
 }
 

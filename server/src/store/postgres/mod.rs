@@ -13,6 +13,7 @@ mod owner;
 mod pooler;
 mod ports;
 mod read;
+mod reader_pool;
 mod readers;
 mod replica;
 mod rows;

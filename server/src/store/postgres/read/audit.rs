@@ -1,11 +1,12 @@
 //! Queries for the audit log.
 
 use agentloop_core::time::Timestamp;
-use sqlx::{Error, PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::rows;
 use crate::audit::{AuditFilter, AuditRow};
 use crate::store::number::int;
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::sql::audit::audit;
 use crate::store::{Page, PageRequest, StoreError};
 
@@ -23,7 +24,7 @@ pub(in crate::store::postgres) async fn last_row(
 }
 
 /// Number of the last row; 0 without rows.
-pub(in crate::store::postgres) async fn last(db: &PgPool) -> Result<u64, StoreError> {
+pub(in crate::store::postgres) async fn last(db: &ReaderPool) -> Result<u64, StoreError> {
     let row = sqlx::query("SELECT coalesce(max(no), 0) AS no FROM audit").fetch_one(db).await;
     let last = row.and_then(|row| rows::number(&row, "no"));
     last.map_err(|error| rows::failure("the audit log", &error))
@@ -31,7 +32,7 @@ pub(in crate::store::postgres) async fn last(db: &PgPool) -> Result<u64, StoreEr
 
 /// A page of rows, newest first.
 pub(in crate::store::postgres) async fn page(
-    db: &PgPool,
+    db: &ReaderPool,
     filter: &AuditFilter,
     page: &PageRequest,
 ) -> Result<Page<AuditRow>, StoreError> {
@@ -82,7 +83,7 @@ fn page_query(filter: &AuditFilter, before: Option<u64>, limit: u32) -> QueryBui
 }
 
 /// Rows after a number, oldest first.
-pub(in crate::store::postgres) async fn after(db: &PgPool, no: u64) -> Result<Vec<AuditRow>, StoreError> {
+pub(in crate::store::postgres) async fn after(db: &ReaderPool, no: u64) -> Result<Vec<AuditRow>, StoreError> {
     let query = sqlx::query(AFTER).bind(int(no)).bind(STRETCH);
     let found = query.fetch_all(db).await.and_then(|found| found.iter().map(audit).collect());
     found.map_err(|error| rows::failure("the audit log", &error))

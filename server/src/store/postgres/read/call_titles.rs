@@ -1,11 +1,11 @@
 //! The query for titles of tool calls.
 
 use agentloop_core::id::{SessionId, TenantId};
-use sqlx::PgPool;
 
 use super::{all, rows};
 use crate::store::call_titles::{self, EVENTS_BEHIND};
 use crate::store::number::int;
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::{CallTitles, EntrySpan, StoreError};
 
 /// The proposals of calls between the events of a session's entries, and shortly behind the last one of each run. Journals that
@@ -27,7 +27,7 @@ const CALL_TITLES: &str = "
 
 /// Titles of the calls that were proposed between these entries.
 pub(in crate::store::postgres) async fn call_titles(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
     span: EntrySpan,

@@ -2,10 +2,11 @@
 
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
-use sqlx::{Error, PgPool};
+use sqlx::Error;
 
 use super::{all, one, rows};
 use crate::store::number::int;
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::scope::Scope;
 use crate::store::sql::turns::{DueJobs, due_in_turn};
 use crate::store::{Job, StoreError};
@@ -39,7 +40,7 @@ const NEXT_DUE: &str = "SELECT due_at FROM jobs WHERE due_at > $1 ORDER BY due_a
 
 /// The queries for jobs that are due at this time.
 struct DueAt<'a> {
-    db: &'a PgPool,
+    db: &'a ReaderPool,
     now: Timestamp,
     limit: u32,
     /// The shards whose jobs are meant. `None`: all.
@@ -64,7 +65,7 @@ impl DueJobs for DueAt<'_> {
 
 /// Due jobs of the tenants that come after this one, and the time at which the next one becomes due.
 pub(in crate::store::postgres) async fn due_jobs(
-    db: &PgPool,
+    db: &ReaderPool,
     scope: &Scope,
     now: Timestamp,
     after: Option<&TenantId>,

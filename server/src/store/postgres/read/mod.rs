@@ -30,9 +30,10 @@ pub(super) use self::usage::{keep_usage, usage};
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder};
+use sqlx::{Error, Postgres, QueryBuilder};
 
 use crate::store::page::Cursor;
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::rows;
 use crate::store::sql::tool::{found_tool, stored_tools};
 use crate::store::{StoreError, StoredTools};
@@ -41,21 +42,21 @@ use crate::store::{StoreError, StoredTools};
 const EXAMINED_MAX: i64 = 20_000;
 
 /// Every stored declaration of a tool.
-pub(super) async fn tools(db: &PgPool) -> Result<StoredTools, StoreError> {
+pub(super) async fn tools(db: &ReaderPool) -> Result<StoredTools, StoreError> {
     let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
     let found = all(db, query, found_tool).await.map_err(|error| rows::failure("tools", &error))?;
     Ok(stored_tools(found))
 }
 
 /// Reads a row, to see that reading works.
-pub(super) async fn check(db: &PgPool) -> Result<(), StoreError> {
+pub(super) async fn check(db: &ReaderPool) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'");
     query.fetch_one(db).await.map(|_| ()).map_err(|error| rows::failure("check", &error))
 }
 
 /// All rows of a query, each converted by `row`.
 async fn all<T>(
-    db: &PgPool,
+    db: &ReaderPool,
     query: Query<'_, Postgres, PgArguments>,
     row: impl Fn(&PgRow) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
@@ -64,7 +65,7 @@ async fn all<T>(
 
 /// The one row of a query, if there is one, converted by `row`.
 async fn one<T>(
-    db: &PgPool,
+    db: &ReaderPool,
     query: Query<'_, Postgres, PgArguments>,
     row: impl Fn(&PgRow) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {

@@ -3,12 +3,12 @@
 use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::run::event::Event;
 use agentloop_core::tool::Digest;
-use sqlx::PgPool;
 use sqlx::postgres::PgRow;
 
 use super::{all, one, rows, runs};
 use crate::store::append::ORDINARY_QUEUE_NO;
 use crate::store::codec;
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::scope::Scope;
 use crate::store::{Interrupted, StoreError};
 
@@ -62,7 +62,7 @@ const STEERED: &str = "
 
 /// The run that may enter this session now.
 pub(in crate::store::postgres) async fn next_queued(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<RunId>, StoreError> {
@@ -74,7 +74,7 @@ pub(in crate::store::postgres) async fn next_queued(
 
 /// The runs that may enter their sessions now, one for each session.
 pub(in crate::store::postgres) async fn queue_heads(
-    db: &PgPool,
+    db: &ReaderPool,
     scope: &Scope,
 ) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(QUEUE_HEADS).bind(scope.listed()), runs::key).await;
@@ -83,7 +83,7 @@ pub(in crate::store::postgres) async fn queue_heads(
 
 /// Every live run that a queued run interrupts.
 pub(in crate::store::postgres) async fn interrupted(
-    db: &PgPool,
+    db: &ReaderPool,
     scope: &Scope,
 ) -> Result<Vec<Interrupted>, StoreError> {
     let found = all(db, sqlx::query(INTERRUPTED).bind(scope.listed()), row).await;
@@ -92,7 +92,7 @@ pub(in crate::store::postgres) async fn interrupted(
 
 /// The live run of one session, if a queued run interrupts it.
 pub(in crate::store::postgres) async fn interrupted_in(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<Interrupted>, StoreError> {
@@ -112,7 +112,7 @@ fn row(row: &PgRow) -> Result<Interrupted, sqlx::Error> {
 
 /// The run that a request handed its messages to, and the digest of the request.
 pub(in crate::store::postgres) async fn steered(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     id: &RunId,
 ) -> Result<Option<(RunId, Digest)>, StoreError> {

@@ -6,12 +6,13 @@ use agentloop_core::id::{RequestId, RunId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::human::PartialApproval;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder};
+use sqlx::{Connection as _, Error, Postgres, QueryBuilder};
 
 use super::{after, all, filter, one, rows};
 use crate::store::codec::StoredEvent;
 use crate::store::damaged::DamagedQuestions;
 use crate::store::page::{self, Cursor};
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::sql::question::{StoredQuestion, approvals_of, decoded, stored_question};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
@@ -43,7 +44,7 @@ const OF_REQUESTS: &str = "
 
 /// A question, answered or not.
 pub(in crate::store::postgres) async fn request(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     request: &RequestId,
 ) -> Result<Option<RequestRow>, StoreError> {
@@ -70,7 +71,7 @@ pub(in crate::store::postgres) fn request_query(
 
 /// Ids of a run's open questions.
 pub(in crate::store::postgres) async fn open_questions(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     run: &RunId,
 ) -> Result<Vec<RequestId>, StoreError> {
@@ -85,7 +86,7 @@ pub(in crate::store::postgres) async fn open_questions(
 /// A page of open questions. It has fewer rows than asked for if they would be larger than a message. Questions that are
 /// damaged are left out: they are their runs' alone.
 pub(in crate::store::postgres) async fn pending(
-    db: &PgPool,
+    db: &ReaderPool,
     damaged: &DamagedQuestions,
     tenant: &TenantId,
     filter: &RequestFilter,
@@ -115,13 +116,14 @@ pub(in crate::store::postgres) async fn pending(
 
 /// The open questions that fit, and whether there are more. Both queries see the same state.
 async fn read_pending(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     filter: &RequestFilter,
     begin: Option<Cursor>,
     size: u32,
 ) -> Result<(Vec<StoredQuestion>, bool), Error> {
-    let mut state = db.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut reader = db.acquire().await?;
+    let mut state = reader.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let mut query = pending_query(SIZES, tenant, filter, begin.clone(), size + 1);
     let sizes = query.build().fetch_all(&mut *state).await?;
     let (mut fitting, mut bytes) = (0, 0);
@@ -178,7 +180,11 @@ fn of_run<'q>(
     query.push(" AND run_id = ").push_bind(run.as_str().to_owned()).push(")")
 }
 
-async fn question(db: &PgPool, tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
+async fn question(
+    db: &ReaderPool,
+    tenant: &TenantId,
+    stored: StoredQuestion,
+) -> Result<RequestRow, StoreError> {
     let open = stored.open();
     let row = decoded(tenant, stored)?;
     if row.question.approvers.people() == 1 {
@@ -191,7 +197,7 @@ async fn question(db: &PgPool, tenant: &TenantId, stored: StoredQuestion) -> Res
 /// The approvals of a question that needs several, from the journal of its run. `open` is the stretch from the event that
 /// asks it to the one that answers it.
 async fn approvals(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     row: &RequestRow,
     open: Range<i64>,

@@ -1,9 +1,10 @@
 //! Queries for remembered rules.
 
 use agentloop_core::id::{SessionId, TenantId};
-use sqlx::{Error, PgPool};
+use sqlx::Error;
 
 use super::{all, rows};
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::sql::rule::{StoredRule, stored_rule, verified};
 use crate::store::{RuleRow, StoreError};
 
@@ -19,7 +20,7 @@ const RULES_FOR_RUN: &str = "
 
 /// The rules of a session, or with `None` those for every run.
 pub(in crate::store::postgres) async fn rules(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: Option<&SessionId>,
 ) -> Result<Vec<RuleRow>, StoreError> {
@@ -29,7 +30,7 @@ pub(in crate::store::postgres) async fn rules(
 
 /// The rules for every run, then those of the session.
 pub(in crate::store::postgres) async fn rules_for_run(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Vec<RuleRow>, StoreError> {

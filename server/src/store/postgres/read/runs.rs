@@ -4,12 +4,13 @@ use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, Postgres, QueryBuilder, Row as _};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
 use crate::store::codec;
 use crate::store::number::int;
 use crate::store::page::{self, Cursor};
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::scope::Scope;
 use crate::store::sql::row::whole_journal;
 use crate::store::{
@@ -36,7 +37,7 @@ const RUNS: &str = "
 
 /// The row of a run, if there is one.
 pub(in crate::store::postgres) async fn run(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     run: &RunId,
 ) -> Result<Option<RunRow>, StoreError> {
@@ -57,7 +58,7 @@ const RECORDS: &str = "
 
 /// Events of a run after a sequence number, at most `limit`.
 pub(in crate::store::postgres) async fn records(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     run: &RunId,
     after: Seq,
@@ -98,7 +99,7 @@ const STRETCH: &str = "
 
 /// Events of a run after a sequence number, within `max`.
 pub(in crate::store::postgres) async fn stretch(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     run: &RunId,
     after: Seq,
@@ -125,7 +126,7 @@ const UNVERIFIED: &str = "
 
 /// The number of a run's events that cannot be verified.
 pub(in crate::store::postgres) async fn unverified(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     run: &RunId,
 ) -> Result<u64, StoreError> {
@@ -141,7 +142,7 @@ pub(in crate::store::postgres) async fn unverified(
 /// # Errors
 /// [`StoreError::Corrupt`] if it has gaps or ends early.
 pub(in crate::store::postgres) async fn journal(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     row: &RunRow,
 ) -> Result<Vec<Record>, StoreError> {
@@ -151,7 +152,7 @@ pub(in crate::store::postgres) async fn journal(
 
 /// A page of runs.
 pub(in crate::store::postgres) async fn runs(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     filter: &RunFilter,
     page: &PageRequest,
@@ -173,7 +174,7 @@ pub(in crate::store::postgres) async fn runs(
 
 /// The time of the last run that a page looks at; `None` if it looks at all that are left.
 async fn runs_floor(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     filter: &RunFilter,
     begin: Option<&Cursor>,
@@ -269,7 +270,7 @@ const SESSION_RUNS: &str = "
 
 /// The runs of a session that have not ended, and those after a number.
 pub(in crate::store::postgres) async fn session_runs(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
     after: Option<u64>,
@@ -300,14 +301,14 @@ const TENANTS: &str = "
     SELECT tenant FROM t WHERE tenant IS NOT NULL";
 
 /// The tenants that have runs.
-pub(in crate::store::postgres) async fn tenants(db: &PgPool) -> Result<Vec<TenantId>, StoreError> {
+pub(in crate::store::postgres) async fn tenants(db: &ReaderPool) -> Result<Vec<TenantId>, StoreError> {
     let found = all(db, sqlx::query(TENANTS), |row| rows::tenant_id(row, "tenant")).await;
     found.map_err(|error| rows::failure("tenants", &error))
 }
 
 /// The runs that a start of the server has to continue.
 pub(in crate::store::postgres) async fn unfinished(
-    db: &PgPool,
+    db: &ReaderPool,
     scope: &Scope,
 ) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(UNFINISHED).bind(scope.listed()), key).await;
@@ -316,7 +317,7 @@ pub(in crate::store::postgres) async fn unfinished(
 
 /// Parked runs that are due, and the time at which the next one is.
 pub(in crate::store::postgres) async fn due(
-    db: &PgPool,
+    db: &ReaderPool,
     scope: &Scope,
     now: Timestamp,
     limit: u32,

@@ -2,9 +2,10 @@
 
 use agentloop_core::id::SessionId;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Row as _};
+use sqlx::{Error, Row as _};
 
 use super::{all, rows};
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::words;
 use crate::store::sql::entry::stored_entry;
 use crate::store::sql::search::{Found, Search};
@@ -51,7 +52,10 @@ const SEARCH: &str = "
 ///
 /// # Errors
 /// SQL's own.
-pub(in crate::store::postgres) async fn find(search: &Search<'_>, db: &PgPool) -> Result<Vec<Found>, Error> {
+pub(in crate::store::postgres) async fn find(
+    search: &Search<'_>,
+    db: &ReaderPool,
+) -> Result<Vec<Found>, Error> {
     let sql = sqlx::query(SEARCH)
         .bind(words::query(&search.terms))
         .bind(search.tenant.as_str())

@@ -6,11 +6,12 @@ use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool, Postgres, QueryBuilder};
+use sqlx::{Error, Postgres, QueryBuilder};
 
 use super::{EXAMINED_MAX, after, all, filter, one, rows};
 use crate::store::number::int;
 use crate::store::page::{self, Cursor};
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::sql::entry::{StoredEntries, stored_entry_upto};
 use crate::store::{
     IdleSession, PROJECT_LABEL, Page, PageRequest, SessionFilter, SessionRow, StoreError, StretchMax,
@@ -60,7 +61,7 @@ const SESSIONS: &str = "
 
 /// The row of a session, if there is one.
 pub(in crate::store::postgres) async fn session(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<SessionRow>, StoreError> {
@@ -81,7 +82,7 @@ pub(in crate::store::postgres) fn session_query(
 
 /// The session of a user and a project that was touched last, if there is one.
 pub(in crate::store::postgres) async fn session_of_user(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     labels: &BTreeMap<String, String>,
     by: Option<&str>,
@@ -116,7 +117,7 @@ const TODOS: &str = "
 
 /// The to-do list of a session; empty without one.
 pub(in crate::store::postgres) async fn todos(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Vec<TodoItem>, StoreError> {
@@ -138,7 +139,7 @@ const TENANTS: &str = "
 
 /// Every tenant that has a session.
 pub(in crate::store::postgres) async fn tenants_with_sessions(
-    db: &PgPool,
+    db: &ReaderPool,
 ) -> Result<Vec<TenantId>, StoreError> {
     let found = all(db, sqlx::query(TENANTS), |row| rows::tenant_id(row, "tenant")).await;
     found.map_err(|error| rows::failure("tenants", &error))
@@ -151,7 +152,7 @@ const SESSION_COUNT_OF: &str =
 
 /// The number of a tenant's sessions, or of those that a caller created.
 pub(in crate::store::postgres) async fn session_count(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     by: Option<&str>,
 ) -> Result<u64, StoreError> {
@@ -180,7 +181,7 @@ const STORED_BYTES_OF: &str = "
 
 /// Bytes of events and blobs of a tenant, or of one of its callers.
 pub(in crate::store::postgres) async fn stored_bytes(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     by: Option<&str>,
 ) -> Result<u64, StoreError> {
@@ -200,7 +201,7 @@ const IDLE_SESSIONS: &str = "
 
 /// Sessions without a live run that were last used before a time, the oldest first.
 pub(in crate::store::postgres) async fn idle_sessions(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     before: Timestamp,
     after: Option<IdleSession>,
@@ -221,7 +222,7 @@ pub(in crate::store::postgres) async fn idle_sessions(
 
 /// A page of sessions.
 pub(in crate::store::postgres) async fn sessions(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     filter: &SessionFilter,
     page: &PageRequest,
@@ -314,7 +315,7 @@ pub(in crate::store::postgres) fn sessions_query(
 
 /// Entries of a session after a number, within `max`. Each is read from the journal that holds it.
 pub(in crate::store::postgres) async fn stored_entries(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     session: &SessionId,
     after: EntryNo,

@@ -3,13 +3,14 @@
 use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
+use sqlx::Error;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgPool};
 
 use super::{one, rows};
 use crate::cluster::locate::{Locate, LocateError};
 use crate::store::StoreError;
 use crate::store::postgres::PostgresStore;
+use crate::store::postgres::reader_pool::ReaderPool;
 
 /// The id is that of a run, or of a request that has handed its messages to one. Another replica may have written it, so both are
 /// looked for, whatever this one has seen.
@@ -38,7 +39,7 @@ impl Locate for PostgresStore {
     }
 }
 
-async fn run_shard(db: &PgPool, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
+async fn run_shard(db: &ReaderPool, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
     let query = sqlx::query(SHARD).bind(tenant.as_str()).bind(run.as_str());
     one(db, query, shard)
         .await

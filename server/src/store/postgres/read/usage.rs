@@ -11,11 +11,12 @@ use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::filter;
 use crate::store::codec::{self, text, usage_text};
 use crate::store::number::int;
+use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::rows;
 use crate::store::{RunRow, StoreError, UsageKey, UsageQuery, UsageRow};
 
@@ -36,7 +37,7 @@ const OF_SESSION: &str = "
 
 /// Adds up the rows of a tenant. They come by time, then by group.
 pub(in crate::store::postgres) async fn usage(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     query: &UsageQuery,
 ) -> Result<Vec<UsageRow>, StoreError> {
@@ -45,7 +46,8 @@ pub(in crate::store::postgres) async fn usage(
     let mut spanning = BTreeMap::new();
     {
         let mut sql = runs_query(tenant, query);
-        let mut found = sql.build().fetch(db);
+        let mut reader = db.acquire().await.map_err(failure)?;
+        let mut found = sql.build().fetch(&mut *reader);
         while let Some(row) = found.try_next().await.map_err(failure)? {
             let run = rows::run(&row).map_err(failure)?;
             let bucket = query.bucket.0.max(1);
@@ -158,7 +160,7 @@ fn add_run(sums: &mut BTreeMap<UsageKey, UsageRow>, query: &UsageQuery, run: &Ru
 
 /// Adds runs by their events.
 async fn add_events(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     query: &UsageQuery,
     runs: &BTreeMap<i64, RunRow>,
@@ -173,7 +175,8 @@ async fn add_events(
         .push_bind(int(query.from.0))
         .push(" AND e.at < ")
         .push_bind(int(query.before.0));
-    let mut found = sql.build().fetch(db);
+    let mut reader = db.acquire().await?;
+    let mut found = sql.build().fetch(&mut *reader);
     while let Some(row) = found.try_next().await? {
         // Damaged events are not counted.
         let Some(run) = runs.get(&row.try_get("run_no")?) else { continue };
@@ -185,7 +188,7 @@ async fn add_events(
 
 /// Adds runs of deleted sessions.
 async fn add_kept(
-    db: &PgPool,
+    db: &ReaderPool,
     tenant: &TenantId,
     query: &UsageQuery,
     sums: &mut BTreeMap<UsageKey, UsageRow>,
@@ -194,7 +197,8 @@ async fn add_kept(
     sql.push_bind(tenant.as_str().to_owned()).push(" AND minute >= ").push_bind(int(query.from.0));
     sql.push(" AND minute < ").push_bind(int(query.before.0));
     push_conditions(&mut sql, "", query);
-    let mut found = sql.build().fetch(db);
+    let mut reader = db.acquire().await?;
+    let mut found = sql.build().fetch(&mut *reader);
     while let Some(row) = found.try_next().await? {
         let (agent, model): (&str, &str) = (row.try_get("agent")?, row.try_get("model")?);
         let labels = rows::json(&row, "labels")?;

@@ -11,6 +11,7 @@ mod copies;
 mod opening;
 mod plans;
 mod pooled;
+mod reading;
 mod replicas;
 mod several;
 mod shard;

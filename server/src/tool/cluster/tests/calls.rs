@@ -1,7 +1,10 @@
 //! Calls of runs at one replica, whose hosts are connected to another one.
 
-use agentloop_core::host::CallUpdate;
+use std::time::Duration;
+
 use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
+use agentloop_core::host::{CallUpdate, CloseReason};
+use tokio::sync::Semaphore;
 
 use super::harness::*;
 use crate::tool::tests::harness::*;
@@ -57,6 +60,26 @@ async fn the_acknowledgement_is_the_verdict_of_the_owner() {
     replicas[1].engine.verdict("r/1.0", Verdict::Stale);
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
+}
+
+/// An owner whose store is slow has 12 s. Then the host is sent away, and brings its result again.
+#[tokio::test(start_paused = true)]
+async fn a_result_waits_for_the_verdict_of_a_slow_owner() {
+    let (_net, [hub, other], mut host) = Net::with_host().await;
+    other.give_to(&mut host, "r/1.0").await;
+    other.engine.recordings.forget_permits(Semaphore::MAX_PERMITS);
+    host.answer("r/1.0", 1);
+    let early = tokio::time::timeout(Duration::from_millis(11_900), host.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
+    assert_eq!(host.end().await, CloseReason::Unavailable);
+    other.engine.recordings.add_permits(1);
+    other.finished(1).await;
+
+    let mut back = hub.host("h", &["weather"]).await;
+    other.engine.recordings.add_permits(1);
+    back.answer("r/1.0", 1);
+    assert_eq!(back.frame().await, ack("r/1.0", ResultVerdict::Recorded));
 }
 
 #[tokio::test(start_paused = true)]

@@ -141,7 +141,7 @@ fn holders(ownership: &Ownership) -> Vec<Holder> {
 }
 
 /// Asks again and again until the answer is true.
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let asked = async {
         while !is_so().await {
             tokio::task::yield_now().await;

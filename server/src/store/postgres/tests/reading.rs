@@ -1,0 +1,76 @@
+//! The connections that read.
+
+use futures_util::FutureExt as _;
+use sqlx::Row as _;
+
+use super::replicas::until;
+use super::*;
+use crate::store::postgres::reader_pool::ReaderPool;
+
+/// One connection, and a shell beside it.
+async fn one() -> Option<(ReaderPool, PgConnection)> {
+    let schema = Schema::new().await?;
+    let options = schema.options.url.expose().parse().unwrap();
+    Some((ReaderPool::new(options, 1), schema.shell().await))
+}
+
+/// The process of the database behind the connection.
+async fn process(pool: &ReaderPool) -> i32 {
+    let row = sqlx::query("SELECT pg_backend_pid() AS pid").fetch_one(pool).await.unwrap();
+    row.try_get("pid").unwrap()
+}
+
+async fn count(shell: &mut PgConnection, sql: &'static str, pid: i32) -> i64 {
+    sqlx::query(sql).bind(pid).fetch_one(shell).await.unwrap().try_get("count").unwrap()
+}
+
+/// Callers that leave cannot have the database do more at a time than there are connections.
+#[tokio::test]
+async fn a_query_that_nobody_waits_for_keeps_its_place_until_it_ends() {
+    let Some((pool, mut shell)) = one().await else { return };
+    let reader = process(&pool).await;
+    let lock = i64::from(reader);
+    sqlx::query("SELECT pg_advisory_lock($1)").bind(lock).execute(&mut shell).await.unwrap();
+    {
+        let query = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock).execute(&pool);
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $1";
+        tokio::select! {
+            ended = query => panic!("{ended:?}"),
+            () = until(async || count(&mut shell, waits, reader).await == 1) => {}
+        }
+    }
+    assert!(pool.acquire().now_or_never().is_none(), "the only place is taken");
+    sqlx::query("SELECT pg_advisory_unlock($1)").bind(lock).execute(&mut shell).await.unwrap();
+    assert_eq!(process(&pool).await, reader, "the same connection goes on");
+}
+
+#[tokio::test]
+async fn a_connection_goes_on_after_a_query_that_failed() {
+    let Some((pool, _shell)) = one().await else { return };
+    let reader = process(&pool).await;
+    let failed = sqlx::query("SELECT 1 / 0").fetch_all(&pool).await;
+    assert!(matches!(failed, Err(sqlx::Error::Database(_))), "{failed:?}");
+    assert_eq!(process(&pool).await, reader);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_database_has_ended_is_made_anew() {
+    let Some((pool, mut shell)) = one().await else { return };
+    let reader = process(&pool).await;
+    sqlx::query("SELECT pg_terminate_backend($1)").bind(reader).execute(&mut shell).await.unwrap();
+    let alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
+    until(async || count(&mut shell, alive, reader).await == 0).await;
+    // It was used a moment ago, so nobody asks for a sign of life.
+    assert!(sqlx::query("SELECT 1").execute(&pool).await.is_err());
+    assert_ne!(process(&pool).await, reader);
+}
+
+#[tokio::test]
+async fn a_closed_pool_gives_out_nothing() {
+    let Some((pool, mut shell)) = one().await else { return };
+    let reader = process(&pool).await;
+    pool.close().await;
+    assert!(matches!(pool.acquire().await, Err(sqlx::Error::PoolClosed)));
+    let alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
+    until(async || count(&mut shell, alive, reader).await == 0).await;
+}
