@@ -20,7 +20,7 @@ use crate::{
     exit::{Exit, Failure},
 };
 
-/// Takes a fifth off the processor time of a run on two busy cores, and gives back to the system what was freed, within seconds.
+/// Takes a fifth off the processor time of a run on two busy cores, and gives long blocks back to the system when they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
