@@ -174,7 +174,7 @@ fn certificates(file: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(bad(file, "there is no certificate in it")) } else { Ok(found) }
 }
 
-/// What is wrong with a PEM file. The error is not shown: it repeats a line of the file, and that line may be a key.
+/// Says what is wrong with a PEM file, in words of our own. The parser's message repeats a line of the file, which may be a key.
 fn words(error: &pem::Error) -> &'static str {
     match error {
         pem::Error::MissingSectionEnd { .. } => "the line that ends a section is missing",

@@ -73,7 +73,8 @@ impl ReaderPool {
         }))
     }
 
-    /// Waits for a connection. Call [`Reader::settle`] after each query.
+    /// Waits for a connection. Call [`Reader::settle`] after its last query, or the database is asked for a sign of life before
+    /// the connection is used again.
     ///
     /// # Errors
     /// [`Error::PoolTimedOut`] after 10 s, [`Error::PoolClosed`], or that of the database.
@@ -81,18 +82,9 @@ impl ReaderPool {
         let until = Instant::now() + ACQUIRE_TIMEOUT;
         let place = timeout_at(until, self.0.places.clone().acquire_owned());
         let place = place.await.map_err(|_late| Error::PoolTimedOut)?.map_err(|_closed| Error::PoolClosed)?;
-        loop {
-            let Some(Idle { mut db, since }) = self.0.idle().pop() else { break };
-            if since.elapsed() <= IDLE_BEFORE_TEST || is_alive(&mut db, TEST_WAIT).await {
-                return Ok(self.reader(db, place));
-            }
-        }
-        let db = timeout_at(until, self.0.connect()).await.map_err(|_late| Error::PoolTimedOut)??;
-        Ok(self.reader(db, place))
-    }
-
-    fn reader(&self, db: PgConnection, place: OwnedSemaphorePermit) -> Reader {
-        Reader { db: Some(db), is_settled: true, place: Some(place), pool: self.0.clone() }
+        let db = timeout_at(until, self.0.connection());
+        let db = db.await.map_err(|_late| Error::PoolTimedOut)??;
+        Ok(Reader { db: Some(db), is_settled: true, place: Some(place), pool: self.0.clone() })
     }
 
     /// True once it gives out no connections any more.
@@ -119,6 +111,16 @@ impl ReaderPool {
 impl Shared {
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that was used last and is alive, or else a new one.
+    async fn connection(&self) -> Result<PgConnection, Error> {
+        loop {
+            let Some(Idle { mut db, since }) = self.idle().pop() else { return self.connect().await };
+            if since.elapsed() <= IDLE_BEFORE_TEST || is_alive(&mut db, TEST_WAIT).await {
+                return Ok(db);
+            }
+        }
     }
 
     /// Connects. A database that is about to start is tried again and again.
@@ -170,7 +172,7 @@ impl Deref for Reader {
     }
 }
 
-/// Whoever changes it begins a query.
+/// A query takes the connection this way, and is under way from then on.
 impl DerefMut for Reader {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.is_settled = false;

@@ -4,6 +4,7 @@ use futures_util::FutureExt as _;
 use sqlx::Row as _;
 
 use super::replicas::until;
+use super::wire::Wire;
 use super::*;
 use crate::store::postgres::reader_pool::ReaderPool;
 
@@ -22,6 +23,27 @@ async fn process(pool: &ReaderPool) -> i32 {
 
 async fn count(shell: &mut PgConnection, sql: &'static str, pid: i32) -> i64 {
     sqlx::query(sql).bind(pid).fetch_one(shell).await.unwrap().try_get("count").unwrap()
+}
+
+/// Queries through the pool cost what they cost over a connection of their own: nothing is asked between them.
+#[tokio::test]
+async fn a_query_is_one_trip_to_the_database() {
+    const QUERIES: usize = 10;
+    let Some(schema) = Schema::new().await else { return };
+    let [direct, pooled] = [Wire::to(&schema.options).await, Wire::to(&schema.options).await];
+    let query = || sqlx::query("SELECT 1");
+    let mut db = connect(direct.options.url.expose()).await;
+    let pool = ReaderPool::new(pooled.options.url.expose().parse().unwrap(), 1);
+    query().fetch_one(&mut db).await.unwrap();
+    query().fetch_one(&pool).await.unwrap();
+    let before = [direct.requested(), pooled.requested()];
+    for _ in 0..QUERIES {
+        query().fetch_one(&mut db).await.unwrap();
+        query().fetch_one(&pool).await.unwrap();
+    }
+    let sent = [direct.requested() - before[0], pooled.requested() - before[1]];
+    assert!(sent[0] > 0);
+    assert_eq!(sent[0], sent[1]);
 }
 
 /// Callers that leave cannot have the database do more at a time than there are connections.

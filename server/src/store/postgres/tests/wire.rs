@@ -24,6 +24,8 @@ pub(super) struct Wire {
     /// The connections that there were, and what they lose.
     silence: watch::Sender<(usize, Option<Lost>)>,
     accepted: Arc<AtomicUsize>,
+    /// Bytes that the database was sent.
+    requested: Arc<AtomicUsize>,
 }
 
 impl Wire {
@@ -38,24 +40,31 @@ impl Wire {
         let options = PostgresOptions { url: Secret::new(url.replace(&far, &near)), ..options.clone() };
         let (silence, heard) = watch::channel((0, None));
         let accepted = Arc::new(AtomicUsize::new(0));
-        let counted = accepted.clone();
+        let requested = Arc::new(AtomicUsize::new(0));
+        let (counted, bytes) = (accepted.clone(), requested.clone());
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let number = counted.fetch_add(1, Ordering::Relaxed);
                 let (from_near, to_near) = near.into_split();
                 let (from_far, to_far) = TcpStream::connect(&far).await.unwrap().into_split();
-                let (requests, answers) = (heard.clone(), heard.clone());
-                tokio::spawn(carry(from_near, to_far, move || {
+                let (requests, answers, bytes) = (heard.clone(), heard.clone(), bytes.clone());
+                tokio::spawn(carry(from_near, to_far, move |read| {
+                    bytes.fetch_add(read, Ordering::Relaxed);
                     let (before, lost) = *requests.borrow();
                     number < before && lost == Some(Lost::Everything)
                 }));
-                tokio::spawn(carry(from_far, to_near, move || {
+                tokio::spawn(carry(from_far, to_near, move |_read| {
                     let (before, lost) = *answers.borrow();
                     number < before && lost.is_some()
                 }));
             }
         });
-        Self { options, silence, accepted }
+        Self { options, silence, accepted, requested }
+    }
+
+    /// Bytes that the database was sent so far.
+    pub(super) fn requested(&self) -> usize {
+        self.requested.load(Ordering::Relaxed)
     }
 
     /// From now on, the connections that there are lose this. New ones are well.
@@ -64,10 +73,10 @@ impl Wire {
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_lost: impl Fn() -> bool) {
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_lost: impl Fn(usize) -> bool) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if !is_lost() && to.write_all(&buffer[..read]).await.is_err() {
+        if !is_lost(read) && to.write_all(&buffer[..read]).await.is_err() {
             break;
         }
     }
