@@ -1,7 +1,7 @@
 //! The job executors, and the jobs that are under way.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{SessionId, TenantId};
@@ -27,6 +27,8 @@ pub(in crate::engine) struct JobQueue {
 #[derive(Default)]
 struct UnderWay {
     jobs: BTreeMap<JobId, RunningJob>,
+    /// The jobs that have ended since the runner began to read the due ones. What it reads may still name them.
+    ended: BTreeSet<JobId>,
     /// The tenant of the job that was begun last. It is served last from then on.
     served: Option<TenantId>,
 }
@@ -80,10 +82,18 @@ impl JobQueue {
         left.for_each(|(_, job)| job.stop.cancel());
     }
 
-    /// Notes that a job is under way. False if it already is, or if [`JOBS_TOGETHER_MAX`] others are.
+    /// Called before the due jobs are read from the store. Returns the tenant behind which the others have their turn.
+    pub(super) fn begin_read(&self) -> Option<TenantId> {
+        let mut under_way = self.under_way();
+        under_way.ended.clear();
+        under_way.served.clone()
+    }
+
+    /// Notes that a job is under way. False if it already is, if it ended after the last [`Self::begin_read`], or if
+    /// [`JOBS_TOGETHER_MAX`] others are under way.
     pub(super) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
         let mut under_way = self.under_way();
-        if under_way.jobs.len() >= JOBS_TOGETHER_MAX {
+        if under_way.jobs.len() >= JOBS_TOGETHER_MAX || under_way.ended.contains(&job.id) {
             return false;
         }
         let Entry::Vacant(free) = under_way.jobs.entry(job.id.clone()) else { return false };
@@ -94,7 +104,10 @@ impl JobQueue {
 
     /// Notes that a job is not under way any more, and wakes the runner.
     pub(super) fn end(&self, job: &JobId) {
-        self.under_way().jobs.remove(job);
+        let mut under_way = self.under_way();
+        under_way.jobs.remove(job);
+        under_way.ended.insert(job.clone());
+        drop(under_way);
         self.notify();
     }
 
@@ -103,16 +116,12 @@ impl JobQueue {
         self.under_way().jobs.len()
     }
 
-    /// The tenant behind which the others have their turn.
-    pub(super) fn served(&self) -> Option<TenantId> {
-        self.under_way().served.clone()
-    }
-
-    /// These jobs without those under way, so that none of them takes its tenant's turn.
+    /// These jobs without those that [`Self::begin`] would refuse, so that none of them takes its tenant's turn.
     pub(super) fn in_turn(&self, due: Vec<Job>) -> FairQueue<TenantId, Job> {
         let under_way = self.under_way();
         let mut waiting = FairQueue::default();
-        for job in due.into_iter().filter(|job| !under_way.jobs.contains_key(&job.id)) {
+        let is_new = |job: &Job| !under_way.jobs.contains_key(&job.id) && !under_way.ended.contains(&job.id);
+        for job in due.into_iter().filter(is_new) {
             waiting.push(job.id.tenant.clone(), job);
         }
         waiting

@@ -2,7 +2,8 @@
 //! succeeds or has failed too often. A run's callers never wait for it.
 //!
 //! **Invariant:** a job stays in the store until it is done. A job that a stop of the server cuts is done after the next
-//! start, so a job may be done more than once.
+//! start, so a job may be done more than once. A job that ends while the due jobs are read is not done again because of
+//! what was read before its end.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ async fn start_due(deps: &Arc<Deps>) -> Duration {
     let now = deps.clock.now();
     // Jobs under way may be among the due ones. There are fewer of them than this, so each free place finds a job.
     let limit = u32::try_from(JOBS_TOGETHER_MAX).unwrap_or(u32::MAX);
-    let served = deps.jobs.served();
+    let served = deps.jobs.begin_read();
     let (due, next) = match deps.store.due_jobs(now, served.as_ref(), limit).await {
         Ok(found) => found,
         Err(error) => {
@@ -86,7 +87,7 @@ async fn start_due(deps: &Arc<Deps>) -> Duration {
     }
 }
 
-/// Starts a job, unless it is under way or too many others are.
+/// Starts a job, unless it is under way, has just ended, or too many others are under way.
 fn start(deps: &Arc<Deps>, job: Job) {
     let stop = deps.tasks.soft().child_token();
     if !deps.jobs.begin(&job, stop.clone()) {

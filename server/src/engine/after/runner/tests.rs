@@ -213,11 +213,30 @@ async fn tenants_take_turns_also_where_only_one_place_is_free() {
     let table = &engine.deps().jobs;
     let mut served = Vec::new();
     for _ in 0..6 {
-        let after = table.served();
+        let after = table.begin_read();
         let (due, _) = store.due_jobs(Timestamp(u64::MAX), after.as_ref(), 8).await.unwrap();
         let job = table.in_turn(due).pop().unwrap();
         assert!(table.begin(&job, Default::default()));
         served.push(format!("{} {}", job.id.tenant, job.id.run));
     }
     assert_eq!(served, ["amber r0", "noisy r0", "quiet r0", "amber r1", "noisy r1", "quiet r1"]);
+}
+
+#[tokio::test]
+async fn a_job_that_ends_while_the_due_ones_are_read_is_not_done_again() {
+    let store = left("stays").await;
+    let (tasks, engine, _tries) = engine_of(&store);
+    // This engine starts nothing by itself any more; its table of jobs is used by hand.
+    tasks.shut_down(PATIENCE).await;
+    let table = &engine.deps().jobs;
+    table.begin_read();
+    let job = jobs(&store).await.remove(0);
+    assert!(table.begin(&job, Default::default()));
+    table.begin_read();
+    let read = jobs(&store).await;
+    table.end(&job.id);
+    assert!(table.in_turn(read).pop().is_none(), "it was read before its end");
+    assert!(!table.begin(&job, Default::default()));
+    table.begin_read();
+    assert!(table.begin(&job, Default::default()), "it is due again after its end");
 }
