@@ -179,7 +179,7 @@ async fn every_port_can_be_ones_own() {
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
     let answer = view.state.last_message().expect("an answer").plain_text();
     assert_eq!(answer, "It said something.");
-    assert_eq!(view.row.created_at, Timestamp(1_000), "the embedder's clock");
+    assert_eq!(view.state.started_at(), Timestamp(1_000), "the embedder's clock");
     let seen = seen.0.lock().expect("not poisoned").clone();
     let kinds: Vec<_> = seen.iter().map(|(_, kind)| *kind).collect();
     let expected = [
@@ -260,7 +260,7 @@ async fn a_server_is_made_of_ones_own_parts() {
     let started = server.engine().start(StartRequest { spec, ..plain }).await.expect("a run");
     let view = server.engine().wait(&TenantId::local(), &started.run).await.expect("an end");
 
-    assert_eq!((started.run.as_str(), view.row.created_at), ("run-1", Timestamp(1_000)));
+    assert_eq!((started.run.as_str(), view.state.started_at()), ("run-1", Timestamp(1_000)));
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
     assert_eq!(*forget.0.lock().expect("not poisoned"), 1, "three messages are one more than the bound");
     let kinds: Vec<_> = seen.0.lock().expect("not poisoned").iter().map(|(_, kind)| *kind).collect();

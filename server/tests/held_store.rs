@@ -1,4 +1,5 @@
-//! Reads that take their time: a start that races with a deletion, and background jobs that wait for the store's connection.
+//! Reads that take their time: a start that races with a deletion, background jobs that wait for the store's connection, and a
+//! wait for a run that needs none.
 
 #[path = "support/held.rs"]
 mod held;
@@ -21,6 +22,7 @@ use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownMo
 use agentloop_server::store::{PageRequest, SessionFilter, SessionStore as _, Store};
 use agentloop_server::tool::{HostOptions, RemoteTools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::Notify;
 
 use held::HeldReads;
 use intercepted::Intercepted;
@@ -117,6 +119,45 @@ async fn a_start_that_races_with_a_deletion_sees_nothing_of_the_deleted_session(
             assert!(!format!("{request:?}").contains("the old secret"), "{request:?}");
         }
     }
+}
+
+/// A model that answers once it may.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Notify>);
+
+impl Model for Waiting {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let may = self.0.clone();
+        stream::once(async move { may.notified().await })
+            .flat_map(move |()| Reader::default().stream(request.clone()))
+            .boxed()
+    }
+}
+
+impl Models for Waiting {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(self.clone()), reference.to_owned()))
+    }
+}
+
+/// Who waits for a run from its start to its end gets its state from memory.
+#[tokio::test]
+async fn a_run_that_is_waited_for_is_not_read_from_the_store() {
+    let (store, model) = (held_store().await, Waiting::default());
+    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let engine = EngineParts::default().start(store.clone(), Arc::new(model.clone()), tools);
+    let run = in_time(engine.start(request("s", "r", "Hello."))).await.expect("a run").run;
+    for read in ["run", "records"] {
+        store.intercept.hold_next(read);
+    }
+    let tenant = TenantId::local();
+    // Polled first: it waits before the model may answer.
+    let (stopped, ()) =
+        in_time(async { tokio::join!(biased; engine.wait(&tenant, &run), async { model.0.notify_one() }) })
+            .await;
+    let stopped = stopped.expect("an end");
+    assert_eq!((stopped.session, stopped.state.status()), (session("s"), Some(RunStatus::Completed)));
+    assert_eq!(stopped.state.last_message().expect("an answer").plain_text(), "Said.");
 }
 
 /// A job that waits for the connection, or has it, must be polled whatever the runner itself waits for.

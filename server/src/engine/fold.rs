@@ -1,5 +1,7 @@
 //! Rebuilds a run's machine from its journal.
 
+use std::panic::AssertUnwindSafe;
+
 use agentloop_core::id::RunId;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::machine::Machine;
@@ -11,8 +13,12 @@ use crate::store::StoreError;
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] if no machine can have written the journal.
-pub(in crate::engine) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineError> {
-    std::panic::catch_unwind(|| Machine::replay(run.clone(), records)).map_err(|_| corrupt(run))
+pub(in crate::engine) fn fold<'a>(
+    run: &RunId,
+    records: impl IntoIterator<Item = &'a Record>,
+) -> Result<Machine, EngineError> {
+    let folded = AssertUnwindSafe(|| Machine::replay(run.clone(), records));
+    std::panic::catch_unwind(folded).map_err(|_| corrupt(run))
 }
 
 /// The error for a journal that cannot be folded.

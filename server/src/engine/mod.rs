@@ -43,7 +43,7 @@ pub use self::query::decide::Resolution;
 pub use self::query::origin::RunOrigin;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
-pub use self::query::view::RunView;
+pub use self::query::view::{RunView, StoppedRun};
 pub use self::session::retention::{KEPT_LEAST, Retention};
 pub use self::session::start::{Author, OnBusy, StartRequest, Started};
 pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};

@@ -4,12 +4,10 @@
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
-use crc::{CRC_64_XZ, Crc, Table};
+use crc_fast::{CrcAlgorithm, Digest as Crc};
 
 use super::number::int;
 use super::{RuleRow, ToolRow};
-
-static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
 
 /// What a row says about an event, as it is stored. Numbers of rows do not count, because a copy may give out others.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +24,7 @@ pub(super) struct ChecksummedRow<'a> {
 /// The checksum of an event of this run. A changed byte always changes it.
 pub(super) fn of(run: &RunId, row: ChecksummedRow<'_>) -> i64 {
     let ChecksummedRow { seq, at, status, version, payload, spec } = row;
-    let mut sum = CRC.digest();
+    let mut sum = begun();
     for number in [seq, at, status, version] {
         sum.update(&number.to_le_bytes());
     }
@@ -54,7 +52,7 @@ pub(super) fn of_tool(tenant: &TenantId, row: &ToolRow, declaration: &str) -> i6
 }
 
 fn of_texts<'a>(texts: impl Iterator<Item = Option<&'a str>>, at: Timestamp) -> i64 {
-    let mut sum = CRC.digest();
+    let mut sum = begun();
     sum.update(&int(at.0).to_le_bytes());
     for text in texts {
         // The lengths keep texts with any bytes apart; an absent one has a length that none has.
@@ -64,6 +62,11 @@ fn of_texts<'a>(texts: impl Iterator<Item = Option<&'a str>>, at: Timestamp) -> 
     finished(sum)
 }
 
-fn finished(sum: crc::Digest<'_, u64, Table<16>>) -> i64 {
+/// CRC-64/XZ, as the [catalogue](https://reveng.sourceforge.io/crc-catalogue/all.htm) has it.
+fn begun() -> Crc {
+    Crc::new(CrcAlgorithm::Crc64Xz)
+}
+
+fn finished(sum: Crc) -> i64 {
     i64::from_le_bytes(sum.finalize().to_le_bytes())
 }

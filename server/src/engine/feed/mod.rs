@@ -251,6 +251,15 @@ impl Feed {
         (first <= after.next()).then(|| wanted.cloned().map(FeedItem::Durable).collect())
     }
 
+    /// Every durable event of a run that has ended. `None` if it has not, or if some of them are not in memory.
+    pub(in crate::engine) fn ended_journal(&self) -> Option<Vec<Arc<EncodeOnce<Arc<Record>>>>> {
+        let recent = self.recent();
+        let (first, last) = (recent.records.front()?, recent.records.back()?);
+        let has_ended = matches!(last.record.event, Event::Finished { .. });
+        let is_whole = has_ended && first.record.seq == Seq(0).next();
+        is_whole.then(|| recent.records.iter().map(|recent| recent.record.clone()).collect())
+    }
+
     /// Shows work in progress to subscribers.
     pub fn publish_progress(&self, at: Timestamp, progress: Progress) {
         if self.0.ring.receivers() > 0 {

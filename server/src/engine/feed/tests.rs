@@ -137,6 +137,27 @@ async fn what_was_written_without_being_published_is_seen_in_its_place() {
 }
 
 #[tokio::test]
+async fn the_events_of_a_run_that_has_ended_are_at_hand_if_all_were_published() {
+    let seqs = |fixture: &Fixture| {
+        let journal = fixture.feed.ended_journal()?;
+        Some(journal.iter().map(|record| record.seq.0).collect::<Vec<_>>())
+    };
+    let mut fixture = Fixture::new().await;
+    fixture.write(plain(1)).await;
+    assert_eq!(seqs(&fixture), None, "the run goes on");
+    fixture.write(finished()).await;
+    assert_eq!(seqs(&fixture), Some(vec![1, 2, 3]));
+    let mut fixture = Fixture::new().await;
+    fixture.write_unpublished(plain(1)).await;
+    fixture.write(finished()).await;
+    assert_eq!(seqs(&fixture), None, "one was not published");
+    let mut fixture = Fixture::new().await;
+    fixture.write_message(RECENT_BYTES_MAX).await;
+    fixture.write(finished()).await;
+    assert_eq!(seqs(&fixture), None, "they are too large");
+}
+
+#[tokio::test]
 async fn an_end_that_nobody_published_reaches_who_listens() {
     let mut fixture = Fixture::new().await;
     let mut live = Box::pin(fixture.seqs(0));

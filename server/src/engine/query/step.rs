@@ -65,7 +65,9 @@ impl Engine {
                     let records = records.into_iter().map(Arc::new).collect();
                     return Ok(StepDone { instruction, records, view: self.view(tenant, run).await? });
                 }
-                None => self.wait_for_stop(tenant, run, last).await?,
+                None => {
+                    self.wait_for_stop(tenant, run, last).await?;
+                }
             }
         }
     }

@@ -1,12 +1,14 @@
 //! A run as callers see it, and the wait for its end.
 
-use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::state::RunState;
+use agentloop_core::run::status::RunStatus;
 use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::feed::FeedItem;
+use crate::engine::feed::{Feed, FeedItem, RunHead};
+use crate::engine::fold::fold;
 use crate::store::RunRow;
 
 /// A run: its row and its state.
@@ -20,6 +22,15 @@ pub struct RunView {
     pub queue_position: u32,
     /// True if the run waits for memory before its next model call.
     pub waits_for_memory: bool,
+}
+
+/// A run that has ended, or waits for a human or an operator.
+#[derive(Debug, Clone)]
+pub struct StoppedRun {
+    /// The run's session.
+    pub session: SessionId,
+    /// The run's durable state.
+    pub state: Box<RunState>,
 }
 
 impl Engine {
@@ -39,45 +50,60 @@ impl Engine {
         Ok(RunView { row, state, queue_position, waits_for_memory })
     }
 
-    /// Waits until a run has ended, or waits for a human or an operator.
+    /// Waits until a run has ended, or waits for a human or an operator. The store is asked only for what is not in memory.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
-    pub async fn wait(&self, tenant: &TenantId, run: &RunId) -> Result<RunView, EngineError> {
-        let _caller = self.deps().callers.enter(RunKey::new(tenant.clone(), run.clone()));
-        loop {
-            let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-            let status = row.summary.status;
-            if status.is_terminal() || status.is_interrupted() {
-                let view = self.view(tenant, run).await?;
-                let now = view.state.status();
-                if now.is_some_and(|now| now.is_terminal() || now.is_interrupted()) {
-                    return Ok(view);
-                }
+    pub async fn wait(&self, tenant: &TenantId, run: &RunId) -> Result<StoppedRun, EngineError> {
+        let key = RunKey::new(tenant.clone(), run.clone());
+        let _caller = self.deps().callers.enter(key.clone());
+        let (session, mut after, status) = match self.deps().feeds.head(&key) {
+            Some((_, RunHead { session, last })) => (session, last.seq, last.status),
+            None => {
+                let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+                (row.session, row.last_seq, row.summary.status)
             }
-            self.wait_for_stop(tenant, run, row.last_seq).await?;
+        };
+        let mut may_be_stopped = is_stopped(status);
+        loop {
+            if may_be_stopped {
+                let state = self.state_of(&key).await?;
+                if state.status().is_some_and(is_stopped) {
+                    return Ok(StoppedRun { session, state });
+                }
+                after = state.seq();
+            }
+            let feed = self.wait_for_stop(tenant, run, after).await?;
+            if let Some(journal) = feed.ended_journal() {
+                let machine = fold(run, journal.iter().map(|record| &****record))?;
+                return Ok(StoppedRun { session, state: Box::new(machine.state().clone()) });
+            }
+            may_be_stopped = true;
         }
     }
 
-    /// Waits for an event after `after` with which the run ends or waits for a human or an operator.
+    /// Waits for an event after `after` with which the run ends or waits for a human or an operator. Returns the run's feed.
     pub(in crate::engine) async fn wait_for_stop(
         &self,
         tenant: &TenantId,
         run: &RunId,
         after: Seq,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Feed, EngineError> {
         let subscription = self.subscribe(tenant, run, after).await?;
+        let feed = subscription.feed.clone();
         let mut events = std::pin::pin!(subscription.events);
         while let Some(item) = events.next().await {
             match item? {
                 FeedItem::Transient(_) => {}
-                FeedItem::Durable(record) => {
-                    if record.status.is_terminal() || record.status.is_interrupted() {
-                        return Ok(());
-                    }
-                }
+                FeedItem::Durable(record) if is_stopped(record.status) => return Ok(feed),
+                FeedItem::Durable(_) => {}
             }
         }
-        Ok(())
+        Ok(feed)
     }
+}
+
+/// True for a run that has ended, or waits for a human or an operator.
+fn is_stopped(status: RunStatus) -> bool {
+    status.is_terminal() || status.is_interrupted()
 }

@@ -200,7 +200,8 @@ fn hook_request(context: &RunContext, occasion: &Occasion) -> wire::HookRequest 
             ..request
         },
         Occasion::PostRun => {
-            wire::HookRequest { run_result: run_view(context).as_ref().map(run::result), ..request }
+            let run_result = state.session().map(|session| run::result(session, state));
+            wire::HookRequest { run_result, ..request }
         }
     }
 }

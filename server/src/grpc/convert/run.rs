@@ -1,7 +1,7 @@
 //! Conversion of runs: rows of lists, single runs, results, statuses and errors.
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{HostId, RunId};
+use agentloop_core::id::{HostId, RunId, SessionId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::state::{CallState, RoundCall, RunState};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
@@ -81,7 +81,7 @@ pub fn view(view: &RunView) -> wire::Run {
         }
         waiting_on(&waiting)
     });
-    run.pending = pending(view);
+    run.pending = pending(&view.row.session, &view.state);
     run.queue_position = view.queue_position;
     run.durations = Some(state_durations(state));
     run.tool_calls_open = state.round().iter().map(|call| open_call(state.run(), call)).collect();
@@ -90,17 +90,16 @@ pub fn view(view: &RunView) -> wire::Run {
 
 /// The result of `Run`: the end of the run, or the requests that it waits for.
 #[must_use]
-pub fn result(view: &RunView) -> wire::RunResult {
-    let state = &view.state;
+pub fn result(session: &SessionId, state: &RunState) -> wire::RunResult {
     let failed = state.status() != Some(RunStatus::Completed);
     wire::RunResult {
-        session_id: view.row.session.to_string(),
-        run_id: view.row.run.to_string(),
+        session_id: session.to_string(),
+        run_id: state.run().to_string(),
         status: state.status().map_or(wire::RunStatus::Unspecified, run_status).into(),
         final_assistant_message: final_message(state),
         last_error: state.last_error().filter(|_| failed).map(run_error),
         usage: Some(usage(state.usage())),
-        pending: pending(view),
+        pending: pending(session, state),
         last_seq: state.seq().0,
         durations: Some(state_durations(state)),
     }
@@ -126,11 +125,10 @@ fn final_message(state: &RunState) -> Option<wire::Message> {
 }
 
 /// The open questions, as many as fit into a message. `ListPending` has all of them.
-fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
-    let state = &view.state;
+fn pending(session: &SessionId, state: &RunState) -> Vec<wire::HumanRequest> {
     let requests = state
         .asked_and_open()
-        .map(|asked| human::request(state.run(), &view.row.session, &asked.question, &asked.approvals, None));
+        .map(|asked| human::request(state.run(), session, &asked.question, &asked.approvals, None));
     fitting(PAGE_BYTES_MAX, requests)
 }
 

@@ -6,7 +6,7 @@
 //! Of a word that a message has more than once the index says so by a second word, since a search is not told how often a
 //! document has a word.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use agentloop_core::id::TenantId;
 use sha2::{Digest as _, Sha256};
@@ -49,35 +49,24 @@ impl TenantWords {
     /// The words of a text that are indexed, separated by spaces. Empty if there are none.
     pub(in crate::store::sqlite) fn indexed(&self, text: &str) -> String {
         let Some(words) = search::indexed(text) else { return String::new() };
-        let mut all = String::new();
-        let mut counts: HashMap<String, u32> = HashMap::new();
-        let mut repeated = Vec::new();
-        let mut count = |term: String| match counts.get_mut(&term) {
-            Some(count) => {
-                *count += 1;
-                if *count == 2 {
-                    repeated.push(term);
-                }
-            }
-            None => {
-                counts.insert(term, 1);
-            }
-        };
+        let count = words.split(' ').count();
+        let mut all = String::with_capacity(words.len() + count * (self.number.len() + 1));
+        let mut terms = Occurrences::with_capacity(words.len(), count);
         let mut before = None;
         for word in words.split(' ') {
             self.push(&mut all, SAID, word);
             if search::is_dense(word) {
                 if let Some(before) = before {
-                    count(format!("{before}{word}"));
+                    terms.add(&[before, word]);
                 }
                 before = Some(word);
             } else {
                 before = None;
             }
-            count(word.to_lowercase());
+            terms.add(&[word]);
         }
-        for term in repeated {
-            self.push(&mut all, REPEATED, &term);
+        for term in terms.repeated() {
+            self.push(&mut all, REPEATED, term);
         }
         all
     }
@@ -105,6 +94,41 @@ impl TenantWords {
     }
 }
 
+/// The terms of a text in lower case, as often as they occur.
+struct Occurrences {
+    /// All terms, one after the other.
+    text: String,
+    /// The place of each term in `text`.
+    places: Vec<Range<usize>>,
+}
+
+impl Occurrences {
+    fn with_capacity(bytes: usize, terms: usize) -> Self {
+        Self { text: String::with_capacity(bytes), places: Vec::with_capacity(terms) }
+    }
+
+    /// Adds a term that consists of these parts.
+    fn add(&mut self, parts: &[&str]) {
+        let begin = self.text.len();
+        for part in parts {
+            if part.is_ascii() {
+                self.text.extend(part.bytes().map(|byte| char::from(byte.to_ascii_lowercase())));
+            } else {
+                self.text.push_str(&part.to_lowercase());
+            }
+        }
+        self.places.push(begin..self.text.len());
+    }
+
+    /// The terms that occur more than once, each once.
+    fn repeated(&mut self) -> impl Iterator<Item = &str> {
+        let Self { text, places } = self;
+        places.sort_unstable_by(|a, b| text[a.clone()].cmp(&text[b.clone()]));
+        let same = places.chunk_by(|a, b| text[a.clone()] == text[b.clone()]);
+        same.filter(|places| places.len() > 1).map(|places| &text[places[0].clone()])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +142,7 @@ mod tests {
         for (text, expected) in [
             ("To Rome, to Köln!", "1#To 1#Rome 1#to 1#Köln 2#to"),
             ("go go go", "1#go 1#go 1#go 2#go"),
-            ("去北京, 北京 by 北", "1#去 1#北 1#京 1#北 1#京 1#by 1#北 2#北 2#北京 2#京"),
+            ("去北京, 北京 by 北", "1#去 1#北 1#京 1#北 1#京 1#by 1#北 2#京 2#北 2#北京"),
             ("…", ""),
         ] {
             assert_eq!(words().indexed(text), expected, "{text}");

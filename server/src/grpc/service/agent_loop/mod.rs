@@ -22,7 +22,7 @@ use crate::audit;
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::{Engine, Resolution, RunView};
+use crate::engine::{Engine, Resolution, RunView, StoppedRun};
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{filter, human, instruction, masked, run, short};
@@ -200,9 +200,10 @@ impl AgentLoop for AgentLoopService {
         let caller = Caller::of(&request);
         let traceparent = traceparent(&request);
         let (started, mut guard) = self.start(&caller, request.into_inner().input, traceparent).await?;
-        let view = self.engine.wait(caller.tenant(), &started.run).await;
+        let stopped = self.engine.wait(caller.tenant(), &started.run).await;
         guard.iter_mut().for_each(AbortOnDrop::disarm);
-        let mut result = run::result(&view?);
+        let StoppedRun { session, state } = stopped?;
+        let mut result = run::result(&session, &state);
         masked::result(self.engine.masks(), &mut result);
         Ok(Response::new(wire::RunResponse { result: Some(result) }))
     }

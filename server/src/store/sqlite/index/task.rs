@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use agentloop_core::id::TenantId;
 use agentloop_core::message::Role;
 use futures_util::TryStreamExt as _;
 use serde::Deserialize;
@@ -320,6 +321,8 @@ async fn read(readers: &SqlitePool, after: i64) -> Result<(Vec<(i64, String)>, b
     let query = sqlx::query(UNINDEXED).bind(after).bind(BATCH_MESSAGES as i64);
     let mut found = query.fetch(readers);
     let (mut documents, mut bytes) = (Vec::new(), 0);
+    // Rows of one tenant mostly come together.
+    let mut last: Option<(TenantId, TenantWords)> = None;
     while bytes < BATCH_BYTES_MAX
         && let Some(row) = found.try_next().await?
     {
@@ -327,7 +330,11 @@ async fn read(readers: &SqlitePool, after: i64) -> Result<(Vec<(i64, String)>, b
         let words = match whole_event(&row) {
             Some(payload) => {
                 bytes += payload.len();
-                TenantWords::of(&rows::tenant_id(&row, "tenant")?).indexed(&said(&payload))
+                let tenant = rows::tenant_id(&row, "tenant")?;
+                let same = last.take().filter(|(last, _)| *last == tenant);
+                let (_, tenant_words) =
+                    last.insert(same.unwrap_or_else(|| (tenant.clone(), TenantWords::of(&tenant))));
+                tenant_words.indexed(&said(&payload))
             }
             None => String::new(),
         };
