@@ -4,7 +4,7 @@
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
-use crc_fast::{CrcAlgorithm, Digest as Crc};
+use crc_fast::CrcAlgorithm;
 
 use super::number::int;
 use super::{RuleRow, ToolRow};
@@ -24,16 +24,18 @@ pub(super) struct ChecksummedRow<'a> {
 /// The checksum of an event of this run. A changed byte always changes it.
 pub(super) fn of(run: &RunId, row: ChecksummedRow<'_>) -> i64 {
     let ChecksummedRow { seq, at, status, version, payload, spec } = row;
-    let mut sum = begun();
-    for number in [seq, at, status, version] {
-        sum.update(&number.to_le_bytes());
-    }
+    let numbers = [seq, at, status, version];
     // Neither an id nor a digest has a zero byte, so the texts cannot flow into each other.
-    for text in [run.as_str(), spec.map_or("", Digest::as_str), payload] {
-        sum.update(text.as_bytes());
-        sum.update(&[0]);
+    let texts = [run.as_str(), spec.map_or("", Digest::as_str), payload];
+    let text_bytes: usize = texts.iter().map(|text| text.len() + 1).sum();
+    // One buffer: the checksum of many short pieces costs more than their copies.
+    let mut bytes = Vec::with_capacity(size_of_val(&numbers) + text_bytes);
+    numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    for text in texts {
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.push(0);
     }
-    finished(sum)
+    checksum(&bytes)
 }
 
 /// The checksum of a remembered rule, whose JSON is `rule`.
@@ -52,21 +54,16 @@ pub(super) fn of_tool(tenant: &TenantId, row: &ToolRow, declaration: &str) -> i6
 }
 
 fn of_texts<'a>(texts: impl Iterator<Item = Option<&'a str>>, at: Timestamp) -> i64 {
-    let mut sum = begun();
-    sum.update(&int(at.0).to_le_bytes());
+    let mut bytes = int(at.0).to_le_bytes().to_vec();
     for text in texts {
         // The lengths keep texts with any bytes apart; an absent one has a length that none has.
-        sum.update(&text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
-        sum.update(text.unwrap_or_default().as_bytes());
+        bytes.extend_from_slice(&text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(text.unwrap_or_default().as_bytes());
     }
-    finished(sum)
+    checksum(&bytes)
 }
 
 /// CRC-64/XZ, as the [catalogue](https://reveng.sourceforge.io/crc-catalogue/all.htm) has it.
-fn begun() -> Crc {
-    Crc::new(CrcAlgorithm::Crc64Xz)
-}
-
-fn finished(sum: Crc) -> i64 {
-    i64::from_le_bytes(sum.finalize().to_le_bytes())
+fn checksum(bytes: &[u8]) -> i64 {
+    i64::from_le_bytes(crc_fast::checksum(CrcAlgorithm::Crc64Xz, bytes).to_le_bytes())
 }
