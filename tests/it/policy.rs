@@ -324,7 +324,13 @@ async fn what_is_denied_while_a_run_waits_is_withdrawn_when_it_enters() {
     };
     model.asks("mail", json!({ "to": "bob" })).says("then not").says("nothing to do");
     let waits = server.run(in_session("r1")).await;
-    let queued = server.stream(in_session("r2")).await;
+    let forced = |run: &str| {
+        let choice = Some(wire::tool_choice::Choice::Name("mail".to_owned()));
+        let tool_choice = Some(wire::ToolChoice { choice });
+        let model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+        wire::RunInput { model_options, ..in_session(run) }
+    };
+    let queued = server.stream(forced("r2")).await;
     let request_id = waits.pending[0].request_id.clone();
     let request = wire::SubmitApprovalRequest {
         request_id,
@@ -344,6 +350,8 @@ async fn what_is_denied_while_a_run_waits_is_withdrawn_when_it_enters() {
     let [first, second, last] = &model.requests()[..] else { panic!("three calls of the model") };
     assert_eq!(offered(first), offered(second), "within a run nothing changes");
     assert!(!offered(last).iter().any(|tool| tool == "mail"), "{last}");
+    assert!(last["tool_choice"].is_null(), "a provider refuses a choice that it is not offered: {last}");
+    assert_invalid(server.try_run(forced("r3")).await, &["input.model_options.tool_choice.name"]);
 }
 
 #[tokio::test]

@@ -172,6 +172,8 @@ pub const INITIAL_BACKOFF_MILLIS_MAX: u64 = 60 * 60 * 1_000;
 pub const BACKOFF_MILLIS_MAX: u64 = 24 * 60 * 60 * 1_000;
 /// Number of retries of a model call.
 pub const MODEL_RETRIES_MAX: u32 = 1_000;
+/// Number of texts at which a request lets the model stop.
+pub const STOP_TEXTS_MAX: usize = 8;
 /// Highest sampling temperature of a request. A provider may take less.
 pub const TEMPERATURE_MAX: f64 = 2.0;
 /// Number of tokens that a model may be asked for in one response.

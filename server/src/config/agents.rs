@@ -7,7 +7,7 @@ use agentloop_core::agent::{
 use agentloop_core::limits::{
     BACKOFF_MILLIS_MAX, CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, INITIAL_BACKOFF_MILLIS_MAX, KEEP_RECENT_MAX,
     MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX, SHORT_TEXT_BYTES_MAX,
-    TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
+    STOP_TEXTS_MAX, TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
 };
 use agentloop_core::policy::Widening;
 use agentloop_core::time::Millis;
@@ -203,12 +203,25 @@ fn options(section: &mut Section<'_, '_>) -> ModelOptions {
         temperature: section.get_some_within("temperature", 0.0..=TEMPERATURE_MAX),
         top_p: section.get_checked("top_p", None, top_p),
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=OUTPUT_TOKENS_MAX),
-        stop: section.get_list("stop", |_| Ok(())).unwrap_or_default(),
+        stop: stop_texts(section),
         tool_choice: section.get_checked("tool_choice", None, tool_choice),
         reasoning_effort: section.get_choice("reasoning_effort", None, &efforts),
         response_schema: section.section("response_schema", response_schema),
         provider_options: section.get_json("provider_options"),
     }
+}
+
+fn stop_texts(section: &mut Section<'_, '_>) -> Vec<String> {
+    let mut room = STOP_TEXTS_MAX;
+    let check = |text: &str| match room.checked_sub(1) {
+        _ if text.is_empty() => Err("expected a text that is not empty".to_owned()),
+        None => Err(format!("expected at most {STOP_TEXTS_MAX} texts")),
+        Some(left) => {
+            room = left;
+            Ok(())
+        }
+    };
+    section.get_list("stop", check).unwrap_or_default()
 }
 
 fn top_p(value: f64) -> Result<f64, String> {

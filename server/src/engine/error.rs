@@ -65,8 +65,14 @@ pub enum EngineError {
     /// The token of a subscription is not one of this session.
     #[error("the token is not one that this server gave out for this session")]
     BadResumeToken,
+    /// The request demands calls of a tool that its run is not offered.
+    #[error("no tool that the run is offered is named {name:?}")]
+    ToolNotOffered {
+        /// The name that was demanded.
+        name: String,
+    },
     /// The subscriber was ended because it did not read for too long.
-    #[error("the subscriber did not read; subscribe again with the last seq it has seen")]
+    #[error("the subscriber did not read; subscribe again from the last event that it has seen")]
     SubscriberTooSlow,
     /// The arguments that a human edited do not follow the tool's schema.
     #[error("{0}")]

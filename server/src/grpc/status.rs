@@ -188,6 +188,9 @@ impl From<EngineError> for Status {
             EngineError::SessionNotFound => status(Code::NotFound, ErrorReason::SessionNotFound, message, []),
             EngineError::RequestNotFound => status(Code::NotFound, ErrorReason::RequestNotFound, message, []),
             EngineError::UnknownPlanner { .. } => Violations::single("input.planner", message),
+            EngineError::ToolNotOffered { .. } => {
+                Violations::single("input.model_options.tool_choice.name", message)
+            }
             EngineError::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
             EngineError::SessionBusy { run } => {
                 let metadata = [("run_id", run.to_string())];

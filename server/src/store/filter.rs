@@ -184,8 +184,8 @@ impl RequestFilter {
     /// True if the question meets the conditions on its content.
     #[must_use]
     pub fn matches_content(&self, question: &Question) -> bool {
-        let asked = question.content.as_deref().map_or("", |content| content.text.as_str());
-        let texts = [asked, &question.tool, &question.arguments];
+        let asked = question.text();
+        let texts = [&asked, question.tool.as_str(), &question.arguments];
         is_one_of(&question.kind, &self.kinds)
             && is_one_of(&question.tool, &self.tools)
             && (self.text.is_empty() || texts.iter().any(|text| contains(text, &self.text)))

@@ -50,6 +50,14 @@ pub struct Offered {
     pub digest: Digest,
 }
 
+impl Offered {
+    /// True if a tool of this name is among them.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name)
+    }
+}
+
 /// The tenant, session and agent on whose behalf a call runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallOwner {

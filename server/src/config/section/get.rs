@@ -87,7 +87,7 @@ impl Section<'_, '_> {
     pub(in crate::config) fn get_list(
         &mut self,
         key: &'static str,
-        check: impl Fn(&str) -> Result<(), String>,
+        mut check: impl FnMut(&str) -> Result<(), String>,
     ) -> Option<Vec<String>> {
         let Found { raw: Raw::Toml(value), place } = self.look_up(key, None)? else { return None };
         let Some(items) = value.as_array() else {

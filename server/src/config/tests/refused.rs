@@ -25,6 +25,16 @@ fn every_problem_is_reported_in_the_order_of_the_file() {
 }
 
 #[test]
+fn stop_texts_are_as_few_as_in_a_request() {
+    let stop = |texts: &str| problems(&format!("[agents.default.options]\nstop = [{texts}]\n"), &[]);
+    assert_eq!(stop(&"'a',".repeat(8)), [""; 0]);
+    let nine = stop(&"'a',".repeat(9));
+    assert_eq!(nine, ["agentloop.toml:2:41: agents.default.options.stop: expected at most 8 texts"]);
+    let empty = stop("'a', ''");
+    assert_eq!(empty, ["agentloop.toml:2:14: agents.default.options.stop: expected a text that is not empty"]);
+}
+
+#[test]
 fn files_that_are_not_toml() {
     let problems = problems("[server]\nlisten = \n[log\n", &[]);
     assert!(problems[0].starts_with("agentloop.toml:2:10: "), "{problems:?}");

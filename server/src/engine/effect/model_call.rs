@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::agent::RunSpec;
+use agentloop_core::agent::{RunSpec, ToolChoice};
 
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{EntryNo, RunId, TenantId};
@@ -98,13 +98,21 @@ impl ModelCall {
         self.check_quotas().await?;
         let (model, name) = self.model()?;
         let count = messages.len();
+        let mut options = self.spec.options.clone();
+        // Providers refuse it. A rule that was remembered while the run waited for its session may have withdrawn the tool.
+        if let Some(ToolChoice::Named(name)) = &options.tool_choice
+            && !offered.has(name)
+        {
+            tracing::warn!(tool = name, "the tool of tool_choice is not offered any more; the model chooses");
+            options.tool_choice = None;
+        }
         let deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: self.system_prompt.clone(),
             messages,
             encoded,
             tools: offered.tools,
-            options: self.spec.options.clone(),
+            options,
             timeouts: self.spec.timeouts.clone(),
         });
         // The request is charged as it was encoded. What is left is for the answer.

@@ -108,6 +108,15 @@ impl FeedItem {
         Self::Transient(Arc::new(EncodeOnce::new(transient)))
     }
 
+    /// The time at which it happened.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Self::Durable(record) => record.at,
+            Self::Transient(transient) => transient.at,
+        }
+    }
+
     /// The item's encoded form. Every caller must pass the same `encode`: it is called for the first one only.
     pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         let encoded = match self {

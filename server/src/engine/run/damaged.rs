@@ -77,7 +77,7 @@ impl Engine {
         self.deps().feeds.publish_last(key, &row.session, &last);
         self.observe_end(key, &row.session, &records);
         (row.last_seq, row.updated_at, row.queue_no) = (last.seq, now, None);
-        self.tell_watchers_of_claimed(&key.tenant, &row);
+        self.tell_watchers_of_claimed(&key.tenant, &row, None);
         self.advance_queue_later(&key.tenant, &row.session);
         Ok(())
     }

@@ -8,7 +8,7 @@ use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
-use agentloop_core::run::state::Phase;
+use agentloop_core::run::state::{Phase, RunState};
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use futures_util::StreamExt as _;
 
@@ -193,13 +193,14 @@ impl Engine {
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
-        self.tell_watchers_of_claimed(&tenant, &claimed.row);
+        let folded = fold(&run, &claimed.records);
+        self.tell_watchers_of_claimed(&tenant, &claimed.row, folded.as_ref().ok().map(Machine::state));
         if claimed.row.summary.status.is_terminal() {
             // The process that wrote the end may have died before it advanced the queue.
             self.advance_queue_later(&tenant, &claimed.row.session);
             return Ok(());
         }
-        let machine = match fold(&run, &claimed.records) {
+        let machine = match folded {
             Err(damage) => return self.end_damaged(permit, damage).await,
             Ok(machine) => machine,
         };
@@ -217,12 +218,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells watchers what a run is now: the response to a write before the claim may have been lost.
-    pub(in crate::engine) fn tell_watchers_of_claimed(&self, tenant: &TenantId, row: &RunRow) {
+    /// Tells watchers what a run is now: the response to a write before the claim may have been lost. Without its state, they
+    /// learn of its wait what its row tells.
+    pub(in crate::engine) fn tell_watchers_of_claimed(
+        &self,
+        tenant: &TenantId,
+        row: &RunRow,
+        state: Option<&RunState>,
+    ) {
         let deps = self.deps();
         deps.session_watchers.changed(tenant, &row.session, SessionChange::Runs);
         if deps.run_watchers.is_active() {
-            deps.run_changed(tenant, row.clone(), wait_of(row), ChangedFrom::Unknown);
+            let waiting_on = state.map_or_else(|| wait_of(row), RunState::waiting_on);
+            deps.run_changed(tenant, row.clone(), waiting_on, ChangedFrom::Unknown);
         }
     }
 

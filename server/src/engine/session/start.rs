@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::agent::RunSpec;
+use agentloop_core::agent::{RunSpec, ToolChoice};
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::message::{SharedMessage, preview};
 use agentloop_core::run::input::{Input, NotOffered, Start};
@@ -198,6 +198,19 @@ impl Engine {
         }
     }
 
+    /// Refuses a request that demands calls of a tool which its run is not offered.
+    ///
+    /// # Errors
+    /// [`EngineError::ToolNotOffered`]
+    pub fn check_tool_choice(&self, tenant: &TenantId, spec: &RunSpec) -> Result<(), EngineError> {
+        match &spec.options.tool_choice {
+            Some(ToolChoice::Named(name)) if !self.tools().offered(tenant, spec).has(name) => {
+                Err(EngineError::ToolNotOffered { name: name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.new_session_id(&tenant));
@@ -218,6 +231,7 @@ impl Engine {
                 let held = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
+                self.check_tool_choice(&tenant, &request.spec)?;
                 self.enter_new(permit, held, &session, last_entry, &request).await?;
             }
             (Admission::Busy(by) | Admission::Queued(by), OnBusy::Reject) => {

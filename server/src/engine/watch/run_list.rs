@@ -274,7 +274,9 @@ pub(in crate::engine) fn wait_of(row: &RunRow) -> Option<WaitingOn> {
         RunStatus::BackingOff => (WaitKind::Backoff, row.model.clone()),
         RunStatus::ToolRunning => (WaitKind::Tool, String::new()),
         RunStatus::AwaitingHuman => (WaitKind::Human, String::new()),
-        RunStatus::Paused => (WaitKind::Operator, "ResumeRun".to_owned()),
+        // Only a failed model call needs an operator.
+        RunStatus::Paused if row.summary.error.is_some() => (WaitKind::Operator, "ResumeRun".to_owned()),
+        RunStatus::Paused => (WaitKind::Step, "Step".to_owned()),
         RunStatus::Preparing | RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted => return None,
     };
     let last_error = row.summary.error.clone();

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use futures_util::Stream;
 use tokio::sync::Notify;
@@ -146,6 +147,10 @@ struct FollowedRun {
     seq: Seq,
     /// The last event that was durable at the begin.
     target: Seq,
+    /// True once an event was told after which the run does not wait for its session.
+    has_entered: bool,
+    /// The next item, if it came before those of other runs that are to be told first.
+    next: Option<FeedItem>,
     events: Events,
 }
 
@@ -294,7 +299,8 @@ impl SessionSubscription {
 
     async fn follow(&mut self, run: RunId, seq: Seq, target: Seq) -> Result<(), EngineError> {
         let events = self.engine.observe(&self.tenant, &run, seq).await?.events;
-        self.runs.push(FollowedRun { run, seq, target, events: Box::pin(events) });
+        let (has_entered, events) = (false, Box::pin(events));
+        self.runs.push(FollowedRun { run, seq, target, has_entered, next: None, events });
         Ok(())
     }
 
@@ -371,6 +377,7 @@ impl SessionSubscription {
         let run = self.runs[at].run.clone();
         if let FeedItem::Durable(record) = &event {
             self.runs[at].seq = record.seq;
+            self.runs[at].has_entered = record.status != RunStatus::Queued;
             if record.status.is_terminal() {
                 self.runs.remove(at);
             }
@@ -396,16 +403,93 @@ fn is_another(row: &SessionRow, told: &SessionRow) -> bool {
     SessionRow { updated_at, last_entry, live_run, last_run, ..told.clone() } != *row
 }
 
-/// The next event of any run, and the place of that run. Older runs come first, so that a run's end comes before the begin
-/// of the next one.
+/// The next event of any run, and the place of that run: the earliest one. Of events of the same time, those of the run that has the
+/// session come first, so that a run's end comes before the begin of the next one, and then those of older runs.
 async fn next_event(runs: &mut [FollowedRun]) -> (usize, Option<Result<FeedItem, EngineError>>) {
     std::future::poll_fn(|context| {
-        for (at, run) in runs.iter_mut().enumerate() {
-            if let Poll::Ready(event) = run.events.as_mut().poll_next(context) {
-                return Poll::Ready((at, event));
+        let mut may_be_earlier = false;
+        for (at, run) in runs.iter_mut().enumerate().filter(|(_, run)| run.next.is_none()) {
+            match run.events.as_mut().poll_next(context) {
+                Poll::Ready(Some(Ok(item))) => run.next = Some(item),
+                Poll::Ready(end_or_error) => return Poll::Ready((at, end_or_error)),
+                // Something durable is still to come from the store.
+                Poll::Pending => may_be_earlier |= run.seq < run.target,
             }
         }
-        Poll::Pending
+        if may_be_earlier {
+            return Poll::Pending;
+        }
+        let order = |(at, run): (usize, &FollowedRun)| Some((run.next.as_ref()?.at(), !run.has_entered, at));
+        let Some((.., at)) = runs.iter().enumerate().filter_map(order).min() else { return Poll::Pending };
+        Poll::Ready((at, runs[at].next.take().map(Ok)))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::run::event::{Event, Record};
+    use futures_util::StreamExt as _;
+    use futures_util::stream;
+
+    use super::*;
+
+    /// A run whose events have these times. Each comes only when it was waited for.
+    fn run(id: &str, status: RunStatus, times: &'static [u64]) -> FollowedRun {
+        let record = move |(seq, at): (u64, &u64)| Record {
+            seq: Seq(seq),
+            at: Timestamp(*at),
+            status,
+            event: Event::InputEntered { entry: EntryNo(seq), held: Seq(1) },
+        };
+        let items = (1..).zip(times).map(move |numbered| Ok(FeedItem::durable(Arc::new(record(numbered)))));
+        let slow = stream::iter(items).then(|item| async move {
+            tokio::task::yield_now().await;
+            item
+        });
+        FollowedRun {
+            run: RunId::parse(id).unwrap(),
+            seq: Seq(0),
+            target: Seq(times.len() as u64),
+            has_entered: status != RunStatus::Queued,
+            next: None,
+            events: Box::pin(slow.chain(stream::pending())),
+        }
+    }
+
+    async fn told(mut runs: Vec<FollowedRun>) -> Vec<String> {
+        let mut told = Vec::new();
+        while runs.iter().any(|run| run.seq < run.target) {
+            let (at, event) = next_event(&mut runs).await;
+            let Some(Ok(FeedItem::Durable(record))) = event else { panic!("only events") };
+            runs[at].seq = record.seq;
+            told.push(format!("{} {}", runs[at].run, record.at.0));
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn runs_that_followed_one_another_are_told_in_that_order() {
+        let (live, queued) = (RunStatus::ModelRunning, RunStatus::Queued);
+        let mut quick = run("b", live, &[4, 5]);
+        quick.events = Box::pin(stream::iter(quick.events.by_ref().take(2).collect::<Vec<_>>().await));
+        let runs = vec![run("a", live, &[1, 2, 3]), quick];
+        assert_eq!(
+            told(runs).await,
+            ["a 1", "a 2", "a 3", "b 4", "b 5"],
+            "although the second is read faster"
+        );
+        let runs = vec![run("a", queued, &[2, 8]), run("b", live, &[3, 7])];
+        assert_eq!(told(runs).await, ["a 2", "b 3", "b 7", "a 8"], "the newer one was let in first");
+        let runs = vec![run("a", queued, &[1, 5]), run("b", live, &[5, 5])];
+        assert_eq!(told(runs).await, ["a 1", "b 5", "b 5", "a 5"], "an end comes before a begin");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_has_nothing_to_tell_delays_no_other() {
+        let mut idle = run("a", RunStatus::AwaitingHuman, &[]);
+        idle.seq = Seq(7);
+        idle.target = Seq(7);
+        assert_eq!(told(vec![idle, run("b", RunStatus::Queued, &[1, 2])]).await, ["b 1", "b 2"]);
+    }
 }

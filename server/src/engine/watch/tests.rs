@@ -5,11 +5,13 @@ mod peers;
 use std::sync::Arc;
 
 use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
-use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
+use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
 use super::peers::{ChangedFrom, RunChange};
+use super::run_list::wait_of;
 use super::watchers::{ListChange, Place, Read, RunWatchers, WatchHandle};
 use crate::clock::{Clock, TestClock};
 use crate::engine::Engine;
@@ -103,6 +105,37 @@ fn a_slow_watcher_gets_the_newest_row_of_each_run_once() {
     assert_eq!(unread(&slow), ["a 50", "b 50"]);
     fixture.moved("b", 51);
     assert_eq!(unread(&slow), ["b 51"]);
+}
+
+#[test]
+fn a_run_that_was_deleted_is_removed_before_another_of_its_id_is_told() {
+    let fixture = Fixture::new();
+    let (watch, _) = fixture.watch(&RunFilter::default(), None);
+    let begins = |seq| fixture.changed("a", seq, ChangedFrom::Nothing, RunStatus::Preparing);
+    let is_deleted = |seq| fixture.changed("a", seq, ChangedFrom::Deleted, RunStatus::Completed);
+    fixture.moved("a", 9);
+    is_deleted(9);
+    begins(1);
+    fixture.moved("a", 2);
+    fixture.moved("b", 1);
+    let Read::Change(_, ListChange::Removed { deleted: true }, no) = watch.read() else { panic!("first") };
+    assert_eq!(no, 0, "a token from here on tells the deletion again, and then the new run");
+    let (again, _) = fixture.watch(&RunFilter::default(), Some(Place { process: 7, no }));
+    assert_eq!(unread(&again), ["a x", "a 2", "b 1"]);
+    assert_eq!(unread(&watch), ["a 2", "b 1"]);
+    is_deleted(2);
+    begins(1);
+    is_deleted(1);
+    assert_eq!(unread(&watch), ["a x", "a x"], "once too often does no harm");
+}
+
+#[test]
+fn a_paused_run_waits_for_an_operator_if_its_model_failed_and_else_for_a_step() {
+    let mut paused = row("a", 1, RunStatus::Paused);
+    let kind = |row: &RunRow| wait_of(row).map(|wait| (wait.kind, wait.what));
+    assert_eq!(kind(&paused), Some((WaitKind::Step, "Step".to_owned())));
+    paused.summary.error = Some(RunError::new(RunErrorCode::ModelUnavailable, "down"));
+    assert_eq!(kind(&paused), Some((WaitKind::Operator, "ResumeRun".to_owned())));
 }
 
 #[test]

@@ -85,6 +85,8 @@ struct Waiting {
 struct Unread {
     /// Number of the run's first change that was not read.
     first: u64,
+    /// The change is of a new run. One with the same id was deleted before, which is to be told first.
+    after_deletion: bool,
     what: ListChange,
 }
 
@@ -339,11 +341,12 @@ impl Waiting {
         match self.changes.get_mut(run) {
             Some(unread) => {
                 self.bytes -= unread.what.bytes();
+                unread.after_deletion |= matches!(unread.what, ListChange::Removed { deleted: true });
                 unread.what = what;
             }
             None => {
                 self.order.push_back(run.clone());
-                self.changes.insert(run.clone(), Unread { first: numbered.no, what });
+                self.changes.insert(run.clone(), Unread { first: numbered.no, after_deletion: false, what });
             }
         }
         if self.order.len() > WAITING_MAX || self.bytes > WAITING_BYTES_MAX {
@@ -352,6 +355,11 @@ impl Waiting {
     }
 
     fn pop(&mut self) -> Option<(RunId, ListChange)> {
+        let run = self.order.front()?;
+        if let Some(unread) = self.changes.get_mut(run).filter(|unread| unread.after_deletion) {
+            unread.after_deletion = false;
+            return Some((run.clone(), ListChange::Removed { deleted: true }));
+        }
         let run = self.order.pop_front()?;
         let unread = self.changes.remove(&run)?;
         self.bytes -= unread.what.bytes();

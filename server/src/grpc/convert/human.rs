@@ -45,7 +45,7 @@ pub fn request(
         arguments_json: question.arguments.clone(),
         digest: question.digest.to_string(),
         terms_digest: question.terms.as_ref().map(ToString::to_string).unwrap_or_default(),
-        question: text(question),
+        question: question.text().into_owned(),
         options: content.map(|content| content.options.iter().map(option).collect()).unwrap_or_default(),
         multiple: content.is_some_and(|content| content.multiple),
         created_at: Some(timestamp(question.asked_at)),
@@ -91,22 +91,6 @@ pub fn kind_of(wire: i32) -> Option<QuestionKind> {
         wire::HumanRequestKind::Select => Some(QuestionKind::Select),
         wire::HumanRequestKind::Form => Some(QuestionKind::Form),
         wire::HumanRequestKind::Url => Some(QuestionKind::Url),
-    }
-}
-
-fn text(question: &Question) -> String {
-    match question.kind {
-        QuestionKind::Approve => format!("May {} run with these arguments?", question.tool),
-        QuestionKind::InDoubt => {
-            let why = if question.why.is_empty() { "the server does not know more" } else { &question.why };
-            format!(
-                "This call of {} may or may not have taken effect: {why}. What became of it?",
-                question.tool
-            )
-        }
-        QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {
-            question.content.as_ref().map(|content| content.text.clone()).unwrap_or_default()
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::limits::{
     BACKOFF_MILLIS_MAX, CALLS_PER_MESSAGE_MAX, INITIAL_BACKOFF_MILLIS_MAX, INPUT_MESSAGE_BYTES_MAX,
     INPUT_MESSAGES_MAX, LABELS_MAX, MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX,
-    SHORT_TEXT_BYTES_MAX, TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX,
+    SHORT_TEXT_BYTES_MAX, STOP_TEXTS_MAX, TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX,
 };
 use agentloop_core::message::{Message, Role, SharedMessage};
 use agentloop_core::time::Millis;
@@ -31,8 +31,6 @@ use crate::model::Models;
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
 /// Tool names that one list of a request may have.
 const TOOL_NAMES_MAX: usize = 1_024;
-/// Stop sequences that a request may have.
-const STOP_MAX: usize = 8;
 
 /// The configured agents, by the name that a caller uses.
 pub type Agents = BTreeMap<String, RunSpec>;
@@ -375,8 +373,11 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
     let tokens = options.max_output_tokens;
     let tokens = within(&format!("{FIELD}.max_output_tokens"), tokens, 1..=OUTPUT_TOKENS_MAX, bad);
     to.max_output_tokens = tokens.or(to.max_output_tokens);
-    if options.stop.len() > STOP_MAX || options.stop.iter().any(String::is_empty) {
-        bad.add(format!("{FIELD}.stop"), format!("must be at most {STOP_MAX} texts, none of them empty"));
+    if options.stop.len() > STOP_TEXTS_MAX || options.stop.iter().any(String::is_empty) {
+        bad.add(
+            format!("{FIELD}.stop"),
+            format!("must be at most {STOP_TEXTS_MAX} texts, none of them empty"),
+        );
     }
     if !options.stop.is_empty() {
         to.stop = options.stop;

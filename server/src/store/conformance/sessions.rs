@@ -240,6 +240,9 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     store.update_session(&tenant(), &session("f"), leaves).await.unwrap();
     assert_eq!(get("x", &[("user", "ann")], 11).await, session("a"));
     assert_eq!(get("x", &[("user", "cy")], 12).await, session("f"));
+    let emptied = SessionUpdate { set_labels: labelled(&[("project", "")]), ..SessionUpdate::default() };
+    store.update_session(&tenant(), &session("f"), emptied).await.unwrap();
+    assert_eq!(get("d", &[("user", "cy")], 13).await, session("d"), "an empty label is one, too");
     // What appends know of the new session is right.
     Owner::started(&store, "c", "r").await;
 }

@@ -4,6 +4,8 @@ mod answer;
 mod approver;
 mod remember;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallSlot, RequestId, RunId};
@@ -143,6 +145,23 @@ impl Question {
             Some(content) => content.checked_answer(decision),
             None if decision.is_input() => Err(BadAnswer::DecisionWanted),
             None => Ok(decision),
+        }
+    }
+
+    /// The question, for people.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        match self.kind {
+            QuestionKind::Approve => format!("May {} run with these arguments?", self.tool).into(),
+            QuestionKind::InDoubt => {
+                let why = if self.why.is_empty() { "the server does not know more" } else { &self.why };
+                let tool = &self.tool;
+                format!("This call of {tool} may or may not have taken effect: {why}. What became of it?")
+                    .into()
+            }
+            QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {
+                self.content.as_ref().map_or("", |content| content.text.as_str()).into()
+            }
         }
     }
 

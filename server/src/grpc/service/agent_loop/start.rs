@@ -1,6 +1,6 @@
 //! The start of a run, or the way back to one that exists.
 
-use agentloop_core::agent::{RunSpec, ToolChoice};
+use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
 use agentloop_core::trace::TraceParent;
 use agentloop_proto::v1 as wire;
@@ -122,13 +122,8 @@ impl AgentLoopService {
                 bad.add("input.loop_limits.max_cost_micros", problem);
             }
         }
-        if let Some(ToolChoice::Named(name)) = &spec.options.tool_choice
-            && !self.engine.tools().offered(tenant, spec).tools.iter().any(|tool| tool.name == *name)
-        {
-            let problem = format!("no tool that the run is offered is named {name:?}");
-            bad.add("input.model_options.tool_choice.name", problem);
-        }
-        bad.check()
+        bad.check()?;
+        Ok(self.engine.check_tool_choice(tenant, spec)?)
     }
 
     /// Refuses an `after_seq` beyond the run's last event before the run is started.

@@ -103,6 +103,10 @@ pub(in crate::store::postgres) fn session_of_user_query(
     query.push_bind(tenant.as_str().to_owned());
     query.push(" AND s.label_user = ").push_bind(label(USER_LABEL));
     query.push(" AND coalesce(s.label_project, '') = ").push_bind(label(PROJECT_LABEL));
+    if !labels.contains_key(PROJECT_LABEL) {
+        // The index has an empty label and none in one place.
+        query.push(" AND s.label_project IS NULL");
+    }
     if let Some(by) = by {
         query.push(" AND s.created_by = ").push_bind(rows::clean(by).into_owned());
     }
