@@ -168,6 +168,26 @@ fn what_a_human_said_to_an_earlier_try_counts() {
 }
 
 #[test]
+fn the_host_of_a_call_in_doubt_hears_what_there_is_and_nothing_new_is_asked() {
+    let mut answered = asking();
+    answered.decides(A, text("that"));
+    answered.loses(A, Ran::Maybe);
+    let step = answered.does(needs(A, 1, "q"));
+    assert_eq!((step.records.len(), heard(&step)), (0, vec![("q", said("that"))]));
+    let step = answered.does(needs(A, 1, "another"));
+    assert!(matches!(&heard(&step)[..], [("another", InputAnswer::Refused(_))]), "{step:?}");
+    assert_eq!(answered.refuses(needs(A, 2, "q")), Refusal::StaleAttempt);
+    let mut withdrawn = asking();
+    withdrawn.loses(A, Ran::Maybe);
+    let step = withdrawn.does(needs(A, 1, "q"));
+    assert!(matches!(&heard(&step)[..], [("q", InputAnswer::Refused(_))]), "{step:?}");
+    assert_eq!(step.records.len(), 0);
+    assert_eq!(withdrawn.state().open_questions().count(), 1, "the doubt alone");
+    withdrawn.finishes(A, "done");
+    assert_eq!(withdrawn.result(A), (ToolStatus::Succeeded, "done".to_owned()));
+}
+
+#[test]
 fn questions_are_bounded() {
     let mut script = running();
     for number in 0..INPUTS_PER_CALL_MAX {

@@ -31,7 +31,10 @@ fn stop_texts_are_as_few_as_in_a_request() {
     let nine = stop(&"'a',".repeat(9));
     assert_eq!(nine, ["agentloop.toml:2:41: agents.default.options.stop: expected at most 8 texts"]);
     let empty = stop("'a', ''");
-    assert_eq!(empty, ["agentloop.toml:2:14: agents.default.options.stop: expected a text that is not empty"]);
+    assert_eq!(
+        empty,
+        ["agentloop.toml:2:14: agents.default.options.stop: expected a text that is not empty"]
+    );
 }
 
 #[test]

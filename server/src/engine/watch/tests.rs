@@ -134,7 +134,7 @@ fn a_paused_run_waits_for_an_operator_if_its_model_failed_and_else_for_a_step() 
     let mut paused = row("a", 1, RunStatus::Paused);
     let kind = |row: &RunRow| wait_of(row).map(|wait| (wait.kind, wait.what));
     assert_eq!(kind(&paused), Some((WaitKind::Step, "Step".to_owned())));
-    paused.summary.error = Some(RunError::new(RunErrorCode::ModelUnavailable, "down"));
+    paused.summary.error = Some(RunError::new(RunErrorCode::Internal, "down"));
     assert_eq!(kind(&paused), Some((WaitKind::Operator, "ResumeRun".to_owned())));
 }
 

@@ -188,6 +188,12 @@ impl RoundCall {
         (self.in_flight() || matches!(self.state, CallState::Suspended { .. })) && self.open_inputs > 0
     }
 
+    /// True while the call may or may not have run.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(self.state, CallState::InDoubt { .. })
+    }
+
     /// True while the call waits for a person.
     #[must_use]
     pub fn awaits_human(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::question::{InputAnswer, InputReply, QuestionContent};
 use crate::run::event::Event;
 use crate::run::human::Question;
 use crate::run::refusal::Refusal;
-use crate::run::state::AskedQuestion;
+use crate::run::state::{AskedQuestion, RoundCall};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::calls;
 use crate::time::Millis;
@@ -21,8 +21,13 @@ enum Known {
     Answered(InputAnswer),
 }
 
+/// What the host of a call in doubt hears to a new question.
+const IN_DOUBT: &str =
+    "a person decides what became of this call, so nobody is asked for it: end it with what it has";
+
 /// A call in flight asks. A question that was asked before is not asked again: its answer is repeated, once there is
-/// one. With a `resume_state`, no host has the call until it is answered.
+/// one. With a `resume_state`, no host has the call until it is answered. A call that is in doubt, whose host came back, hears
+/// an answer that is already there; nothing new is asked for it.
 pub(super) fn needed(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -31,9 +36,17 @@ pub(super) fn needed(
     timeout: Option<Millis>,
     resume_state: Option<Vec<u8>>,
 ) -> Result<(), Refusal> {
-    let tool = calls::in_flight(builder, slot, attempt)?.requested.name.clone();
+    let is_doubted = |call: &&RoundCall| call.attempt == attempt && call.is_in_doubt();
+    let is_in_doubt = builder.state().call(slot).filter(is_doubted).is_some();
+    if !is_in_doubt {
+        calls::in_flight(builder, slot, attempt)?;
+    }
     let Some(input) = content.input.clone() else { return Ok(()) };
     match known(builder, slot, attempt, &content) {
+        Known::No | Known::Open if is_in_doubt => {
+            builder.answer(slot, attempt, input, InputAnswer::Refused(IN_DOUBT.to_owned()));
+            return Ok(());
+        }
         Known::No => {}
         Known::Open => return Ok(()),
         Known::Answered(answer) => {
@@ -58,6 +71,7 @@ pub(super) fn needed(
     let number = u32::try_from(asked + 1).expect("they are few");
     let request = builder.state().call_id(slot).input(attempt, number);
     let timeout = timeout.or(builder.state().spec().approval_timeout);
+    let tool = calls::in_flight(builder, slot, attempt)?.requested.name.clone();
     let question = Question::with_content(request, content, builder.now, timeout);
     let question = Question { slot: Some(slot), tool, ..question };
     builder.emit(Event::HumanRequested { question, resume_state });

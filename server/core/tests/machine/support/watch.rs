@@ -14,7 +14,7 @@ use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Transition};
-use agentloop_core::run::state::{Approval, CallState, Phase, RunState};
+use agentloop_core::run::state::{Approval, CallState, Phase, RoundCall, RunState};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::{Millis, Timestamp};
@@ -278,7 +278,10 @@ impl Watch {
                 Effect::Plan { decision, .. } => self.owe(Owed::Plan(*decision), effect),
                 Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
                 Effect::AnswerInput { slot, attempt, .. } => {
-                    assert!(self.owed.contains_key(&Owed::Call(*slot, *attempt)), "nobody hears {effect:?}");
+                    let doubted = |call: &RoundCall| call.attempt == *attempt && call.is_in_doubt();
+                    let is_in_doubt = self.shadow.call(*slot).is_some_and(doubted);
+                    let is_owed = self.owed.contains_key(&Owed::Call(*slot, *attempt));
+                    assert!(is_owed || is_in_doubt, "nobody hears {effect:?}");
                 }
                 Effect::CloseRuntime { host, runtime } => {
                     assert!(!self.shadow.uses_runtime(runtime, host), "{runtime} is in use");
