@@ -159,9 +159,9 @@ impl Engine {
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) {
         let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
-        let (Some(place), CallUpdate::Granted { host, .. }) = (place, news) else { return };
+        let (Some(place), CallUpdate::Granted { host, .. }) = (place, update) else { return };
         self.offer(place, call, host);
     }
 

@@ -146,7 +146,9 @@ impl InProcess {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the tool ran in the server's process".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe, busy: false };
-        drop(self.tasks.spawn_contained("tool", async move { sink.news(&tenant, &call, lost).await }));
+        drop(
+            self.tasks.spawn_contained("tool", async move { sink.report_update(&tenant, &call, lost).await }),
+        );
     }
 }
 

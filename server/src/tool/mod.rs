@@ -206,7 +206,7 @@ pub struct SinkUnavailable;
 pub trait CallSink: Send + Sync + 'static {
     /// Reports that something happened to a call. Reports of one call arrive in order. A report of a call that no run
     /// waits for is dropped.
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate);
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate);
 
     /// Records a host's result, from its stream or from `CompleteCall`. Returns when the result is durable or refused.
     /// A run that is not in memory is loaded for it.

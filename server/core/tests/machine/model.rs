@@ -244,7 +244,7 @@ fn a_backoff_ends_on_time_and_not_before() {
 }
 
 #[test]
-fn news_of_an_earlier_try_are_stale() {
+fn updates_of_an_earlier_try_are_stale() {
     let mut script = given(pausing(3));
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();

@@ -19,10 +19,10 @@ use crate::tool::{CallAnswer, CallInHand, CallSink, CallUpdate, Disposition, Sin
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
-        let input = match news {
+        let input = match update {
             CallUpdate::Granted { host, instance, terms } => {
                 Input::SlotGranted { slot, host, instance, terms: Some(terms) }
             }
@@ -155,9 +155,9 @@ impl WeakSink {
 
 #[async_trait]
 impl CallSink for WeakSink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         if let Ok(engine) = self.engine() {
-            engine.news(tenant, call, news).await;
+            engine.report_update(tenant, call, update).await;
         }
     }
 

@@ -58,16 +58,16 @@ async fn a_call_travels_whole() {
     host.say(result("r/2.1", 3));
     assert_eq!(host.ack().await, ("r/2.1".into(), v1::ResultVerdict::Recorded));
     let heard = harness.engine.all();
-    let news: Vec<&CallUpdate> = heard
+    let updates: Vec<&CallUpdate> = heard
         .iter()
         .filter_map(|heard| match heard {
-            Heard::News(_, news) => Some(news),
+            Heard::Update(_, update) => Some(update),
             Heard::Finished(..) => None,
         })
         .collect();
     assert!(
         matches!(
-            news.as_slice(),
+            updates.as_slice(),
             [
                 CallUpdate::Accepted { attempt: 3, .. },
                 CallUpdate::Checkpoint { attempt: 3, .. },
@@ -75,7 +75,7 @@ async fn a_call_travels_whole() {
                 CallUpdate::Output { chunk_seq: 1, stderr: true, .. }
             ]
         ),
-        "{news:?}"
+        "{updates:?}"
     );
     assert!(matches!(heard.last(), Some(Heard::Finished(..))));
 }
@@ -173,7 +173,7 @@ async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowle
         assert_eq!(host.ack().await, (call.into(), v1::ResultVerdict::Recorded));
     }
     assert!(
-        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })))
+        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::Update(_, CallUpdate::Lost { .. })))
     );
 }
 

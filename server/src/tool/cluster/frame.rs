@@ -93,8 +93,14 @@ pub(super) enum Reply {
 pub(super) enum ToOwner {
     /// The reply to [`ToHub::Hello`]: the link is open.
     Welcome { version: String },
-    /// Something happened to a call: [`crate::tool::CallSink::news`].
-    News { tenant: TenantId, call: CallId, news: CallUpdate },
+    /// Something happened to a call: [`crate::tool::CallSink::report_update`].
+    #[serde(rename = "news")]
+    CallUpdate {
+        tenant: TenantId,
+        call: CallId,
+        #[serde(rename = "news")]
+        update: CallUpdate,
+    },
     /// The host has done the call: [`crate::tool::CallSink::finished`].
     Finished { no: u64, tenant: TenantId, call: CallId, answer: CallAnswer },
     /// Asks whether a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].

@@ -154,20 +154,20 @@ impl OpenLink<'_> {
                 if !self.claim(&mut state, &owner, &call.run) {
                     return;
                 }
-                cluster.kept_news.over(&owner.tenant, &call);
+                cluster.pending_updates.forget_call(&owner.tenant, &call);
                 let sought = match on {
                     Some(host) => own.seek_on(&owner, &call, &tool, &host),
                     None => own.seek(&owner, &call, &tool),
                 };
-                let news = match sought {
+                let update = match sought {
                     Seek::Granted { host, instance, terms: Some(terms) } => {
                         CallUpdate::Granted { host, instance, terms }
                     }
                     Seek::Denied(message) => CallUpdate::Denied { message },
-                    // The grant follows, like any news.
+                    // The grant follows, like any update.
                     Seek::Queued | Seek::Granted { terms: None, .. } => return,
                 };
-                self.sender.send(&ToOwner::News { tenant: owner.tenant, call, news });
+                self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
             }
             ToHub::StopSeeking { tenant, call } => {
                 if !self.is_others(&state, &tenant, &call.run) {
@@ -183,9 +183,9 @@ impl OpenLink<'_> {
                 if !self.claim(&mut state, &owner, &call.run) {
                     return;
                 }
-                for news in cluster.kept_news.of(&owner.tenant, &call) {
+                for update in cluster.pending_updates.of(&owner.tenant, &call) {
                     let (tenant, call) = (owner.tenant.clone(), call.clone());
-                    self.sender.send(&ToOwner::News { tenant, call, news });
+                    self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
                 }
                 own.reclaim(&owner, &call, *offer);
             }
@@ -205,7 +205,7 @@ impl OpenLink<'_> {
             }
             ToHub::Heard { tenant, call, attempt } => {
                 if !self.is_others(&state, &tenant, &call.run) {
-                    cluster.kept_news.heard(&tenant, &call, attempt);
+                    cluster.pending_updates.forget_end(&tenant, &call, attempt);
                 }
             }
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
@@ -289,7 +289,7 @@ impl ClusterTools {
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
     async fn retell(&self, peer: i64) {
-        for (tenant, call) in self.kept_news.calls_with(is_end) {
+        for (tenant, call) in self.pending_updates.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
                 self.retell_call(peer, &tenant, &call);
             }
@@ -297,16 +297,16 @@ impl ClusterTools {
     }
 
     fn retell_call(&self, peer: i64, tenant: &TenantId, call: &CallId) {
-        for news in self.kept_news.of(tenant, call).into_iter().filter(is_end) {
+        for update in self.pending_updates.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
-            self.routes.send(peer, &ToOwner::News { tenant, call, news }, false);
+            self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, false);
         }
     }
 }
 
 /// True for the end of an attempt.
-fn is_end(news: &CallUpdate) -> bool {
-    ended_attempt(news).is_some()
+fn is_end(update: &CallUpdate) -> bool {
+    ended_attempt(update).is_some()
 }
 
 fn has_peer(ownership: &Ownership, number: i64) -> bool {

@@ -15,10 +15,10 @@ mod frame;
 mod hosts;
 mod hub;
 mod keep;
-mod kept_news;
 mod left;
 mod owner;
 mod owners;
+mod pending_updates;
 mod queue;
 mod routes;
 mod sink;
@@ -43,15 +43,15 @@ pub use owners::{LocatedOwners, RunOwner, RunOwners};
 pub use queue::LinkFrames;
 
 use self::frame::{Command, ToHub};
-use self::kept_news::KeptNews;
 use self::left::LeftRuns;
 use self::owner::Question;
+use self::pending_updates::PendingUpdates;
 use self::queue::LinkSender;
 use self::routes::Routes;
 use self::table::{Open, Table};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
-use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel};
+use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
 use crate::tool::{CallSink, RemoteTools, Seek, Tools as _};
 
 /// Encodes a request to an extension as the message of the contract.
@@ -67,9 +67,9 @@ pub struct ClusterTools {
     state: Mutex<State>,
     /// The other replicas. It is set by [`Self::keep_linked`].
     ownerships: OnceLock<Ownerships>,
-    /// News for the engine that do not come from the own hosts.
-    news: NewsSender,
-    news_receiver: Mutex<Option<NewsReceiver>>,
+    /// Updates for the engine that do not come from the own hosts.
+    reports: CallReportSender,
+    reports_receiver: Mutex<Option<CallReportReceiver>>,
     /// Questions of the hub to the engine. Those of one host are few, and the hub bounds those about results.
     questions: mpsc::UnboundedSender<Question>,
     questions_receiver: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
@@ -77,8 +77,8 @@ pub struct ClusterTools {
     engine: OnceLock<Arc<dyn CallSink>>,
     /// As the hub: the links of the other replicas, and the runs behind them.
     routes: Routes,
-    /// As the hub: the news that their runs have not dealt with.
-    kept_news: KeptNews,
+    /// As the hub: the updates that their runs have not dealt with.
+    pending_updates: PendingUpdates,
     /// As the hub: runs whose owner's link has ended.
     left: LeftRuns,
 }
@@ -117,7 +117,7 @@ impl ClusterTools {
         encode: EncodeRequest,
     ) -> Arc<Self> {
         own.step_down();
-        let (news, news_receiver) = channel();
+        let (reports, reports_receiver) = channel();
         let (questions, questions_receiver) = mpsc::unbounded_channel();
         let state = State {
             way: Way::Away(Instant::now()),
@@ -134,13 +134,13 @@ impl ClusterTools {
             encode,
             state: Mutex::new(state),
             ownerships: OnceLock::new(),
-            news,
-            news_receiver: Mutex::new(Some(news_receiver)),
+            reports,
+            reports_receiver: Mutex::new(Some(reports_receiver)),
             questions,
             questions_receiver: Mutex::new(Some(questions_receiver)),
             engine: OnceLock::new(),
             routes: Routes::default(),
-            kept_news: KeptNews::default(),
+            pending_updates: PendingUpdates::default(),
             left: LeftRuns::default(),
         })
     }
@@ -183,7 +183,7 @@ impl ClusterTools {
                         Some(host) => self.own.seek_on(&owner, &call, &tool, &host),
                         None => self.own.seek(&owner, &call, &tool),
                     };
-                    // The run waits for news, because it was told that the call is queued.
+                    // The run waits for an update, because it was told that the call is queued.
                     let update = match sought {
                         Seek::Queued => continue,
                         Seek::Granted { host, instance, terms: Some(terms) } => {
@@ -193,7 +193,7 @@ impl ClusterTools {
                         Seek::Denied(message) => CallUpdate::Denied { message },
                     };
                     state.table.note(&owner.tenant, &call, &update, link);
-                    self.news.send(owner.tenant, call, update);
+                    self.reports.send(owner.tenant, call, update);
                 }
                 // Its run offers it, or gives it up. The room that it had is gone.
                 Open::Granted { .. } => {}
@@ -216,7 +216,7 @@ impl ClusterTools {
         state.way = Way::Away(Instant::now());
         state.link += 1;
         self.routes.end_all();
-        self.kept_news.clear();
+        self.pending_updates.clear();
         self.left.clear();
         self.own.step_down();
         drop(state);
@@ -239,19 +239,19 @@ impl ClusterTools {
     fn carry_out(&self, command: Command) {
         match command {
             Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.kept_news.over(&tenant, &call);
+                self.pending_updates.forget_call(&tenant, &call);
                 self.own.cancel(&tenant, &call, attempt, cause, &reason);
             }
             Command::AnswerInput { tenant, call, attempt, input, answer } => {
-                self.kept_news.answered(&tenant, &call, &input);
+                self.pending_updates.forget_question(&tenant, &call, &input);
                 self.own.answer_input(&tenant, &call, attempt, &input, answer);
             }
             Command::AckResumeState { tenant, call, attempt, resume_no } => {
-                self.kept_news.recorded(&tenant, &call, resume_no);
+                self.pending_updates.forget_resume_states(&tenant, &call, resume_no);
                 self.own.ack_resume_state(&tenant, &call, attempt, resume_no);
             }
             Command::ReleaseCall { tenant, call, attempt } => {
-                self.kept_news.over(&tenant, &call);
+                self.pending_updates.forget_call(&tenant, &call);
                 self.own.release_call(&tenant, &call, attempt);
             }
             Command::CloseRuntime { tenant, host, runtime } => {
@@ -301,7 +301,7 @@ impl ClusterTools {
     fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
         let message = "the way to the tool hosts changed before the call was sent".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::No, busy: false };
-        self.news.send(tenant.clone(), call.clone(), lost);
+        self.reports.send(tenant.clone(), call.clone(), lost);
     }
 
     /// Denies the calls that have looked for a host since before `time`, if there has been no way to any for as long.
@@ -310,7 +310,7 @@ impl ClusterTools {
         if matches!(state.way, Way::Away(since) if since < time) {
             for (tenant, call, tool) in state.table.take_sought_before(time) {
                 let message = format!("no tool host that serves `{tool}` can be reached");
-                self.news.send(tenant, call, CallUpdate::Denied { message });
+                self.reports.send(tenant, call, CallUpdate::Denied { message });
             }
         }
     }

@@ -43,26 +43,26 @@ impl ClusterTools {
     /// Serves the own hosts, and passes what hosts report to the engine, until it is dropped. Run it once, on a task of its own.
     /// It takes the place of [`crate::tool::RemoteTools::drive`].
     pub async fn drive(self: Arc<Self>, engine: Arc<dyn CallSink>) {
-        let news = self.news_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reports = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
         let questions = self.questions_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(news), Some(questions), Ok(())) = (news, questions, self.engine.set(engine)) else {
+        let (Some(reports), Some(questions), Ok(())) = (reports, questions, self.engine.set(engine)) else {
             tracing::error!("ClusterTools::drive was called twice; the second call does nothing");
             return;
         };
         let hosts = self.own.clone().drive(Arc::new(RoutedSink(Arc::downgrade(&self))));
         let cluster = &*self;
-        let tell = move |tenant: TenantId, call: CallId, news: CallUpdate| async move {
-            cluster.tell_engine(&tenant, &call, news).await;
+        let tell = move |tenant: TenantId, call: CallId, update: CallUpdate| async move {
+            cluster.tell_engine(&tenant, &call, update).await;
         };
         // Only own hosts send results without a stream, and `hosts` takes those.
-        let news = deliver(news, tell, |_, _: HostAnswer| std::future::ready(()));
+        let updates = deliver(reports, tell, |_, _: HostAnswer| std::future::ready(()));
         let asked = self.clone();
         // Each question has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
         let answering = UnboundedReceiverStream::new(questions).for_each_concurrent(None, move |question| {
             let cluster = asked.clone();
             async move { cluster.answer(question).await }
         });
-        tokio::join!(hosts, news, answering, cluster.watch_waiting(), cluster.watch_left());
+        tokio::join!(hosts, updates, answering, cluster.watch_waiting(), cluster.watch_left());
     }
 
     async fn watch_waiting(&self) {
@@ -132,11 +132,13 @@ impl ClusterTools {
             let _ended = self.questions.send(Question { link: sender.clone(), no, tenant, asked });
         };
         match frame {
-            ToOwner::News { tenant, call, news } => match state.table.note(&tenant, &call, &news, link) {
-                Noted::Pass => self.news.send(tenant, call, news),
-                Noted::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
-                Noted::Drop => {}
-            },
+            ToOwner::CallUpdate { tenant, call, update } => {
+                match state.table.note(&tenant, &call, &update, link) {
+                    Noted::Pass => self.reports.send(tenant, call, update),
+                    Noted::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
+                    Noted::Drop => {}
+                }
+            }
             ToOwner::Finished { no, tenant, call, answer } => {
                 ask(no, tenant, Asked::Finished { call, answer });
             }
@@ -189,7 +191,7 @@ impl ClusterTools {
         let reply = match asked {
             Asked::Finished { call, answer } => {
                 // The result comes after everything that was told of the call before it.
-                self.news.flush(&tenant, &call.run).await;
+                self.reports.flush(&tenant, &call.run).await;
                 self.record_here(&tenant, &call, answer).await.map(Reply::Verdict)
             }
             Asked::UsesRuntime { runtime, host } => match self.engine() {
@@ -205,20 +207,20 @@ impl ClusterTools {
         link.send(&ToHub::Reply { no, reply });
     }
 
-    /// Passes news to the engine, and notes that they have arrived.
-    async fn tell_engine(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    /// Passes an update to the engine, and notes that it has arrived.
+    async fn tell_engine(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         let Ok(engine) = self.engine() else { return };
-        let accepted = match &news {
+        let accepted = match &update {
             CallUpdate::Accepted { attempt, .. } => Some(*attempt),
             _ => None,
         };
-        let ended = ended_attempt(&news);
-        engine.news(tenant, call, news).await;
+        let ended = ended_attempt(&update);
+        engine.report_update(tenant, call, update).await;
         if let Some(attempt) = accepted {
             self.lock().table.accepted(tenant, call, attempt);
         }
         if let Some(attempt) = ended
-            // A replica that lost the run has dropped the news, and the next owner needs them.
+            // A replica that lost the run has dropped the update, and the next owner needs it.
             && self.owners.owner_of(tenant, &call.run).await == RunOwner::Here
         {
             self.lock().send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });

@@ -29,9 +29,9 @@ pub(super) struct RoutedSink(pub(super) Weak<ClusterTools>);
 
 #[async_trait]
 impl CallSink for RoutedSink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         if let Some(cluster) = self.0.upgrade() {
-            cluster.route_news(tenant, call, news).await;
+            cluster.route_update(tenant, call, update).await;
         }
     }
 
@@ -43,7 +43,7 @@ impl CallSink for RoutedSink {
     ) -> Result<Verdict, SinkUnavailable> {
         let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
         let verdict = cluster.route_result(tenant, call, answer).await?;
-        cluster.kept_news.over(tenant, call);
+        cluster.pending_updates.forget_call(tenant, call);
         Ok(verdict)
     }
 
@@ -125,9 +125,9 @@ impl ClusterTools {
         self.routes.of_run(tenant, run).map(RunOwner::Peer)
     }
 
-    async fn route_news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
-        self.kept_news.keep(tenant, call, &news);
-        let is_passing = matches!(news, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
+    async fn route_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
+        self.pending_updates.keep(tenant, call, &update);
+        let is_passing = matches!(update, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
         if is_passing && self.known_owner(tenant, &call.run).is_none() {
             // No task of the run could show it, and a look-up in the database is slow.
             return;
@@ -136,19 +136,19 @@ impl ClusterTools {
             RunOwner::Here => {
                 let link = self.lock().link;
                 // The engine refuses what no run waits for.
-                let _noted = self.lock().table.note(tenant, call, &news, link);
-                let ended = ended_attempt(&news);
+                let _noted = self.lock().table.note(tenant, call, &update, link);
+                let ended = ended_attempt(&update);
                 if let Ok(engine) = self.engine() {
-                    engine.news(tenant, call, news).await;
+                    engine.report_update(tenant, call, update).await;
                 }
                 if let Some(attempt) = ended {
-                    self.kept_news.heard(tenant, call, attempt);
+                    self.pending_updates.forget_end(tenant, call, attempt);
                 }
             }
             RunOwner::Peer(peer) => {
-                let may_drop = is_passing || matches!(news, CallUpdate::Checkpoint { .. });
+                let may_drop = is_passing || matches!(update, CallUpdate::Checkpoint { .. });
                 let (tenant, call) = (tenant.clone(), call.clone());
-                self.routes.send(peer, &ToOwner::News { tenant, call, news }, may_drop);
+                self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, may_drop);
             }
             // Whoever owns the run next asks for its calls.
             RunOwner::Nobody => {}
@@ -238,9 +238,9 @@ impl ClusterTools {
     }
 }
 
-/// The attempt whose end these news tell, if they must not be lost.
-pub(super) fn ended_attempt(news: &CallUpdate) -> Option<u32> {
-    match news {
+/// The attempt whose end this update tells, if it must not be lost.
+pub(super) fn ended_attempt(update: &CallUpdate) -> Option<u32> {
+    match update {
         CallUpdate::Lost { attempt, .. } | CallUpdate::Stopped { attempt, .. } => Some(*attempt),
         _ => None,
     }

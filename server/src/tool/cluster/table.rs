@@ -45,14 +45,14 @@ pub(super) enum Open {
     },
 }
 
-/// What is to be done with news that came for a call.
+/// The action to take on an update of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noted {
     /// The run is told.
     Pass,
     /// The call does not look for room: it is given back.
     GiveBack,
-    /// The news mean nothing for the run.
+    /// The update means nothing for the run.
     Drop,
 }
 
@@ -134,11 +134,11 @@ impl Table {
         keys.iter().for_each(|key| drop(self.calls.remove(key)));
     }
 
-    /// Notes news that came over this link.
-    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, news: &CallUpdate, link: u64) -> Noted {
+    /// Notes an update that came over this link.
+    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, update: &CallUpdate, link: u64) -> Noted {
         let key = (tenant.clone(), call.clone());
         let is_sought = matches!(self.calls.get(&key), Some(OpenCall { state: Open::Sought { .. }, .. }));
-        match news {
+        match update {
             CallUpdate::Granted { .. } => match self.calls.get_mut(&key) {
                 Some(open) if is_sought => {
                     open.state = Open::Granted { link };

@@ -106,8 +106,8 @@ impl Tools for ClusterTools {
         match &state.way {
             Way::Here => {
                 // Another replica may have owned the run, and it did not hear them. They come before what follows from the reclaim.
-                for news in self.kept_news.of(&owner.tenant, call) {
-                    self.own.tell_again(&owner.tenant, call, news);
+                for update in self.pending_updates.of(&owner.tenant, call) {
+                    self.own.tell_again(&owner.tenant, call, update);
                 }
                 self.own.reclaim(owner, call, offer);
             }
@@ -174,8 +174,8 @@ impl ClusterTools {
                 // The task that asks is at its end.
                 return Seek::Queued;
             }
-            // This is the next attempt. Only an attempt that was offered has news that a new owner must hear.
-            self.kept_news.over(&owner.tenant, call);
+            // This is the next attempt. Only an attempt that was offered has updates that a new owner must hear.
+            self.pending_updates.forget_call(&owner.tenant, call);
             let seek = match on {
                 Some(host) => self.own.seek_on(owner, call, tool, host),
                 None => self.own.seek(owner, call, tool),

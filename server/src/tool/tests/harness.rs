@@ -28,7 +28,7 @@ pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 /// A call of the sink, as the fake engine recorded it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
-    News(CallId, CallUpdate),
+    Update(CallId, CallUpdate),
     Finished(CallId, CallAnswer),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct FakeEngine {
     pub(crate) looked_at: Mutex<Vec<String>>,
     /// Notified of each look-up.
     pub(crate) looked: Notify,
-    /// One permit is used up by each piece of news.
+    /// One permit is used up by each update.
     pub(crate) attention: Semaphore,
     verdicts: Mutex<HashMap<CallId, Verdict>>,
     dispositions: Mutex<HashMap<CallId, Disposition>>,
@@ -96,17 +96,17 @@ impl FakeEngine {
         }
     }
 
-    /// Waits for news of a call for which `fits` is true.
-    pub(crate) async fn news(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
+    /// Waits for an update of a call for which `fits` is true.
+    pub(crate) async fn update(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
         let id = call_id(call);
         loop {
             let changed = self.changed.notified();
             let found = self.heard.lock().unwrap().iter().find_map(|heard| match heard {
-                Heard::News(of, news) if *of == id && fits(news) => Some(news.clone()),
-                Heard::News(..) | Heard::Finished(..) => None,
+                Heard::Update(of, update) if *of == id && fits(update) => Some(update.clone()),
+                Heard::Update(..) | Heard::Finished(..) => None,
             });
-            if let Some(news) = found {
-                return news;
+            if let Some(update) = found {
+                return update;
             }
             changed.await;
         }
@@ -124,9 +124,9 @@ impl FakeEngine {
 
 #[async_trait]
 impl CallSink for FakeEngine {
-    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) {
         self.attention.acquire().await.unwrap().forget();
-        self.hear(Heard::News(call.clone(), news));
+        self.hear(Heard::Update(call.clone(), update));
     }
 
     async fn finished(

@@ -48,7 +48,7 @@ impl LocalServices {
     }
 
     /// Tells when the services come.
-    pub(super) fn news(&self) -> watch::Receiver<Option<Opened>> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Opened>> {
         self.0.subscribe()
     }
 

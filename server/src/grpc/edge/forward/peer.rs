@@ -198,7 +198,7 @@ impl PeerPort {
     /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments. To wait
     /// here costs less than to have every call sent again.
     async fn services(&self, shard: ShardNo) -> Option<Opened> {
-        let (mut ownerships, mut local) = (self.ownerships.clone(), self.front.local().news());
+        let (mut ownerships, mut local) = (self.ownerships.clone(), self.front.local().subscribe());
         let until = Instant::now() + OPEN_WAIT;
         loop {
             if !ownerships.borrow_and_update().is_mine(shard) {

@@ -136,7 +136,7 @@ impl Routing {
 
     /// Who does a call. Waits for an owner until the given moment; `None` if there is none by then.
     pub(super) async fn target(&self, at: At, until: Instant) -> Option<Target> {
-        let (mut ownerships, mut local) = (self.ownerships.clone(), self.local.news());
+        let (mut ownerships, mut local) = (self.ownerships.clone(), self.local.subscribe());
         loop {
             ownerships.mark_unchanged();
             local.mark_unchanged();

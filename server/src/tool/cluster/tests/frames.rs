@@ -40,14 +40,14 @@ fn a_frame_is_read_as_it_was_written() {
     }
     let result = result_of(answer("r/1.0", 1));
     let question = QuestionContent { text: "Which?".to_owned(), ..QuestionContent::default() };
-    let news = CallUpdate::InputNeeded {
+    let update = CallUpdate::InputNeeded {
         attempt: 1,
         question: Box::new(question),
         timeout: Some(Millis(5)),
         resume_state: Some(vec![7]),
     };
     let to_owner = [
-        ToOwner::News { tenant: tenant(), call: call_id("r/1.0"), news },
+        ToOwner::CallUpdate { tenant: tenant(), call: call_id("r/1.0"), update },
         ToOwner::Finished {
             no: 1,
             tenant: tenant(),
@@ -65,6 +65,15 @@ fn a_frame_is_read_as_it_was_written() {
     for frame in to_owner {
         assert_eq!(decode::<ToOwner>(&encode(&frame)), Some(frame));
     }
+}
+
+#[test]
+fn an_update_has_the_names_that_earlier_versions_know() {
+    let update = CallUpdate::Denied { message: "no".to_owned() };
+    let frame = ToOwner::CallUpdate { tenant: tenant(), call: call_id("r/1.0"), update };
+    let text = String::from_utf8(encode(&frame)).unwrap();
+    let fields = r#""tenant":"local","call":"r/1.0","news":"#;
+    assert!(text.starts_with(&format!(r#"{{"news":{{{fields}"#)), "{text}");
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl Replica {
         host
     }
 
-    /// Seeks a host for a call, which is granted by news unless this replica is the hub.
+    /// Seeks a host for a call, which is granted by an update unless this replica is the hub.
     pub(super) async fn seek(&self, call: &str) -> HostId {
         let before = self.count(call, is_granted);
         match self.tools.seek(&owner(), &call_id(call), "weather") {
@@ -228,7 +228,7 @@ impl Replica {
         request
     }
 
-    /// News of this kind that the engine has heard.
+    /// Updates of this kind that the engine has heard.
     pub(super) fn count(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> usize {
         self.heard_of(call, fits).len()
     }
@@ -236,17 +236,17 @@ impl Replica {
     fn heard_of(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> Vec<CallUpdate> {
         let id = call_id(call);
         let of_call = self.engine.all().into_iter().filter_map(|heard| match heard {
-            Heard::News(of, news) if of == id && fits(&news) => Some(news),
-            Heard::News(..) | Heard::Finished(..) => None,
+            Heard::Update(of, update) if of == id && fits(&update) => Some(update),
+            Heard::Update(..) | Heard::Finished(..) => None,
         });
         of_call.collect()
     }
 
-    /// Waits for the nth news of this kind.
+    /// Waits for the nth update of this kind.
     pub(super) async fn nth(&self, call: &str, n: usize, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
         loop {
-            if let Some(news) = self.heard_of(call, &fits).get(n - 1) {
-                return news.clone();
+            if let Some(update) = self.heard_of(call, &fits).get(n - 1) {
+                return update.clone();
             }
             self.engine.heard(self.engine.all().len() + 1).await;
         }
@@ -266,16 +266,16 @@ impl Replica {
     }
 }
 
-pub(super) fn is_granted(news: &CallUpdate) -> bool {
-    matches!(news, CallUpdate::Granted { .. })
+pub(super) fn is_granted(update: &CallUpdate) -> bool {
+    matches!(update, CallUpdate::Granted { .. })
 }
 
-pub(super) fn is_accepted(news: &CallUpdate) -> bool {
-    matches!(news, CallUpdate::Accepted { .. })
+pub(super) fn is_accepted(update: &CallUpdate) -> bool {
+    matches!(update, CallUpdate::Accepted { .. })
 }
 
-pub(super) fn is_lost(news: &CallUpdate) -> bool {
-    matches!(news, CallUpdate::Lost { .. })
+pub(super) fn is_lost(update: &CallUpdate) -> bool {
+    matches!(update, CallUpdate::Lost { .. })
 }
 
 /// What the owner of a run says of its calls, after this claim of the run.

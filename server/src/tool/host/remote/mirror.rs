@@ -77,8 +77,8 @@ impl RemoteTools {
     }
 
     /// Tells the run of a call this once more, before anything that the fleet says of the call from now on.
-    pub(in crate::tool) fn tell_again(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
-        self.news.send(tenant.clone(), call.clone(), news);
+    pub(in crate::tool) fn tell_again(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
+        self.reports.send(tenant.clone(), call.clone(), update);
     }
 
     /// The calls of a run that connected hosts work on.

@@ -1,6 +1,6 @@
 //! Tools on connected hosts: joins the fleet, the catalogue, the hosts' streams and the engine.
 //!
-//! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and news are queued
+//! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and updates are queued
 //! while it is held, so they leave in the order in which they were decided.
 
 mod admission;
@@ -23,7 +23,7 @@ use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
 use crate::tool::catalogue::terms::TermsBook;
-use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
+use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, HostAnswer, channel, deliver};
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
@@ -49,8 +49,8 @@ pub struct RemoteTools {
     unsaved: Notify,
     connections: AtomicU64,
     timeline: Timeline,
-    news: NewsSender,
-    news_receiver: Mutex<Option<NewsReceiver>>,
+    reports: CallReportSender,
+    reports_receiver: Mutex<Option<CallReportReceiver>>,
     sink: OnceLock<Sink>,
     ids: OnceLock<Arc<dyn HostIds>>,
     extensions: Arc<RemoteExtensions>,
@@ -92,7 +92,7 @@ impl RemoteTools {
             let out = fleet.handle(&tenant, Input::Remember { tools }, now);
             debug_assert!(out.is_empty(), "remembering asks for nothing");
         }
-        let (news, news_receiver) = channel();
+        let (reports, reports_receiver) = channel();
         let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
         Arc::new(Self {
             connection_slots: Arc::new(Semaphore::new(options.connections_max)),
@@ -111,8 +111,8 @@ impl RemoteTools {
             unsaved: Notify::new(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
-            news,
-            news_receiver: Mutex::new(Some(news_receiver)),
+            reports,
+            reports_receiver: Mutex::new(Some(reports_receiver)),
             sink: OnceLock::new(),
             ids: OnceLock::new(),
             extensions,
@@ -143,23 +143,23 @@ impl RemoteTools {
         self.lock().connected_hosts()
     }
 
-    /// Runs timers and delivers news to the engine until it is dropped. Run it once, on a task of its own. Before that,
-    /// news wait, and hosts that reconnect with calls are sent away.
+    /// Runs timers and delivers updates to the engine until it is dropped. Run it once, on a task of its own. Before that,
+    /// updates wait, and hosts that reconnect with calls are sent away.
     pub async fn drive(self: Arc<Self>, sink: Arc<dyn CallSink>) {
-        let news_receiver = self.news_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(news_receiver), Ok(())) = (news_receiver, self.sink.set(Sink(sink.clone()))) else {
+        let reports_receiver = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(reports_receiver), Ok(())) = (reports_receiver, self.sink.set(Sink(sink.clone()))) else {
             tracing::error!("RemoteTools::drive was called twice; the second call does nothing");
             return;
         };
         let (tools, engine) = (&*self, &*sink);
-        let tell = move |tenant: TenantId, call: CallId, news: CallUpdate| async move {
-            engine.news(&tenant, &call, news).await;
+        let tell = move |tenant: TenantId, call: CallId, update: CallUpdate| async move {
+            engine.report_update(&tenant, &call, update).await;
         };
         // If a result cannot be recorded, the run treats the call as lost when its deadline passes.
         let record = move |tenant: TenantId, answer: HostAnswer| async move {
             let _ = tools.record_now(&tenant, answer).await;
         };
-        tokio::join!(deliver(news_receiver, tell, record), self.run_timer(), self.refresh_catalogue());
+        tokio::join!(deliver(reports_receiver, tell, record), self.run_timer(), self.refresh_catalogue());
     }
 
     async fn run_timer(&self) {
@@ -274,17 +274,17 @@ impl RemoteTools {
         self.record(tenant, HostAnswer { host, answer: Box::new(answer) }).await
     }
 
-    /// Records a result after all earlier news of its run, and tells the fleet the outcome.
+    /// Records a result after all earlier updates of its run, and tells the fleet the outcome.
     pub(in crate::tool) async fn record(
         &self,
         tenant: &TenantId,
         answered: HostAnswer,
     ) -> Result<Verdict, SinkUnavailable> {
-        self.news.flush(tenant, answered.run()).await;
+        self.reports.flush(tenant, answered.run()).await;
         self.record_now(tenant, answered).await
     }
 
-    /// Like [`Self::record`], for a caller that knows that all earlier news are delivered.
+    /// Like [`Self::record`], for a caller that knows that all earlier updates are delivered.
     pub(in crate::tool) async fn record_now(
         &self,
         tenant: &TenantId,
@@ -365,12 +365,12 @@ impl RemoteTools {
                         sender.end(reason);
                     }
                 }
-                Output::Update { tenant, call, update } => self.news.send(tenant, call, update),
+                Output::Update { tenant, call, update } => self.reports.send(tenant, call, update),
                 Output::Result { connection: Some(_), host, result, .. } => {
                     answers.push(HostAnswer { host, answer: result })
                 }
                 Output::Result { tenant, connection: None, host, result } => {
-                    self.news.send_answer(tenant, HostAnswer { host, answer: result });
+                    self.reports.send_answer(tenant, HostAnswer { host, answer: result });
                 }
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
