@@ -38,7 +38,7 @@ pub(super) enum ToHub {
     Command { no: u64, command: Command },
     /// The run knows how this attempt ended.
     Heard { tenant: TenantId, call: CallId, attempt: u32 },
-    /// The reply to a question of the hub.
+    /// The reply to a request of the hub.
     Reply { no: u64, reply: Reply },
     /// A request to an extension of a host. `encoded` is the message of the contract in base64.
     Ask { id: String, connection: u64, time_left: Millis, encoded: String },

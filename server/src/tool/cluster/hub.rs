@@ -15,7 +15,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use super::frame::{ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
-use super::{ClusterTools, RunOwner, State, Way};
+use super::{ClusterTools, RunOwner, State, HubConnection};
 use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
@@ -76,7 +76,7 @@ impl HubEnd {
         sender.send(&ToOwner::Welcome { version: env!("CARGO_PKG_VERSION").to_owned() });
         cluster.routes.opened();
         // The ends of attempts while it was away. A reclaim brings those of its call once more.
-        let beside = FuturesUnordered::from_iter([cluster.retell(from).boxed()]);
+        let beside = FuturesUnordered::from_iter([cluster.resend_ends(from).boxed()]);
         let mut link = OpenLink { cluster, sender, peer: from, no, beside };
         tokio::select! {
             () = link.serve(frames) => {}
@@ -251,7 +251,7 @@ impl OpenLink<'_> {
 impl ClusterTools {
     pub(super) fn takes_links(&self) -> bool {
         let state = self.lock();
-        matches!(state.way, Way::Here) && !state.is_closed
+        matches!(state.hub, HubConnection::Here) && !state.is_closed
     }
 
     /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the calls that they
@@ -261,7 +261,7 @@ impl ClusterTools {
         for (tenant, run) in &runs {
             self.release_at_hosts(&state, tenant, run);
         }
-        self.left.add(runs);
+        self.orphaned.add(runs);
     }
 
     /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.
@@ -288,15 +288,15 @@ impl ClusterTools {
     }
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
-    async fn retell(&self, peer: i64) {
+    async fn resend_ends(&self, peer: i64) {
         for (tenant, call) in self.pending_updates.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
-                self.retell_call(peer, &tenant, &call);
+                self.resend_ends_of(peer, &tenant, &call);
             }
         }
     }
 
-    fn retell_call(&self, peer: i64, tenant: &TenantId, call: &CallId) {
+    fn resend_ends_of(&self, peer: i64, tenant: &TenantId, call: &CallId) {
         for update in self.pending_updates.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
             self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, false);

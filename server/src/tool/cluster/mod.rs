@@ -9,13 +9,13 @@
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
 //!   the hub says if a host has the call. If none has, it says if the call may have begun;
 //! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
-//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](left) later.
+//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs) later.
 
 mod frame;
 mod hosts;
 mod hub;
-mod keep;
-mod left;
+mod hub_link;
+mod orphaned_runs;
 mod owner;
 mod owners;
 mod pending_updates;
@@ -23,7 +23,7 @@ mod queue;
 mod routes;
 mod sink;
 mod table;
-mod tenure;
+mod hub_history;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,17 +38,17 @@ use tokio::time::Instant;
 
 pub use frame::LINK_FRAME_BYTES_MAX;
 pub use hub::HubEnd;
-pub use keep::{LinkDialer, LinkInbound};
+pub use hub_link::{LinkDialer, LinkInbound};
 pub use owners::{LocatedOwners, RunOwner, RunOwners};
 pub use queue::LinkFrames;
 
 use self::frame::{Command, ToHub};
-use self::left::LeftRuns;
-use self::owner::Question;
+use self::orphaned_runs::OrphanedRuns;
+use self::owner::EngineRequest;
 use self::pending_updates::PendingUpdates;
 use self::queue::LinkSender;
 use self::routes::Routes;
-use self::table::{Open, Table};
+use self::table::{OpenCallState, Table};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
@@ -70,9 +70,9 @@ pub struct ClusterTools {
     /// Updates for the engine that do not come from the own hosts.
     reports: CallReportSender,
     reports_receiver: Mutex<Option<CallReportReceiver>>,
-    /// Questions of the hub to the engine. Those of one host are few, and the hub bounds those about results.
-    questions: mpsc::UnboundedSender<Question>,
-    questions_receiver: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
+    /// Requests of the hub to the engine. Those of one host are few, and the hub bounds those about results.
+    requests: mpsc::UnboundedSender<EngineRequest>,
+    requests_receiver: Mutex<Option<mpsc::UnboundedReceiver<EngineRequest>>>,
     /// The engine. It is set after construction, because the engine is made after its tools.
     engine: OnceLock<Arc<dyn CallSink>>,
     /// As the hub: the links of the other replicas, and the runs behind them.
@@ -80,12 +80,12 @@ pub struct ClusterTools {
     /// As the hub: the updates that their runs have not dealt with.
     pending_updates: PendingUpdates,
     /// As the hub: runs whose owner's link has ended.
-    left: LeftRuns,
+    orphaned: OrphanedRuns,
 }
 
 struct State {
-    way: Way,
-    /// Number of the present way to the hub. Frames of an earlier one are dropped.
+    hub: HubConnection,
+    /// Number of the present connection to the hub. Frames of an earlier one are dropped.
     link: u64,
     table: Table,
     /// The connections of hosts with extensions at the hub, by their number there.
@@ -96,18 +96,18 @@ struct State {
     listed: Option<BTreeSet<(TenantId, String)>>,
 }
 
-/// The way to the hub.
-enum Way {
+/// The connection to the hub.
+enum HubConnection {
     /// This replica is the hub.
     Here,
     /// The hub is another replica, and is reached over this link.
     Link(LinkSender),
-    /// There has been no way since this time. Calls wait.
+    /// There has been no connection since this time. Calls wait.
     Away(Instant),
 }
 
 impl ClusterTools {
-    /// The tools of the replica with this number. It has no way to a hub before [`Self::keep_linked`] finds one. `own` takes no
+    /// The tools of the replica with this number. It has no connection to a hub before [`Self::keep_linked`] finds one. `own` takes no
     /// hosts until then.
     #[must_use]
     pub fn new(
@@ -118,9 +118,9 @@ impl ClusterTools {
     ) -> Arc<Self> {
         own.step_down();
         let (reports, reports_receiver) = channel();
-        let (questions, questions_receiver) = mpsc::unbounded_channel();
+        let (requests, requests_receiver) = mpsc::unbounded_channel();
         let state = State {
-            way: Way::Away(Instant::now()),
+            hub: HubConnection::Away(Instant::now()),
             link: 0,
             table: Table::default(),
             hosts: BTreeMap::new(),
@@ -136,12 +136,12 @@ impl ClusterTools {
             ownerships: OnceLock::new(),
             reports,
             reports_receiver: Mutex::new(Some(reports_receiver)),
-            questions,
-            questions_receiver: Mutex::new(Some(questions_receiver)),
+            requests,
+            requests_receiver: Mutex::new(Some(requests_receiver)),
             engine: OnceLock::new(),
             routes: Routes::default(),
             pending_updates: PendingUpdates::default(),
-            left: LeftRuns::default(),
+            orphaned: OrphanedRuns::default(),
         })
     }
 
@@ -154,31 +154,31 @@ impl ClusterTools {
     /// True while this replica is the hub.
     #[must_use]
     pub fn is_hub(&self) -> bool {
-        matches!(self.lock().way, Way::Here)
+        matches!(self.lock().hub, HubConnection::Here)
     }
 
-    /// True while there is a way to the hub, or this replica is the hub.
+    /// True while there is a link to the hub, or this replica is the hub.
     #[cfg(test)]
-    pub(crate) fn has_way(&self) -> bool {
-        !matches!(self.lock().way, Way::Away(_))
+    pub(crate) fn is_connected(&self) -> bool {
+        !matches!(self.lock().hub, HubConnection::Away(_))
     }
 
     /// This replica is the hub from now on. `kept_for` is the time for which the one before may yet keep its hosts.
     fn become_hub(&self, kept_for: Millis) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Here) {
+        if matches!(state.hub, HubConnection::Here) {
             return;
         }
         self.drop_hosts(&mut state);
         self.own.step_up(kept_for);
-        state.way = Way::Here;
+        state.hub = HubConnection::Here;
         state.link += 1;
         state.listed = None;
         let link = state.link;
         for (call, open) in state.table.calls() {
             let owner = open.owner;
             match open.state {
-                Open::Sought { tool, on, .. } => {
+                OpenCallState::Sought { tool, on, .. } => {
                     let sought = match on {
                         Some(host) => self.own.seek_on(&owner, &call, &tool, &host),
                         None => self.own.seek(&owner, &call, &tool),
@@ -196,8 +196,8 @@ impl ClusterTools {
                     self.reports.send(owner.tenant, call, update);
                 }
                 // Its run offers it, or gives it up. The room that it had is gone.
-                Open::Granted { .. } => {}
-                Open::Offered { offer, .. } => self.own.reclaim(&owner, &call, *offer),
+                OpenCallState::Granted { .. } => {}
+                OpenCallState::Offered { offer, .. } => self.own.reclaim(&owner, &call, *offer),
             }
         }
         for (_, command) in state.table.take_commands() {
@@ -210,14 +210,14 @@ impl ClusterTools {
     /// Another replica is the hub.
     fn leave_hub(&self) {
         let mut state = self.lock();
-        if !matches!(state.way, Way::Here) {
+        if !matches!(state.hub, HubConnection::Here) {
             return;
         }
-        state.way = Way::Away(Instant::now());
+        state.hub = HubConnection::Away(Instant::now());
         state.link += 1;
         self.routes.end_all();
         self.pending_updates.clear();
-        self.left.clear();
+        self.orphaned.clear();
         self.own.step_down();
         drop(state);
         tracing::info!("another replica takes the tool hosts");
@@ -227,9 +227,9 @@ impl ClusterTools {
     pub fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        if let Way::Link(sender) = &state.way {
+        if let HubConnection::Link(sender) = &state.hub {
             sender.end();
-            state.way = Way::Away(Instant::now());
+            state.hub = HubConnection::Away(Instant::now());
             state.link += 1;
         }
         self.routes.end_all();
@@ -279,7 +279,7 @@ impl ClusterTools {
 
     /// Has a command done at the hub: here, or over the link, now or later.
     fn command(&self, state: &mut State, command: Command) {
-        if matches!(state.way, Way::Here) {
+        if matches!(state.hub, HubConnection::Here) {
             let (tenant, run) = command.run();
             if self.is_elsewhere(tenant, run) {
                 self.carry_out_late(command);
@@ -304,10 +304,10 @@ impl ClusterTools {
         self.reports.send(tenant.clone(), call.clone(), lost);
     }
 
-    /// Denies the calls that have looked for a host since before `time`, if there has been no way to any for as long.
+    /// Denies the calls that have looked for a host since before `time`, if there has been no connection to the hub for as long.
     fn deny_without_way(&self, time: Instant) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Away(since) if since < time) {
+        if matches!(state.hub, HubConnection::Away(since) if since < time) {
             for (tenant, call, tool) in state.table.take_sought_before(time) {
                 let message = format!("no tool host that serves `{tool}` can be reached");
                 self.reports.send(tenant, call, CallUpdate::Denied { message });
@@ -324,7 +324,7 @@ impl ClusterTools {
 impl State {
     /// Sends a frame to the hub, if there is a link.
     fn send(&self, frame: &ToHub) {
-        if let Way::Link(sender) = &self.way {
+        if let HubConnection::Link(sender) = &self.hub {
             sender.send(frame);
         }
     }

@@ -14,26 +14,26 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::frame::{Reply, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
-use super::table::{Noted, Open};
-use super::{ClusterTools, RunOwner, Way};
+use super::table::{OpenCallState, UpdateAction};
+use super::{ClusterTools, RunOwner, HubConnection};
 use crate::tool::host::deliver::{HostAnswer, deliver};
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::{CallAnswer, CallSink};
 
-/// How often calls are looked for that wait for a host without a way to any.
+/// How often calls are looked for that wait for a host without a connection to the hub.
 const WAITING_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Tools that are entered on the task of the link. More go to a blocking thread, because their schemas are compiled.
 const TOOLS_INLINE_MAX: usize = 2;
 
-/// A question of the hub to the engine.
-pub(super) struct Question {
+/// A request of the hub to the engine.
+pub(super) struct EngineRequest {
     link: LinkSender,
     no: u64,
     tenant: TenantId,
-    asked: Asked,
+    kind: EngineRequestKind,
 }
 
-enum Asked {
+enum EngineRequestKind {
     Finished { call: CallId, answer: CallAnswer },
     UsesRuntime { runtime: RuntimeId, host: HostId },
     Dispositions { run: RunId, calls: Vec<CallInHand> },
@@ -44,8 +44,8 @@ impl ClusterTools {
     /// It takes the place of [`crate::tool::RemoteTools::drive`].
     pub async fn drive(self: Arc<Self>, engine: Arc<dyn CallSink>) {
         let reports = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let questions = self.questions_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(reports), Some(questions), Ok(())) = (reports, questions, self.engine.set(engine)) else {
+        let requests = self.requests_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(reports), Some(requests), Ok(())) = (reports, requests, self.engine.set(engine)) else {
             tracing::error!("ClusterTools::drive was called twice; the second call does nothing");
             return;
         };
@@ -56,13 +56,13 @@ impl ClusterTools {
         };
         // Only own hosts send results without a stream, and `hosts` takes those.
         let updates = deliver(reports, tell, |_, _: HostAnswer| std::future::ready(()));
-        let asked = self.clone();
-        // Each question has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
-        let answering = UnboundedReceiverStream::new(questions).for_each_concurrent(None, move |question| {
-            let cluster = asked.clone();
-            async move { cluster.answer(question).await }
+        let shared = self.clone();
+        // Each request has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
+        let answering = UnboundedReceiverStream::new(requests).for_each_concurrent(None, move |request| {
+            let cluster = shared.clone();
+            async move { cluster.do_request(request).await }
         });
-        tokio::join!(hosts, updates, answering, cluster.watch_waiting(), cluster.watch_left());
+        tokio::join!(hosts, updates, answering, cluster.watch_waiting(), cluster.watch_orphaned());
     }
 
     async fn watch_waiting(&self) {
@@ -85,16 +85,16 @@ impl ClusterTools {
             sender.end();
             return state.link;
         }
-        state.way = Way::Link(sender);
+        state.hub = HubConnection::Link(sender);
         self.own.mirror_over(state.link);
         state.listed = Some(BTreeSet::new());
         for (call, open) in state.table.calls() {
             let owner = open.owner;
             match open.state {
-                Open::Sought { tool, on, .. } => state.send(&ToHub::Seek { owner, call, tool, on }),
+                OpenCallState::Sought { tool, on, .. } => state.send(&ToHub::Seek { owner, call, tool, on }),
                 // Its run offers it, or gives it up. The room that it had is gone.
-                Open::Granted { .. } => {}
-                Open::Offered { offer, .. } => state.send(&ToHub::Reclaim { owner, call, offer }),
+                OpenCallState::Granted { .. } => {}
+                OpenCallState::Offered { offer, .. } => state.send(&ToHub::Reclaim { owner, call, offer }),
             }
         }
         for (no, command) in state.table.commands() {
@@ -106,8 +106,8 @@ impl ClusterTools {
     /// The link with this number has ended.
     pub(super) fn closed(&self, link: u64) {
         let mut state = self.lock();
-        if state.link == link && matches!(state.way, Way::Link(_)) {
-            state.way = Way::Away(Instant::now());
+        if state.link == link && matches!(state.hub, HubConnection::Link(_)) {
+            state.hub = HubConnection::Away(Instant::now());
             state.listed = None;
             self.drop_hosts(&mut state);
             // A blocking task may still enter tools of this link, whose hub may have lost its place.
@@ -122,31 +122,31 @@ impl ClusterTools {
             return self.enter_tools(link, rows).await;
         }
         let mut state = self.lock();
-        let Way::Link(sender) = &state.way else { return };
+        let HubConnection::Link(sender) = &state.hub else { return };
         if state.link != link {
             return;
         }
         let sender = sender.clone();
-        let ask = |no, tenant, asked| {
+        let ask = |no, tenant, kind| {
             // The receiver is gone only when the process ends.
-            let _ended = self.questions.send(Question { link: sender.clone(), no, tenant, asked });
+            let _ended = self.requests.send(EngineRequest { link: sender.clone(), no, tenant, kind });
         };
         match frame {
             ToOwner::CallUpdate { tenant, call, update } => {
                 match state.table.note(&tenant, &call, &update, link) {
-                    Noted::Pass => self.reports.send(tenant, call, update),
-                    Noted::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
-                    Noted::Drop => {}
+                    UpdateAction::Pass => self.reports.send(tenant, call, update),
+                    UpdateAction::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
+                    UpdateAction::Drop => {}
                 }
             }
             ToOwner::Finished { no, tenant, call, answer } => {
-                ask(no, tenant, Asked::Finished { call, answer });
+                ask(no, tenant, EngineRequestKind::Finished { call, answer });
             }
             ToOwner::UsesRuntime { no, tenant, runtime, host } => {
-                ask(no, tenant, Asked::UsesRuntime { runtime, host });
+                ask(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
             }
             ToOwner::Dispositions { no, tenant, run, calls } => {
-                ask(no, tenant, Asked::Dispositions { run, calls });
+                ask(no, tenant, EngineRequestKind::Dispositions { run, calls });
             }
             ToOwner::Done { no } => state.table.done(no),
             ToOwner::Answered { id, connection, result } => {
@@ -185,20 +185,20 @@ impl ClusterTools {
         }
     }
 
-    /// Answers a question of the hub.
-    async fn answer(&self, question: Question) {
-        let Question { link, no, tenant, asked } = question;
-        let reply = match asked {
-            Asked::Finished { call, answer } => {
+    /// Does a request of the hub, and sends the reply.
+    async fn do_request(&self, request: EngineRequest) {
+        let EngineRequest { link, no, tenant, kind } = request;
+        let reply = match kind {
+            EngineRequestKind::Finished { call, answer } => {
                 // The result comes after everything that was told of the call before it.
                 self.reports.flush(&tenant, &call.run).await;
                 self.record_here(&tenant, &call, answer).await.map(Reply::Verdict)
             }
-            Asked::UsesRuntime { runtime, host } => match self.engine() {
+            EngineRequestKind::UsesRuntime { runtime, host } => match self.engine() {
                 Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(Reply::Used),
                 Err(unavailable) => Err(unavailable),
             },
-            Asked::Dispositions { run, calls } => match self.engine() {
+            EngineRequestKind::Dispositions { run, calls } => match self.engine() {
                 Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(Reply::Dispositions),
                 Err(unavailable) => Err(unavailable),
             },

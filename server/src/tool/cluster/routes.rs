@@ -29,9 +29,9 @@ struct Inner {
     links: BTreeMap<i64, OwnerLink>,
     runs: BTreeMap<(TenantId, RunId), Route>,
     last_link: u64,
-    questions: BTreeMap<u64, OpenQuestion>,
-    last_question: u64,
-    /// When replicas last left a question without a reply in time.
+    pending: BTreeMap<u64, PendingReply>,
+    last_request: u64,
+    /// When replicas last left a request without a reply in time.
     late: BTreeMap<i64, Instant>,
 }
 
@@ -51,12 +51,12 @@ struct OwnerLink {
 }
 
 #[derive(Debug)]
-struct OpenQuestion {
+struct PendingReply {
     link: u64,
     reply: oneshot::Sender<Reply>,
 }
 
-/// The reason for which a question has no reply.
+/// The reason for which a request has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoReply {
     /// There is no link, or it broke.
@@ -115,7 +115,7 @@ impl Routes {
             link.sender.end();
         }
         inner.runs.clear();
-        inner.questions.clear();
+        inner.pending.clear();
     }
 
     /// The replica whose calls of this run came last.
@@ -170,7 +170,7 @@ impl Routes {
         &self,
         peer: i64,
         bytes: usize,
-        question: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(u64) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
         let results = self.lock().links.get(&peer).map(|link| link.results.clone());
@@ -178,7 +178,7 @@ impl Routes {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
         let turn = timeout_at(until, results.acquire_many_owned(bytes)).await;
         let _turn = turn.map_err(|_late| NoReply::Late)?.map_err(|_closed| NoReply::NoLink)?;
-        self.ask(peer, question, until).await
+        self.ask(peer, request, until).await
     }
 
     /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
@@ -186,14 +186,14 @@ impl Routes {
     pub(super) async fn ask_briefly(
         &self,
         peer: i64,
-        question: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(u64) -> ToOwner,
         wait: Duration,
     ) -> Result<Reply, NoReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
         if is_late(self.lock().late.get(&peer)) {
             return Err(NoReply::Late);
         }
-        let replied = self.ask(peer, question, Instant::now() + wait).await;
+        let replied = self.ask(peer, request, Instant::now() + wait).await;
         match replied {
             Err(NoReply::Late) => drop(self.lock().late.insert(peer, Instant::now())),
             Ok(_) | Err(NoReply::NoLink) => drop(self.lock().late.remove(&peer)),
@@ -204,31 +204,31 @@ impl Routes {
     async fn ask(
         &self,
         peer: i64,
-        question: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(u64) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
             let link = inner.links.get(&peer).cloned().ok_or(NoReply::NoLink)?;
-            inner.last_question += 1;
-            let no = inner.last_question;
-            inner.questions.insert(no, OpenQuestion { link: link.no, reply });
+            inner.last_request += 1;
+            let no = inner.last_request;
+            inner.pending.insert(no, PendingReply { link: link.no, reply });
             // Sent under the lock, so that no later frame overtakes it.
-            link.sender.send(&question(no));
+            link.sender.send(&request(no));
             ForgetOnDrop { routes: self, no }
         };
         let replied = timeout_at(until, replied).await.map_err(|_late| NoReply::Late)?;
         replied.map_err(|_broken| NoReply::NoLink)
     }
 
-    /// A replica has replied. Its reply to a question that is over is dropped.
+    /// A replica has replied. Its reply to a request that is over is dropped.
     pub(super) fn reply(&self, link: u64, no: u64, reply: Reply) {
         let mut inner = self.lock();
-        if inner.questions.get(&no).is_some_and(|question| question.link == link)
-            && let Some(question) = inner.questions.remove(&no)
+        if inner.pending.get(&no).is_some_and(|pending| pending.link == link)
+            && let Some(pending) = inner.pending.remove(&no)
         {
-            let _gone = question.reply.send(reply);
+            let _gone = pending.reply.send(reply);
         }
     }
 
@@ -250,7 +250,7 @@ impl Inner {
 
     fn close(&mut self, peer: i64, no: u64) -> Vec<(TenantId, RunId)> {
         // Whoever waits for a reply over this link learns that it broke.
-        self.questions.retain(|_, question| question.link != no);
+        self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {
             return Vec::new();
         }
@@ -261,7 +261,7 @@ impl Inner {
     }
 }
 
-/// Forgets a question when nobody waits for its reply any more.
+/// Forgets a request when nobody waits for its reply any more.
 struct ForgetOnDrop<'a> {
     routes: &'a Routes,
     no: u64,
@@ -269,6 +269,6 @@ struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        self.routes.lock().questions.remove(&self.no);
+        self.routes.lock().pending.remove(&self.no);
     }
 }

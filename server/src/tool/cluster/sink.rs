@@ -21,8 +21,8 @@ const OWNER_WAIT: Duration = Duration::from_secs(20);
 const RESULT_WAIT: Duration = Duration::from_secs(12);
 /// How often an owner is looked for in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Time for a question about a host that connects. The host waits for its welcome.
-const QUESTION_WAIT: Duration = Duration::from_secs(3);
+/// Time for a request about a host that connects. The host waits for its welcome.
+const REQUEST_WAIT: Duration = Duration::from_secs(3);
 
 /// Receives what the own hosts report, and passes it on.
 pub(super) struct RoutedSink(pub(super) Weak<ClusterTools>);
@@ -231,10 +231,10 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         run: &RunId,
-        question: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(u64) -> ToOwner,
     ) -> Option<Reply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
-        self.routes.ask_briefly(peer, question, QUESTION_WAIT).await.ok()
+        self.routes.ask_briefly(peer, request, REQUEST_WAIT).await.ok()
     }
 }
 

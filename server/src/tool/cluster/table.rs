@@ -26,12 +26,12 @@ pub(super) struct Table {
 #[derive(Debug, Clone)]
 pub(super) struct OpenCall {
     pub(super) owner: CallOwner,
-    pub(super) state: Open,
+    pub(super) state: OpenCallState,
 }
 
 /// The state of an open call.
 #[derive(Debug, Clone)]
-pub(super) enum Open {
+pub(super) enum OpenCallState {
     /// It looks for a host.
     Sought { tool: String, on: Option<HostId>, since: Instant },
     /// A host has room for it. The room is lost when this link ends.
@@ -47,7 +47,7 @@ pub(super) enum Open {
 
 /// The action to take on an update of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Noted {
+pub(super) enum UpdateAction {
     /// The run is told.
     Pass,
     /// The call does not look for room: it is given back.
@@ -80,7 +80,7 @@ impl Table {
         from.take_while(move |((of, call), _)| of == tenant && call.run == *run)
     }
 
-    pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: Open) {
+    pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: OpenCallState) {
         let key = (owner.tenant.clone(), call.clone());
         self.calls.insert(key, OpenCall { owner: owner.clone(), state });
     }
@@ -95,13 +95,13 @@ impl Table {
             runtime: None,
             ..offer.clone()
         };
-        self.set(owner, call, Open::Offered { offer: Box::new(offer), is_accepted: false });
+        self.set(owner, call, OpenCallState::Offered { offer: Box::new(offer), is_accepted: false });
     }
 
     /// The call needs no room any more.
     pub(super) fn stop_seeking(&mut self, tenant: &TenantId, call: &CallId) {
         let key = (tenant.clone(), call.clone());
-        let is_sought = |open: &OpenCall| matches!(open.state, Open::Sought { .. } | Open::Granted { .. });
+        let is_sought = |open: &OpenCall| matches!(open.state, OpenCallState::Sought { .. } | OpenCallState::Granted { .. });
         if self.calls.get(&key).is_some_and(is_sought) {
             self.calls.remove(&key);
         }
@@ -115,12 +115,12 @@ impl Table {
     }
 
     fn is_offered(&self, tenant: &TenantId, call: &CallId, of: u32) -> bool {
-        matches!(self.get(tenant, call), Some(OpenCall { state: Open::Offered { offer, .. }, .. }) if offer.attempt == of)
+        matches!(self.get(tenant, call), Some(OpenCall { state: OpenCallState::Offered { offer, .. }, .. }) if offer.attempt == of)
     }
 
     /// The run knows that the host works on this attempt.
     pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: u32) {
-        if let Some(OpenCall { state: Open::Offered { offer, is_accepted }, .. }) =
+        if let Some(OpenCall { state: OpenCallState::Offered { offer, is_accepted }, .. }) =
             self.calls.get_mut(&(tenant.clone(), call.clone()))
             && offer.attempt == of
         {
@@ -135,29 +135,29 @@ impl Table {
     }
 
     /// Notes an update that came over this link.
-    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, update: &CallUpdate, link: u64) -> Noted {
+    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, update: &CallUpdate, link: u64) -> UpdateAction {
         let key = (tenant.clone(), call.clone());
-        let is_sought = matches!(self.calls.get(&key), Some(OpenCall { state: Open::Sought { .. }, .. }));
+        let is_sought = matches!(self.calls.get(&key), Some(OpenCall { state: OpenCallState::Sought { .. }, .. }));
         match update {
             CallUpdate::Granted { .. } => match self.calls.get_mut(&key) {
                 Some(open) if is_sought => {
-                    open.state = Open::Granted { link };
-                    Noted::Pass
+                    open.state = OpenCallState::Granted { link };
+                    UpdateAction::Pass
                 }
-                Some(OpenCall { state: Open::Granted { link: before }, .. }) if *before == link => {
-                    Noted::Drop
+                Some(OpenCall { state: OpenCallState::Granted { link: before }, .. }) if *before == link => {
+                    UpdateAction::Drop
                 }
-                Some(OpenCall { state: Open::Offered { .. }, .. }) => Noted::Drop,
-                Some(_) | None => Noted::GiveBack,
+                Some(OpenCall { state: OpenCallState::Offered { .. }, .. }) => UpdateAction::Drop,
+                Some(_) | None => UpdateAction::GiveBack,
             },
             CallUpdate::Denied { .. } if is_sought => {
                 self.calls.remove(&key);
-                Noted::Pass
+                UpdateAction::Pass
             }
-            CallUpdate::Denied { .. } => Noted::Drop,
+            CallUpdate::Denied { .. } => UpdateAction::Drop,
             CallUpdate::Lost { attempt, .. } => {
                 self.over(tenant, call, *attempt);
-                Noted::Pass
+                UpdateAction::Pass
             }
             CallUpdate::Accepted { .. }
             | CallUpdate::Checkpoint { .. }
@@ -165,7 +165,7 @@ impl Table {
             | CallUpdate::InputNeeded { .. }
             | CallUpdate::Stopped { .. }
             | CallUpdate::Progress { .. }
-            | CallUpdate::Output { .. } => Noted::Pass,
+            | CallUpdate::Output { .. } => UpdateAction::Pass,
         }
     }
 
@@ -177,8 +177,8 @@ impl Table {
     /// Takes the calls that have looked for a host since before this time.
     pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(TenantId, CallId, String)> {
         let late = |open: &OpenCall| match &open.state {
-            Open::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
-            Open::Sought { .. } | Open::Granted { .. } | Open::Offered { .. } => None,
+            OpenCallState::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
+            OpenCallState::Sought { .. } | OpenCallState::Granted { .. } | OpenCallState::Offered { .. } => None,
         };
         let late = self.calls.iter().filter_map(|(key, open)| Some((key.clone(), late(open)?)));
         let late: Vec<_> = late.collect();

@@ -139,7 +139,7 @@ async fn the_link_of_a_replica_that_is_fenced_ends() {
     hub.learn_hub(std::slice::from_ref(hub), 1);
     other.lost().await;
     settle().await;
-    assert!(!other.tools.has_way(), "the hub refuses it");
+    assert!(!other.tools.is_connected(), "the hub refuses it");
     hub.learn_hub(&replicas, 1);
     other.ready().await;
 }

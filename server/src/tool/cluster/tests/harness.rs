@@ -150,14 +150,14 @@ impl Replica {
 
     /// Waits until it is the hub, or has a link to it.
     pub(super) async fn ready(&self) {
-        while !self.tools.has_way() {
+        while !self.tools.is_connected() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
 
-    /// Waits until it has no way to a hub.
+    /// Waits until it has no connection to a hub.
     pub(super) async fn lost(&self) {
-        while self.tools.has_way() {
+        while self.tools.is_connected() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }

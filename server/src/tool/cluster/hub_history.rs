@@ -14,13 +14,13 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// The replica that is the hub, and the last loss of one that was there for long.
 #[derive(Debug, Default)]
-pub(super) struct Tenure {
+pub(super) struct HubHistory {
     /// Number of the hub, and since when it is seen.
     hub: Option<(i64, Instant)>,
     lost: Option<Instant>,
 }
 
-impl Tenure {
+impl HubHistory {
     /// The hub is this replica now; `None` if nobody is.
     pub(super) fn note(&mut self, hub: Option<i64>) {
         let now = Instant::now();

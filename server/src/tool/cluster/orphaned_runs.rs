@@ -1,4 +1,4 @@
-//! Runs whose owner has left: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
+//! Runs whose owner has orphaned: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
 //! these runs, and keep runtimes for them. After a while the hub asks what hosts are to do with them, as it does for a host that
 //! comes back.
 
@@ -21,10 +21,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The runs, and since when.
 #[derive(Debug, Default)]
-pub(super) struct LeftRuns(Mutex<BTreeMap<(TenantId, RunId), Instant>>);
+pub(super) struct OrphanedRuns(Mutex<BTreeMap<(TenantId, RunId), Instant>>);
 
-impl LeftRuns {
-    /// The owner of these runs has left.
+impl OrphanedRuns {
+    /// Adds runs whose owner's link has ended.
     pub(super) fn add(&self, runs: impl IntoIterator<Item = (TenantId, RunId)>) {
         let now = Instant::now();
         self.lock().extend(runs.into_iter().map(|run| (run, now)));
@@ -35,7 +35,7 @@ impl LeftRuns {
         self.lock().clear();
     }
 
-    /// Takes those whose owner left long enough ago.
+    /// Takes those whose owner has been gone for long enough.
     fn take_due(&self) -> Vec<(TenantId, RunId)> {
         let due = |_: &(TenantId, RunId), since: &mut Instant| since.elapsed() >= ASK_AFTER;
         self.lock().extract_if(.., due).map(|(run, _)| run).collect()
@@ -48,18 +48,18 @@ impl LeftRuns {
 
 impl ClusterTools {
     /// Has hosts stop the calls that nobody waits for, and close the runtimes that nobody uses, until it is dropped.
-    pub(super) async fn watch_left(&self) {
+    pub(super) async fn watch_orphaned(&self) {
         let mut checks = interval(CHECK_EVERY);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             checks.tick().await;
-            for (tenant, run) in self.left.take_due() {
+            for (tenant, run) in self.orphaned.take_due() {
                 let stopped = self.stop_unwanted(&tenant, &run).await;
                 let closed = self.close_unused(&tenant, &run).await;
                 // An owner may leave thousands of runs, and this task has more to do.
                 tokio::task::yield_now().await;
                 if let Err(SinkUnavailable) = stopped.and(closed) {
-                    self.left.add([(tenant, run)]);
+                    self.orphaned.add([(tenant, run)]);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Keeps the way to the hub: finds out which replica it is, and opens a link to it whenever there is none.
+//! Keeps the connection to the hub: finds out which replica it is, and opens a link to it whenever there is none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::ClusterTools;
 use super::frame::{ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
-use super::tenure::Tenure;
+use super::hub_history::HubHistory;
 use crate::cluster::{HUB, Holder, Ownerships, Peer};
 
 /// Time to open a link.
@@ -36,20 +36,20 @@ pub trait LinkDialer: Send + Sync + 'static {
 }
 
 impl ClusterTools {
-    /// Keeps the way to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it is:
+    /// Keeps the connection to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it is:
     /// the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
-        let (mut wait, mut tenure) = (WAIT_MIN, Tenure::default());
+        let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::default());
         while !self.lock().is_closed {
             let hub = ownerships.borrow_and_update().holder(HUB);
-            tenure.note(match &hub {
+            hub_history.note(match &hub {
                 Holder::Me => Some(self.me),
                 Holder::Peer(peer) => Some(peer.number),
                 Holder::Nobody => None,
             });
             match hub {
-                Holder::Me => self.become_hub(tenure.kept_for()),
+                Holder::Me => self.become_hub(hub_history.kept_for()),
                 Holder::Nobody => {}
                 Holder::Peer(peer) => {
                     self.leave_hub();
@@ -159,7 +159,7 @@ fn chance() -> f64 {
     rand::random()
 }
 
-/// Ends the way over a link also when its task is dropped.
+/// Ends the connection over a link also when its task is dropped.
 struct CloseOnDrop<'a> {
     cluster: &'a ClusterTools,
     link: u64,
