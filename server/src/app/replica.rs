@@ -19,7 +19,7 @@ use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::cluster::locate::Locate;
 use crate::config::{Config, StoreLocation};
 use crate::engine::Engine;
-use crate::grpc::edge::forward::front::Front;
+use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::peer::PeerPort;
@@ -216,8 +216,15 @@ impl ServerBuilder {
         drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
         let ending = end_when_the_store_fails(own.failed().clone(), replica.clone(), tasks.clone());
         drop(tasks.spawn("store", ending));
-        let front =
-            Front::new(ownerships.clone(), links, local.clone(), locate, ids, max, tasks.soft().clone());
+        let front = ForwardLayer::new(
+            ownerships.clone(),
+            links,
+            local.clone(),
+            locate,
+            ids,
+            max,
+            tasks.soft().clone(),
+        );
         let tool_link = ToolLinkService::new(tasks.clone());
         if let Some(cluster) = work.cluster {
             tool_link.open(cluster);

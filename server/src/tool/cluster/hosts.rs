@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::frame::ToHub;
 use super::queue::LinkSender;
-use super::{ClusterTools, EncodeRequest, State, HubConnection};
+use super::{ClusterTools, EncodeRequest, HubConnection, State};
 use crate::extension::ExtensionError;
 use crate::extension::remote::{
     ExtensionRequest, ExtensionResponse, MirroredHost, RequestSender, ResponseBody,

@@ -15,7 +15,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use super::frame::{ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
-use super::{ClusterTools, RunOwner, State, HubConnection};
+use super::{ClusterTools, HubConnection, RunOwner, State};
 use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;

@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout};
 
 use super::ClusterTools;
 use super::frame::{ToHub, ToOwner, decode};
-use super::queue::{self, LinkFrames, LinkSender};
 use super::hub_history::HubHistory;
+use super::queue::{self, LinkFrames, LinkSender};
 use crate::cluster::{HUB, Holder, Ownerships, Peer};
 
 /// Time to open a link.

@@ -14,6 +14,7 @@
 mod frame;
 mod hosts;
 mod hub;
+mod hub_history;
 mod hub_link;
 mod orphaned_runs;
 mod owner;
@@ -23,7 +24,6 @@ mod queue;
 mod routes;
 mod sink;
 mod table;
-mod hub_history;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,7 @@ use super::frame::{Reply, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
 use super::table::{OpenCallState, UpdateAction};
-use super::{ClusterTools, RunOwner, HubConnection};
+use super::{ClusterTools, HubConnection, RunOwner};
 use crate::tool::host::deliver::{HostAnswer, deliver};
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::{CallAnswer, CallSink};

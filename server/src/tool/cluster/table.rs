@@ -101,7 +101,9 @@ impl Table {
     /// The call needs no room any more.
     pub(super) fn stop_seeking(&mut self, tenant: &TenantId, call: &CallId) {
         let key = (tenant.clone(), call.clone());
-        let is_sought = |open: &OpenCall| matches!(open.state, OpenCallState::Sought { .. } | OpenCallState::Granted { .. });
+        let is_sought = |open: &OpenCall| {
+            matches!(open.state, OpenCallState::Sought { .. } | OpenCallState::Granted { .. })
+        };
         if self.calls.get(&key).is_some_and(is_sought) {
             self.calls.remove(&key);
         }
@@ -135,9 +137,16 @@ impl Table {
     }
 
     /// Notes an update that came over this link.
-    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, update: &CallUpdate, link: u64) -> UpdateAction {
+    pub(super) fn note(
+        &mut self,
+        tenant: &TenantId,
+        call: &CallId,
+        update: &CallUpdate,
+        link: u64,
+    ) -> UpdateAction {
         let key = (tenant.clone(), call.clone());
-        let is_sought = matches!(self.calls.get(&key), Some(OpenCall { state: OpenCallState::Sought { .. }, .. }));
+        let is_sought =
+            matches!(self.calls.get(&key), Some(OpenCall { state: OpenCallState::Sought { .. }, .. }));
         match update {
             CallUpdate::Granted { .. } => match self.calls.get_mut(&key) {
                 Some(open) if is_sought => {
@@ -178,7 +187,9 @@ impl Table {
     pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(TenantId, CallId, String)> {
         let late = |open: &OpenCall| match &open.state {
             OpenCallState::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
-            OpenCallState::Sought { .. } | OpenCallState::Granted { .. } | OpenCallState::Offered { .. } => None,
+            OpenCallState::Sought { .. } | OpenCallState::Granted { .. } | OpenCallState::Offered { .. } => {
+                None
+            }
         };
         let late = self.calls.iter().filter_map(|(key, open)| Some((key.clone(), late(open)?)));
         let late: Vec<_> = late.collect();

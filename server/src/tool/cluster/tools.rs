@@ -65,7 +65,9 @@ impl Tools for ClusterTools {
         match &state.hub {
             HubConnection::Here if self.is_elsewhere(tenant, &call.run) => {}
             HubConnection::Here => self.own.stop_seeking(tenant, call),
-            HubConnection::Link(link) => link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() }),
+            HubConnection::Link(link) => {
+                link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() })
+            }
             HubConnection::Away(_) => {}
         }
     }
@@ -149,7 +151,9 @@ impl Tools for ClusterTools {
         state.table.release(tenant, run);
         match &state.hub {
             HubConnection::Here => self.release_at_hosts(&state, tenant, run),
-            HubConnection::Link(link) => link.send(&ToHub::Release { tenant: tenant.clone(), run: run.clone() }),
+            HubConnection::Link(link) => {
+                link.send(&ToHub::Release { tenant: tenant.clone(), run: run.clone() })
+            }
             // The hub has released the calls when the link broke.
             HubConnection::Away(_) => {}
         }
@@ -168,7 +172,8 @@ impl ClusterTools {
 
     fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         let mut state = self.lock();
-        let sought = || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
+        let sought =
+            || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
         if matches!(state.hub, HubConnection::Here) {
             if !self.take_home(owner, call) {
                 // The task that asks is at its end.
@@ -188,8 +193,7 @@ impl ClusterTools {
             }
             return seek;
         }
-        let is_sought =
-            |open: &OpenCall| matches!(&open.state, OpenCallState::Sought { tool: before, .. } if before == tool);
+        let is_sought = |open: &OpenCall| matches!(&open.state, OpenCallState::Sought { tool: before, .. } if before == tool);
         if !state.table.get(&owner.tenant, call).is_some_and(is_sought) {
             state.table.set(owner, call, sought());
             state.send(&ToHub::Seek {

@@ -19,7 +19,7 @@ use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Peer};
 use crate::engine::error::EngineError;
 use crate::engine::{EngineParts, WatchChange, Watched};
-use crate::grpc::edge::forward::front::Front;
+use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::peer::PeerPort;
@@ -82,7 +82,7 @@ impl Node {
         self.peer.address = listener.local_addr().unwrap().to_string();
         let local = LocalServices::none();
         local.open(Routes::default(), None);
-        let front = Front::new(
+        let forward = ForwardLayer::new(
             self.ownership.subscribe(),
             Links::new(None),
             local,
@@ -91,7 +91,7 @@ impl Node {
             PAGE_BYTES_MAX,
             CancellationToken::new(),
         );
-        let mut port = PeerPort::new(front, false);
+        let mut port = PeerPort::new(forward, false);
         if tells {
             port = port.with_run_changes(self.engine.clone());
         }

@@ -309,12 +309,12 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
 /// A call in this process, so that the clock may be paused.
 async fn unserved(ownership: Ownership) -> (Status, Duration) {
     let (_ownership, ownerships) = watch::channel(ownership);
-    let front = front_of(ownerships, LocalServices::none());
+    let forward = forward_layer(ownerships, LocalServices::none());
     let began = tokio::time::Instant::now();
     let request = wire::GetRunRequest { run_id: "r".to_owned() };
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&request)])));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/GetRun");
-    let response = front.layer(Routes::default()).oneshot(request).await.unwrap();
+    let response = forward.layer(Routes::default()).oneshot(request).await.unwrap();
     (Status::from_header_map(response.headers()).unwrap(), began.elapsed())
 }
 
@@ -330,11 +330,11 @@ async fn without_an_owner_a_call_waits_and_is_then_refused() {
 
 #[tokio::test]
 async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
-    let budget = KeptBudget::of(100_000);
+    let budget = BufferBudget::of(100_000);
     let read = async |bytes: usize| {
         let message = frame(&wire::GetRunRequest { run_id: "r".repeat(bytes) });
         let request = http::Request::new(of_frames(futures_util::stream::iter([message])));
-        Kept::read(request, BYTES_MAX, &budget).await
+        BufferedCall::read(request, BYTES_MAX, &budget).await
     };
     let large = read(100_000).await.unwrap();
     assert_eq!(reason(&read(100_000).await.err().unwrap()), "QUEUE_FULL");

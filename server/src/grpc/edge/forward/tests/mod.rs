@@ -3,10 +3,10 @@
 mod calls;
 mod earlier;
 mod moves;
-mod places;
 mod port;
 mod refusals;
 mod replayable;
+mod route_keys;
 mod silence;
 mod streams;
 
@@ -38,9 +38,9 @@ use tower::Service;
 use tower::util::MapRequestLayer;
 
 use super::bodies::{NextFrame, end_with, next_frame, of_frames};
-use super::budget::KeptBudget;
-use super::front::Front;
-use super::kept::{Kept, PREFIX_BYTES};
+use super::budget::BufferBudget;
+use super::buffered_call::{BufferedCall, PREFIX_BYTES};
+use super::layer::ForwardLayer;
 use super::links::Links;
 use super::local::LocalServices;
 use super::peer::PeerPort;
@@ -152,7 +152,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
                     .unwrap()
                     .split_off(PREFIX_BYTES)
                     .into(),
-                _ => Kept::read(request, BYTES_MAX, &KeptBudget::new())
+                _ => BufferedCall::read(request, BYTES_MAX, &BufferBudget::new())
                     .await
                     .unwrap()
                     .message()
@@ -243,19 +243,27 @@ impl Locate for KnownRuns {
     }
 }
 
-/// A front that follows this ownership.
-fn front_of(ownerships: Ownerships, local: LocalServices) -> Front {
-    front_with(ownerships, Links::new(None), local, KnownRuns::new(), CancellationToken::new())
+/// A forward that follows this ownership.
+fn forward_layer(ownerships: Ownerships, local: LocalServices) -> ForwardLayer {
+    forward_layer_with(ownerships, Links::new(None), local, KnownRuns::new(), CancellationToken::new())
 }
 
-fn front_with(
+fn forward_layer_with(
     ownerships: Ownerships,
     links: Links,
     local: LocalServices,
     runs: KnownRuns,
     stop: CancellationToken,
-) -> Front {
-    Front::new(ownerships, links, local, Arc::new(runs), Arc::new(CountingIds::default()), BYTES_MAX, stop)
+) -> ForwardLayer {
+    ForwardLayer::new(
+        ownerships,
+        links,
+        local,
+        Arc::new(runs),
+        Arc::new(CountingIds::default()),
+        BYTES_MAX,
+        stop,
+    )
 }
 
 /// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody.
@@ -298,7 +306,7 @@ impl Owner {
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerPort::new(front_of(ownerships, local), needs_principal);
+        let port = PeerPort::new(forward_layer(ownerships, local), needs_principal);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));
@@ -349,7 +357,7 @@ impl Replica {
     async fn with_links(ownership: Ownership, links: Links) -> Self {
         let (ownership, ownerships) = watch::channel(ownership);
         let (local, runs, stop) = (LocalServices::none(), KnownRuns::new(), CancellationToken::new());
-        let front = front_with(ownerships, links, local.clone(), runs.clone(), stop.clone());
+        let forward = forward_layer_with(ownerships, links, local.clone(), runs.clone(), stop.clone());
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
         drop(tasks.spawn("public", async move {
@@ -358,7 +366,7 @@ impl Replica {
                     request.extensions_mut().insert(ada());
                     request
                 }))
-                .layer(front)
+                .layer(forward)
                 .add_routes(Routes::default())
                 .serve_with_incoming(connections(listener, 16))
                 .await
