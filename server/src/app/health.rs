@@ -110,7 +110,7 @@ impl Lacks {
         let since = |before: Option<Instant>, lacks: bool| lacks.then(|| before.unwrap_or(now));
         self.lease_since = since(self.lease_since, !ownership.is_valid());
         for (shard, before) in (0..SHARDS).zip(&mut self.owners_since) {
-            *before = since(*before, !ownership.is_held(ShardNo(shard)));
+            *before = since(*before, !ownership.has_owner(ShardNo(shard)));
         }
         self.has_begun |= self.has_everything();
     }

@@ -34,7 +34,7 @@ pub struct Ownership {
 
 /// The owner of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum ShardOwner {
     /// This replica, and its lease is valid.
     Me,
     /// Another replica, which can be called at its address.
@@ -89,12 +89,12 @@ impl Ownership {
 
     /// The owner of a shard.
     #[must_use]
-    pub fn holder(&self, shard: ShardNo) -> Holder {
+    pub fn owner(&self, shard: ShardNo) -> ShardOwner {
         let owner = self.owners.get(usize::from(shard.0)).copied().unwrap_or_default();
         if owner == self.me {
-            return if self.is_valid { Holder::Me } else { Holder::Nobody };
+            return if self.is_valid { ShardOwner::Me } else { ShardOwner::Nobody };
         }
-        self.peers.get(&owner).cloned().map_or(Holder::Nobody, Holder::Peer)
+        self.peers.get(&owner).cloned().map_or(ShardOwner::Nobody, ShardOwner::Peer)
     }
 
     /// True if this replica owns the shard, and its lease is valid.
@@ -103,16 +103,16 @@ impl Ownership {
         self.is_valid && self.owners.get(usize::from(shard.0)) == Some(&self.me)
     }
 
-    /// True if [`holder`](Self::holder) knows one.
+    /// True if [`owner`](Self::owner) knows one.
     #[must_use]
-    pub fn is_held(&self, shard: ShardNo) -> bool {
+    pub fn has_owner(&self, shard: ShardNo) -> bool {
         let owner = self.owners.get(usize::from(shard.0)).copied().unwrap_or_default();
         if owner == self.me { self.is_valid } else { self.peers.contains_key(&owner) }
     }
 
     /// True if another replica, the one of this number, owns the shard.
     #[must_use]
-    pub fn is_held_by(&self, shard: ShardNo, number: i64) -> bool {
+    pub fn is_owned_by(&self, shard: ShardNo, number: i64) -> bool {
         number != self.me
             && self.owners.get(usize::from(shard.0)) == Some(&number)
             && self.peers.contains_key(&number)

@@ -45,7 +45,7 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::RunView;
 pub use self::session::retention::{KEPT_LEAST, Retention};
-pub use self::session::start::{Author, OnBusy, StartRequest, Started};
+pub use self::session::start::{Author, OnBusy, StartRequest, StartedRun};
 pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::audit;

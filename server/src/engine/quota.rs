@@ -10,7 +10,7 @@ use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
-use crate::auth::{Held, Holder, Quota, QuotaExceeded, QuotaUse, Quotas, Scope};
+use crate::auth::{Holder, Quota, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::store::{Store, StoreError, UsageQuery, UsageRow};
@@ -146,12 +146,16 @@ impl EngineQuotas {
         &self,
         tenant: &TenantId,
         name: Option<&str>,
-    ) -> Result<Option<Held>, QuotaExceeded> {
+    ) -> Result<Option<UsePermit>, QuotaExceeded> {
         self.quotas.as_ref().map(|quotas| quotas.hold(Quota::LiveRuns, tenant, name)).transpose()
     }
 
     /// Counts a run as live that was started before.
-    pub(in crate::engine) fn hold_run_anyway(&self, tenant: &TenantId, name: Option<&str>) -> Option<Held> {
+    pub(in crate::engine) fn hold_run_anyway(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Option<UsePermit> {
         self.quotas.as_ref().map(|quotas| quotas.hold_anyway(Quota::LiveRuns, tenant, name))
     }
 

@@ -12,7 +12,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 
-use crate::auth::Held;
+use crate::auth::UsePermit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
@@ -90,7 +90,7 @@ pub enum OnBusy {
 
 /// The run that a request led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedRun {
     /// The new run, or the one that was joined.
     pub run: RunId,
     /// The session of that run.
@@ -110,7 +110,7 @@ impl Engine {
     /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`], [`EngineError::TooManyRunsOfTenant`],
     /// [`EngineError::QuotaExceeded`], [`EngineError::MemoryExhausted`], [`EngineError::RequestTooLarge`],
     /// [`EngineError::ShuttingDown`], or the store's.
-    pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
+    pub async fn start(&self, request: StartRequest) -> Result<StartedRun, EngineError> {
         Ok(self.start_with(request, |_| ()).await?.0)
     }
 
@@ -122,8 +122,8 @@ impl Engine {
     pub async fn start_with<T: Send + 'static>(
         &self,
         request: StartRequest,
-        then: impl FnOnce(&Started) -> T + Send + 'static,
-    ) -> Result<(Started, T), EngineError> {
+        then: impl FnOnce(&StartedRun) -> T + Send + 'static,
+    ) -> Result<(StartedRun, T), EngineError> {
         self.check_running()?;
         let engine = self.clone();
         let begun = async move {
@@ -134,7 +134,7 @@ impl Engine {
         self.run_detached("start", Box::pin(begun)).await
     }
 
-    async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
+    async fn start_or_join(&self, request: StartRequest) -> Result<StartedRun, EngineError> {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = RunKey::new(request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
+    async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<StartedRun, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.new_session_id(&tenant));
         let author = request.author.name.as_deref();
@@ -228,7 +228,7 @@ impl Engine {
             }
             (Admission::Busy(live), OnBusy::Steer) => {
                 self.steer(&live, &run, request).await?;
-                return Ok(Started { run: live, session, joined: true, steered: true });
+                return Ok(StartedRun { run: live, session, joined: true, steered: true });
             }
             (Admission::Queued(next), OnBusy::Steer) => {
                 // Start the run that is about to be the live one; the next attempt steers it.
@@ -236,14 +236,14 @@ impl Engine {
                 return Err(EngineError::Store(StoreError::SessionMoved));
             }
         }
-        Ok(Started { run, session, joined: false, steered: false })
+        Ok(StartedRun { run, session, joined: false, steered: false })
     }
 
     /// Creates a run in a free session and starts its task.
     async fn enter_new(
         &self,
         permit: StartPermit,
-        held: Option<Held>,
+        held: Option<UsePermit>,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,

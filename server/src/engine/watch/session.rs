@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::watch::place::{Place, digest_of};
+use crate::engine::watch::session_position::{SessionPosition, digest_of};
 use crate::store::{SessionRow, SessionRuns};
 
 /// One thing that happened in a session.
@@ -166,7 +166,10 @@ impl Engine {
         let place = if token.is_empty() {
             None
         } else {
-            Some(Place::parse(token, &digest_of(tenant, session)).ok_or(EngineError::BadResumeToken)?)
+            Some(
+                SessionPosition::parse(token, &digest_of(tenant, session))
+                    .ok_or(EngineError::BadResumeToken)?,
+            )
         };
         let subscription = SessionSubscription::open(self.clone(), tenant, session, place).await?;
         Ok(futures_util::stream::unfold(subscription, |mut subscription| async move {
@@ -216,7 +219,7 @@ impl SessionSubscription {
         engine: Engine,
         tenant: &TenantId,
         session: &SessionId,
-        place: Option<Place>,
+        place: Option<SessionPosition>,
     ) -> Result<Self, EngineError> {
         let stop = engine.follow_shard(tenant, session)?;
         // From here on nothing is missed: what happens next is found by the queries below or told as a change.
@@ -229,7 +232,7 @@ impl SessionSubscription {
                 let created_at = read().await?.created_at;
                 let SessionRuns { last_no, runs } = store.session_runs(tenant, session, None).await?;
                 let runs = runs.into_iter().map(|(_, row)| (row.run, Seq(0))).collect();
-                Place { created_at, last_no, runs }
+                SessionPosition { created_at, last_no, runs }
             }
         };
         // The row is read after the runs above: an entry that it does not have yet is of one of them, or of a later run. And it
@@ -383,7 +386,8 @@ impl SessionSubscription {
             SessionItem::Event { event: FeedItem::Transient(_), .. } | SessionItem::Deleted => String::new(),
             SessionItem::Event { .. } | SessionItem::Session(_) | SessionItem::Synced { .. } => {
                 let runs = self.runs.iter().map(|run| (run.run.clone(), run.seq)).collect();
-                Place { created_at: self.created_at, last_no: self.last_no, runs }.token(&self.digest)
+                SessionPosition { created_at: self.created_at, last_no: self.last_no, runs }
+                    .token(&self.digest)
             }
         };
         SessionUpdate { item, token }

@@ -115,9 +115,9 @@ pub(super) enum Read {
     Stalled,
 }
 
-/// A place in the changes of one process.
+/// A position in the changes of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ListPosition {
     pub(super) process: u64,
     pub(super) no: u64,
 }
@@ -195,7 +195,7 @@ impl RunWatchers {
         self: &Arc<Self>,
         tenant: &TenantId,
         filter: &RunFilter,
-        after: Option<Place>,
+        after: Option<ListPosition>,
         process: impl FnOnce() -> u64,
         clock: &Arc<dyn Clock>,
     ) -> (WatchHandle, Option<u64>) {
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// The changes after a place. `None` if some are not known any more.
-    fn after(&self, place: Place) -> Option<impl Iterator<Item = &Numbered>> {
+    fn after(&self, place: ListPosition) -> Option<impl Iterator<Item = &Numbered>> {
         let next = place.no.checked_add(1)?;
         let known = self.recent.front().map_or(self.last, |first| first.no.saturating_sub(1));
         let is_known = place.process == self.process && (known..=self.last).contains(&place.no);

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 use self::readers::Readers;
-pub use self::replica::{Holdings, Replica, ReplicaOptions};
+pub use self::replica::{Replica, ReplicaOptions, ReplicaShards};
 pub use self::scope::Scope;
 
 use self::blobs::Blobs;

@@ -174,11 +174,11 @@ pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) readers: Readers,
     pub(in crate::store::postgres) owner: Owner,
     pub(in crate::store::postgres) hold: Hold,
-    pub(in crate::store::postgres) started: Started,
+    pub(in crate::store::postgres) started: StoreStart,
 }
 
 /// What the database tells a server that starts.
-pub(in crate::store::postgres) struct Started {
+pub(in crate::store::postgres) struct StoreStart {
     pub(in crate::store::postgres) epoch: Epoch,
     pub(in crate::store::postgres) numbers: LastNumbers,
     pub(in crate::store::postgres) used: FeaturesUsed,
@@ -274,7 +274,7 @@ async fn begin(
     options: &PostgresOptions,
     owner: Owner,
     hold: Hold,
-) -> Result<Started, Error> {
+) -> Result<StoreStart, Error> {
     let epoch = ops::begin_epoch(db, hold, SystemClock.now()).await?;
     let numbers = ops::number_block(db, owner).await?;
     if hold == Hold::Lock {
@@ -285,7 +285,7 @@ async fn begin(
     if !options.search {
         index::empty(db).await?;
     }
-    Ok(Started { epoch, numbers, used })
+    Ok(StoreStart { epoch, numbers, used })
 }
 
 async fn check_copied(db: &mut PgConnection, at: &str) -> Result<(), OpenError> {

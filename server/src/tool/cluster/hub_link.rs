@@ -12,7 +12,7 @@ use super::ClusterTools;
 use super::frame::{ToHub, ToOwner, decode};
 use super::hub_history::HubHistory;
 use super::queue::{self, LinkFrames, LinkSender};
-use crate::cluster::{HUB, Holder, Ownerships, Peer};
+use crate::cluster::{HUB, Ownerships, Peer, ShardOwner};
 
 /// Time to open a link.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -42,16 +42,16 @@ impl ClusterTools {
         let _set_before = self.ownerships.set(ownerships.clone());
         let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::default());
         while !self.lock().is_closed {
-            let hub = ownerships.borrow_and_update().holder(HUB);
+            let hub = ownerships.borrow_and_update().owner(HUB);
             hub_history.note(match &hub {
-                Holder::Me => Some(self.me),
-                Holder::Peer(peer) => Some(peer.number),
-                Holder::Nobody => None,
+                ShardOwner::Me => Some(self.me),
+                ShardOwner::Peer(peer) => Some(peer.number),
+                ShardOwner::Nobody => None,
             });
             match hub {
-                Holder::Me => self.become_hub(hub_history.kept_for()),
-                Holder::Nobody => {}
-                Holder::Peer(peer) => {
+                ShardOwner::Me => self.become_hub(hub_history.kept_for()),
+                ShardOwner::Nobody => {}
+                ShardOwner::Peer(peer) => {
                     self.leave_hub();
                     let began = Instant::now();
                     let moved = tokio::select! {
@@ -143,10 +143,10 @@ async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
         if ownerships.changed().await.is_err() {
             return false;
         }
-        match ownerships.borrow_and_update().holder(HUB) {
-            Holder::Peer(now) if now == *peer => {}
-            Holder::Nobody => {}
-            Holder::Me | Holder::Peer(_) => return true,
+        match ownerships.borrow_and_update().owner(HUB) {
+            ShardOwner::Peer(now) if now == *peer => {}
+            ShardOwner::Nobody => {}
+            ShardOwner::Me | ShardOwner::Peer(_) => return true,
         }
     }
 }

@@ -6,7 +6,7 @@ use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 
 use crate::cluster::locate::Locate;
-use crate::cluster::{Holder, Ownerships};
+use crate::cluster::{Ownerships, ShardOwner};
 
 /// The replica that owns a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +44,10 @@ impl LocatedOwners {
 impl RunOwners for LocatedOwners {
     async fn owner_of(&self, tenant: &TenantId, run: &RunId) -> RunOwner {
         match self.locate.shard_of_run(tenant, run).await {
-            Ok(Some(shard)) => match self.ownerships.borrow().holder(shard) {
-                Holder::Me => RunOwner::Here,
-                Holder::Peer(peer) => RunOwner::Peer(peer.number),
-                Holder::Nobody => RunOwner::Nobody,
+            Ok(Some(shard)) => match self.ownerships.borrow().owner(shard) {
+                ShardOwner::Me => RunOwner::Here,
+                ShardOwner::Peer(peer) => RunOwner::Peer(peer.number),
+                ShardOwner::Nobody => RunOwner::Nobody,
             },
             Ok(None) => RunOwner::Here,
             Err(error) => {

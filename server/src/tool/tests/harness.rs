@@ -139,7 +139,7 @@ impl CallSink for FakeEngine {
         if !self.available.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
-        self.hear(Heard::Finished(call.clone(), answer));
+        self.hear(Heard::Finished(call.clone(), result));
         Ok(self.verdicts.lock().unwrap().get(call).copied().unwrap_or(Verdict::Recorded))
     }
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::alarm::Alarm;
 use crate::audit;
-use crate::auth::Held;
+use crate::auth::UsePermit;
 use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::priced;
@@ -95,7 +95,7 @@ pub(in crate::engine) struct RunTask {
     /// The run was taken over, and has not had its memory yet.
     pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
     /// Counts the run as live for its caller and tenant, if they have quotas.
-    pub(in crate::engine) held: Option<Held>,
+    pub(in crate::engine) held: Option<UsePermit>,
     /// For what the run holds beside its history.
     pub(in crate::engine) _base_charge: Charge,
     /// Results of tool calls that `post_tool` hooks are looking at.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
-use crate::cluster::{DEPOSED_AFTER, Holder, Ownership, Ownerships};
+use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route_key::{RouteKey, spread};
@@ -123,10 +123,10 @@ impl Routing {
             return self.local.get().map(ResolvedTarget::Local);
         };
         let ownership = self.ownerships.borrow();
-        match ownership.holder(shard) {
-            Holder::Me => self.local.get().map(ResolvedTarget::Local),
-            Holder::Nobody => None,
-            Holder::Peer(peer) => match self.links.to(&peer, &ownership) {
+        match ownership.owner(shard) {
+            ShardOwner::Me => self.local.get().map(ResolvedTarget::Local),
+            ShardOwner::Nobody => None,
+            ShardOwner::Peer(peer) => match self.links.to(&peer, &ownership) {
                 Ok(link) => Some(ResolvedTarget::Owner { number: peer.number, shard, link }),
                 Err(error) => {
                     tracing::warn!(%error, "calls cannot be sent on; correct cluster.advertise there, or the certificates");
@@ -216,7 +216,7 @@ impl Routing {
         let ownership = self.ownerships.borrow();
         match asked.number {
             None => ownership.is_mine(shard),
-            Some(number) => ownership.is_held_by(shard, number),
+            Some(number) => ownership.is_owned_by(shard, number),
         }
     }
 
@@ -232,8 +232,9 @@ impl Routing {
         match (asked.number, asked.shard) {
             (Some(number), shard) => Box::pin(async move {
                 let is_others = |ownership: &Ownership| {
-                    shard
-                        .is_some_and(|shard| ownership.is_held(shard) && !ownership.is_held_by(shard, number))
+                    shard.is_some_and(|shard| {
+                        ownership.has_owner(shard) && !ownership.is_owned_by(shard, number)
+                    })
                 };
                 let is_gone = |ownership: &Ownership| ownership.peers().all(|peer| peer.number != number);
                 changed_until(ownerships, |ownership| is_others(ownership) || is_gone(ownership)).await;
@@ -264,7 +265,7 @@ async fn changed_until(mut ownerships: Ownerships, is_over: impl FnMut(&Ownershi
 /// Resolves when this replica has lost the lease under which it does calls itself, or the shard.
 async fn own_lease_lost(ownerships: Ownerships, shard: Option<ShardNo>) {
     let is_others = |ownership: &Ownership| {
-        shard.is_some_and(|shard| ownership.is_held(shard) && !ownership.is_mine(shard))
+        shard.is_some_and(|shard| ownership.has_owner(shard) && !ownership.is_mine(shard))
     };
     loop {
         changed_until(ownerships.clone(), |ownership| !ownership.is_valid() || is_others(ownership)).await;

@@ -44,7 +44,7 @@ pub fn follow_run_changes(
         loop {
             watch.begins().await;
             let undecided = Mutex::default();
-            let following = Following {
+            let following = ChangeFollower {
                 engine: &engine,
                 ownerships: &ownerships,
                 links: &links,
@@ -64,7 +64,7 @@ pub fn follow_run_changes(
 }
 
 /// The streams while somebody watches.
-struct Following<'a> {
+struct ChangeFollower<'a> {
     engine: &'a Engine,
     ownerships: &'a Ownerships,
     links: &'a Links,
@@ -73,7 +73,7 @@ struct Following<'a> {
     undecided: Mutex<BTreeSet<i64>>,
 }
 
-impl Following<'_> {
+impl ChangeFollower<'_> {
     /// Keeps one stream to each of the other replicas.
     async fn run(&self) {
         let mut ownerships = self.ownerships.clone();

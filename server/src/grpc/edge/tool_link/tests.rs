@@ -126,7 +126,7 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     assert!(matches!(engine.all().last(), Some(Heard::Finished(..))));
     // The link ends from the hub's side, and the other replica learns it.
     hub.close();
-    while other.has_way() {
+    while other.is_connected() {
         tokio::task::yield_now().await;
     }
 }

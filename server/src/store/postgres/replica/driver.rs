@@ -22,7 +22,7 @@ use super::lease::LeaseWatch;
 use super::link::Link;
 use super::seen::{self, Seen};
 use super::statements;
-use super::{Holdings, Told};
+use super::{ReplicaShards, ServerNotice};
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::{HUB, Ownership};
 use crate::store::postgres::owner;
@@ -48,7 +48,7 @@ pub(in crate::store::postgres) enum End {
 #[derive(Debug)]
 pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
-    pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
+    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     /// The shards that the store may write to. They are taken away by the store.
     pub(in crate::store::postgres) scope: Scope,
@@ -115,7 +115,7 @@ impl Driver {
     pub(in crate::store::postgres) async fn run(
         mut self,
         leaving: CancellationToken,
-        mut told: mpsc::UnboundedReceiver<Told>,
+        mut notices: mpsc::UnboundedReceiver<ServerNotice>,
     ) -> End {
         while !leaving.is_cancelled() {
             let now = SystemClock.now();
@@ -125,7 +125,7 @@ impl Driver {
                 let actions = self.beat(now).await;
                 if self.perform(actions, now).await == Some(End::Fenced) {
                     self.out.lease.give_up();
-                    self.out.holdings.send_replace(Holdings::default());
+                    self.out.holdings.send_replace(ReplicaShards::default());
                     return End::Fenced;
                 }
                 self.link.share_lock().await;
@@ -136,7 +136,7 @@ impl Driver {
             self.tell();
             tokio::select! { biased;
                 () = leaving.cancelled() => {}
-                Some(told) = told.recv() => self.hear(told),
+                Some(notice) = notices.recv() => self.handle_notice(notice),
                 () = tokio::time::sleep(self.wait()) => {}
             }
         }
@@ -144,11 +144,11 @@ impl Driver {
         End::Left
     }
 
-    fn hear(&mut self, told: Told) {
-        match told {
-            Told::Ready => self.to_tell = Some(true),
-            Told::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
-            Told::GivenAway(shards) => {
+    fn handle_notice(&mut self, notice: ServerNotice) {
+        match notice {
+            ServerNotice::Ready => self.to_tell = Some(true),
+            ServerNotice::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
+            ServerNotice::GivenAway(shards) => {
                 for shard in shards {
                     if let Some(term) = self.shedding.remove(&shard) {
                         self.given_away.insert(shard, term);
@@ -376,7 +376,7 @@ impl Driver {
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
         let held: BTreeMap<ShardNo, Term> = self.member.held().collect();
-        let new = Holdings { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
+        let new = ReplicaShards { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
         self.out.holdings.send_if_modified(|holdings| {
             let is_new = *holdings != new;
             if is_new && new.held.len() != holdings.held.len() {

@@ -47,16 +47,16 @@ impl Seen {
         seen.is_some_and(|seen| sent.since(seen.since) >= seen.stored.lease)
     }
 
-    /// The owner of each shard, as `me` tells it: of its own it names those alone that `is_held` names, which may be newer than
+    /// The owner of each shard, as `me` tells it: of its own it names those alone that `has_owner` names, which may be newer than
     /// the last beat.
     pub(in crate::store::postgres) fn owners(
         &self,
         me: i64,
         shards: u16,
-        is_held: impl Fn(u16) -> bool,
+        has_owner: impl Fn(u16) -> bool,
     ) -> Arc<[i64]> {
         let owner = |shard: u16| match self.owners.get(usize::from(shard)) {
-            _ if is_held(shard) => me,
+            _ if has_owner(shard) => me,
             Some(owner) if *owner != me => *owner,
             _ => 0,
         };

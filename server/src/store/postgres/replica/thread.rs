@@ -14,7 +14,7 @@ use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
 use super::link::Link;
 use super::seen::{self, Seen};
-use super::{Holdings, ReplicaOptions, Told, skew, statements};
+use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::{Ownership, Ownerships};
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open::{self, OpenError};
@@ -25,9 +25,9 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) options: PostgresOptions,
     pub(in crate::store::postgres) me: ReplicaOptions,
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
-    pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
+    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
-    pub(in crate::store::postgres) told: mpsc::UnboundedReceiver<Told>,
+    pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
 }
@@ -94,7 +94,7 @@ impl ReplicaThread {
         let driver = Driver::new(number, times, link, self.pulse, out);
         let _ = joined.send(Ok(Joined { number, ownership }));
         tokio::select! { biased;
-            end = driver.run(self.signals.leaving, self.told) => Some(end),
+            end = driver.run(self.signals.leaving, self.notices) => Some(end),
             () = lease.run() => unreachable!("it never ends"),
         }
     }
