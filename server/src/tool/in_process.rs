@@ -21,7 +21,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
 use crate::lifecycle::Tasks;
-use crate::tool::{CallAnswer, CallOwner, CallSink, CallUpdate, Offered, Seek, Tools};
+use crate::tool::{CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
 const IN_PROCESS: &str = "in-process";
@@ -129,9 +129,9 @@ impl InProcess {
             let outcome = AssertUnwindSafe(executor.run(execution)).catch_unwind().await;
             let outcome = outcome.unwrap_or_else(|_| panicked());
             let Offer { lease, host, .. } = offer;
-            let answer = CallAnswer { attempt, lease: lease.to_string(), host, outcome };
+            let result = ReportedResult { attempt, lease: lease.to_string(), host, outcome };
             // If the store does not answer, the run is recovered later, and the call with it.
-            let _verdict = sink.finished(&tenant, &call, answer).await;
+            let _verdict = sink.finished(&tenant, &call, result).await;
             let mut running = lock(&running);
             if running.get(&key).is_some_and(|last| last.attempt == attempt) {
                 running.remove(&key);

@@ -171,7 +171,7 @@ pub trait Tools: Send + Sync + 'static {
 
 /// A host's result for one attempt of a call, as received.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallAnswer {
+pub struct ReportedResult {
     /// Attempt number, counted from 1.
     pub attempt: u32,
     /// The lease that the host returned. Not checked yet.
@@ -217,7 +217,7 @@ pub trait CallSink: Send + Sync + 'static {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable>;
 
     /// True if a run still uses a runtime that a host reports as open, also when the run is not in memory.

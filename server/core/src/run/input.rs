@@ -311,7 +311,7 @@ pub struct ModelFinished {
 
 /// The response of a model call that is under way, as far as it has come.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AnswerSoFar {
+pub struct ResponseSoFar {
     /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
     /// Attempt number, counted from 1.

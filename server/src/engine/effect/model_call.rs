@@ -126,7 +126,7 @@ impl ModelCall {
             self.feed.push_delta(self.now(), delta)?;
         }
         let ended = self.now();
-        let (message, finish, usage) = self.feed.complete_answer()?;
+        let (message, finish, usage) = self.feed.complete_response()?;
         let calls: Vec<&ToolCall> = message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
         let (facts, hooked) = match &self.extensions {

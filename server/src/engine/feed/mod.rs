@@ -16,7 +16,7 @@ use agentloop_core::delta::Delta;
 use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::input::AnswerSoFar;
+use agentloop_core::run::input::ResponseSoFar;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
@@ -60,12 +60,12 @@ pub struct Feed(Arc<Inner>);
 struct Inner {
     session: SessionId,
     ring: Arc<Ring<FeedItem>>,
-    partial: Mutex<Option<PartialAnswer>>,
+    partial: Mutex<Option<PartialResponse>>,
     recent: Mutex<Recent>,
 }
 
 /// The answer of the model call under way, as far as it has come.
-struct PartialAnswer {
+struct PartialResponse {
     call: ModelAttempt,
     /// Digest of the tools that the model was offered.
     tools: Digest,
@@ -262,7 +262,7 @@ impl Feed {
     /// Begins the answer of an attempt of a model call, with the digest of the tools that the model is offered.
     pub fn begin_answer(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
         let content = AnswerContent::Growing(Box::new(Assembler::new(call.model_call)));
-        *self.partial() = Some(PartialAnswer { call, tools, began, first: None, delta_seq: 0, content });
+        *self.partial() = Some(PartialResponse { call, tools, began, first: None, delta_seq: 0, content });
     }
 
     /// Adds a piece to the answer and shows it to subscribers. Later ones get the answer so far as a snapshot.
@@ -287,7 +287,7 @@ impl Feed {
     ///
     /// # Errors
     /// [`AssembleError`] if no piece ended the answer, or if there is none.
-    pub(in crate::engine) fn complete_answer(
+    pub(in crate::engine) fn complete_response(
         &self,
     ) -> Result<(SharedMessage, FinishReason, Usage), AssembleError> {
         let mut partial = self.partial();
@@ -310,14 +310,14 @@ impl Feed {
     }
 
     /// The answer so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
-    pub(in crate::engine) fn answer_so_far(&self, now: Timestamp) -> Option<AnswerSoFar> {
+    pub(in crate::engine) fn response_so_far(&self, now: Timestamp) -> Option<ResponseSoFar> {
         let partial = self.partial();
         let partial = partial.as_ref()?;
         let (message, usage) = match &partial.content {
             AnswerContent::Growing(assembler) => (Arc::new(assembler.partial()), assembler.usage()),
             AnswerContent::Complete(message, usage) => (message.clone(), *usage),
         };
-        Some(AnswerSoFar {
+        Some(ResponseSoFar {
             model_call: partial.call.model_call,
             attempt: partial.call.attempt,
             message,
@@ -358,7 +358,7 @@ impl Feed {
         self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn partial(&self) -> MutexGuard<'_, Option<PartialAnswer>> {
+    fn partial(&self) -> MutexGuard<'_, Option<PartialResponse>> {
         self.0.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -255,14 +255,14 @@ impl Engine {
         let mut machine = Machine::new(run.clone());
         let not_offered = self.not_offered(&run, request);
         let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request, not_offered);
-        let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
+        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.held = held;
-        task.unwritten = step.records;
+        task.unwritten = transition.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         task.permit.set_live(mailbox);
-        self.launch(task, step.effects);
+        self.launch(task, transition.effects);
         Ok(())
     }
 
@@ -296,12 +296,12 @@ impl Engine {
         let mut machine = Machine::new(run.clone());
         let none = NotOffered::default();
         let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request, none);
-        let step = machine
+        let transition = machine
             .handle(Input::Import(Box::new(start)), deps.clock.now())
             .expect("a new run takes its import");
         let epoch = deps.store.epoch();
         let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = step.records;
+        task.unwritten = transition.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())

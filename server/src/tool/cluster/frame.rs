@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::extension::ExtensionError;
 use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
 use crate::tool::host::remote::MirroredTool;
-use crate::tool::{CallAnswer, CallOwner, Verdict};
+use crate::tool::{CallOwner, ReportedResult, Verdict};
 
 /// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.
 pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -102,7 +102,13 @@ pub(super) enum ToOwner {
         update: CallUpdate,
     },
     /// The host has done the call: [`crate::tool::CallSink::finished`].
-    Finished { no: u64, tenant: TenantId, call: CallId, answer: CallAnswer },
+    Finished {
+        no: u64,
+        tenant: TenantId,
+        call: CallId,
+        #[serde(rename = "answer")]
+        result: ReportedResult,
+    },
     /// Asks whether a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].
     UsesRuntime { no: u64, tenant: TenantId, runtime: RuntimeId, host: HostId },
     /// Asks what a host that is back is to do with its calls: [`crate::tool::CallSink::dispositions`].

@@ -16,9 +16,9 @@ use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
 use super::table::{OpenCallState, UpdateAction};
 use super::{ClusterTools, HubConnection, RunOwner};
-use crate::tool::host::deliver::{HostAnswer, deliver};
+use crate::tool::host::deliver::{AcceptedResult, deliver};
 use crate::tool::host::remote::MirroredTool;
-use crate::tool::{CallAnswer, CallSink};
+use crate::tool::{CallSink, ReportedResult};
 
 /// How often calls are looked for that wait for a host without a connection to the hub.
 const WAITING_CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(super) struct EngineRequest {
 }
 
 enum EngineRequestKind {
-    Finished { call: CallId, answer: CallAnswer },
+    Finished { call: CallId, result: ReportedResult },
     UsesRuntime { runtime: RuntimeId, host: HostId },
     Dispositions { run: RunId, calls: Vec<CallInHand> },
 }
@@ -55,7 +55,7 @@ impl ClusterTools {
             cluster.tell_engine(&tenant, &call, update).await;
         };
         // Only own hosts send results without a stream, and `hosts` takes those.
-        let updates = deliver(reports, tell, |_, _: HostAnswer| std::future::ready(()));
+        let updates = deliver(reports, tell, |_, _: AcceptedResult| std::future::ready(()));
         let shared = self.clone();
         // Each request has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
         let answering = UnboundedReceiverStream::new(requests).for_each_concurrent(None, move |request| {
@@ -139,8 +139,8 @@ impl ClusterTools {
                     UpdateAction::Drop => {}
                 }
             }
-            ToOwner::Finished { no, tenant, call, answer } => {
-                ask(no, tenant, EngineRequestKind::Finished { call, answer });
+            ToOwner::Finished { no, tenant, call, result } => {
+                ask(no, tenant, EngineRequestKind::Finished { call, result });
             }
             ToOwner::UsesRuntime { no, tenant, runtime, host } => {
                 ask(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
@@ -189,10 +189,10 @@ impl ClusterTools {
     async fn do_request(&self, request: EngineRequest) {
         let EngineRequest { link, no, tenant, kind } = request;
         let reply = match kind {
-            EngineRequestKind::Finished { call, answer } => {
+            EngineRequestKind::Finished { call, result } => {
                 // The result comes after everything that was told of the call before it.
                 self.reports.flush(&tenant, &call.run).await;
-                self.record_here(&tenant, &call, answer).await.map(Reply::Verdict)
+                self.record_here(&tenant, &call, result).await.map(Reply::Verdict)
             }
             EngineRequestKind::UsesRuntime { runtime, host } => match self.engine() {
                 Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(Reply::Used),

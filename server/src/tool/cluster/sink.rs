@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::frame::{Reply, ToOwner, size};
 use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
-use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
+use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
 
 /// Time for which a result waits for an owner that can be reached. Then its host is asked to bring it again, and its stream ends.
 const OWNER_WAIT: Duration = Duration::from_secs(20);
@@ -39,10 +39,10 @@ impl CallSink for RoutedSink {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
-        let verdict = cluster.route_result(tenant, call, answer).await?;
+        let verdict = cluster.route_result(tenant, call, result).await?;
         cluster.pending_updates.forget_call(tenant, call);
         Ok(verdict)
     }
@@ -161,17 +161,17 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let until = Instant::now() + OWNER_WAIT;
-        let bytes = size(&answer);
+        let bytes = size(&result);
         let mut openings = self.routes.openings();
         let mut owner = self.owner(tenant, &call.run).await;
         loop {
             openings.mark_unchanged();
             match owner {
                 RunOwner::Here => {
-                    let verdict = self.record_here(tenant, call, answer.clone()).await;
+                    let verdict = self.record_here(tenant, call, result.clone()).await;
                     if verdict.is_ok() {
                         return verdict;
                     }
@@ -183,8 +183,8 @@ impl ClusterTools {
                     continue;
                 }
                 RunOwner::Peer(peer) => {
-                    let (of, id, result) = (tenant.clone(), call.clone(), answer.clone());
-                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, answer: result };
+                    let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
+                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, result: result };
                     match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
                         Ok(Reply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
@@ -215,10 +215,10 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let attempt = answer.attempt;
-        let verdict = self.engine()?.finished(tenant, call, answer).await?;
+        let attempt = result.attempt;
+        let verdict = self.engine()?.finished(tenant, call, result).await?;
         if matches!(verdict, Verdict::Recorded | Verdict::Duplicate) {
             self.lock().table.over(tenant, call, attempt);
         }

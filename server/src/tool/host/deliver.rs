@@ -19,15 +19,15 @@ const ITEM_BYTES: usize = 256;
 
 /// A host's result that the fleet accepted, with the host that sent it.
 #[derive(Debug)]
-pub(in crate::tool) struct HostAnswer {
+pub(in crate::tool) struct AcceptedResult {
     pub(in crate::tool) host: HostId,
-    pub(in crate::tool) answer: Box<CallResult>,
+    pub(in crate::tool) result: Box<CallResult>,
 }
 
-impl HostAnswer {
+impl AcceptedResult {
     /// The run that the call belongs to.
     pub(in crate::tool) fn run(&self) -> &RunId {
-        &self.answer.call.call.run
+        &self.result.call.call.run
     }
 }
 
@@ -54,7 +54,7 @@ pub(in crate::tool) struct CallReportReceiver {
 #[derive(Debug)]
 enum Item {
     Update { tenant: TenantId, call: CallId, update: CallUpdate, counted: usize },
-    Answer { tenant: TenantId, answered: HostAnswer },
+    Result { tenant: TenantId, accepted: AcceptedResult },
     Flush(oneshot::Sender<()>),
 }
 
@@ -84,9 +84,9 @@ impl CallReportSender {
     }
 
     /// Queues a result whose host has no stream to acknowledge it on.
-    pub(in crate::tool) fn send_answer(&self, tenant: TenantId, answered: HostAnswer) {
-        let lane = self.lane(&tenant, answered.run());
-        let _ = lane.items.send(Item::Answer { tenant, answered });
+    pub(in crate::tool) fn send_result(&self, tenant: TenantId, accepted: AcceptedResult) {
+        let lane = self.lane(&tenant, accepted.run());
+        let _ = lane.items.send(Item::Result { tenant, accepted });
     }
 
     /// Returns when everything sent earlier for this run is delivered.
@@ -124,7 +124,7 @@ fn droppable_size(update: &CallUpdate) -> usize {
 pub(in crate::tool) async fn deliver<Told, Recorded>(
     receiver: CallReportReceiver,
     tell: impl Fn(TenantId, CallId, CallUpdate) -> Told,
-    record: impl Fn(TenantId, HostAnswer) -> Recorded,
+    record: impl Fn(TenantId, AcceptedResult) -> Recorded,
 ) where
     Told: Future<Output = ()>,
     Recorded: Future<Output = ()>,
@@ -137,7 +137,7 @@ pub(in crate::tool) async fn deliver<Told, Recorded>(
                     tell(tenant, call, update).await;
                     backlog.fetch_sub(counted, Ordering::Relaxed);
                 }
-                Item::Answer { tenant, answered } => record(tenant, answered).await,
+                Item::Result { tenant, accepted } => record(tenant, accepted).await,
                 Item::Flush(done) => {
                     let _ = done.send(());
                 }

@@ -19,8 +19,8 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallAnswer, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, HostOptions,
-    Outbound, OutboundFrames, RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
+    CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, HostOptions, Outbound,
+    OutboundFrames, RemoteTools, ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -29,7 +29,7 @@ pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
     Update(CallId, CallUpdate),
-    Finished(CallId, CallAnswer),
+    Finished(CallId, ReportedResult),
 }
 
 pub(crate) struct FakeEngine {
@@ -133,7 +133,7 @@ impl CallSink for FakeEngine {
         &self,
         _tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         self.recordings.acquire().await.unwrap().forget();
         if !self.available.load(Ordering::SeqCst) {

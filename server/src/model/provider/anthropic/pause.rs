@@ -19,7 +19,7 @@ pub(super) const PAUSE_TURN: &str = "pause_turn";
 const PAUSES_MAX: u32 = 32;
 
 /// An answer over all its requests.
-struct PausableAnswer {
+struct PausableResponse {
     provider: Arc<Provider>,
     request: ModelRequest,
     call: CallContext,
@@ -50,7 +50,7 @@ pub(super) fn answer_across_pauses(
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let call = CallContext { origin, policy, continues: false };
     // Boxed because it moves with every delta.
-    let answer = Box::new(PausableAnswer {
+    let answer = Box::new(PausableResponse {
         deltas: provider.exchange(&request, &call),
         messages: request.messages.len(),
         provider,
@@ -73,7 +73,7 @@ pub(super) fn answer_across_pauses(
     .boxed()
 }
 
-impl PausableAnswer {
+impl PausableResponse {
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
         if self.is_over {
             return None;

@@ -14,7 +14,7 @@ use reqwest::Response;
 
 use super::deadlines::CallDeadlines;
 use super::headers::{self, Content};
-use super::reader::{AnswerReader, Decoder};
+use super::reader::{Decoder, ResponseReader};
 use super::secrets::SecretFilter;
 use super::{ClientOfCall, Http, Post};
 use crate::model::response::failure::{ProviderFailure, short};
@@ -43,7 +43,7 @@ pub(crate) fn exchange<D: Decoder>(
         client: None,
         deadlines: None,
         timeouts,
-        reader: AnswerReader::new(decoder),
+        reader: ResponseReader::new(decoder),
         deltas: Vec::new(),
         filter: SecretFilter::new(Arc::clone(&secrets)),
         secrets,
@@ -61,7 +61,7 @@ struct Exchange<D> {
     client: Option<ClientOfCall>,
     timeouts: ModelTimeouts,
     deadlines: Option<CallDeadlines>,
-    reader: AnswerReader<D>,
+    reader: ResponseReader<D>,
     /// Buffer for the deltas of one chunk. Empty between polls, kept for its allocation.
     deltas: Vec<Delta>,
     ready: VecDeque<Result<Delta, ModelError>>,

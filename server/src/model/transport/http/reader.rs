@@ -36,14 +36,14 @@ pub(crate) trait Decoder: Send + 'static {
 }
 
 /// Reader of one answer: splits bytes into events, decodes them, and counts sizes.
-pub(crate) struct AnswerReader<D> {
+pub(crate) struct ResponseReader<D> {
     decoder: D,
     parser: SseParser,
     wire_bytes: usize,
     message_bytes: usize,
 }
 
-impl<D: Decoder> AnswerReader<D> {
+impl<D: Decoder> ResponseReader<D> {
     /// Creates a reader for a new answer.
     pub(crate) fn new(decoder: D) -> Self {
         Self { decoder, parser: SseParser::new(), wire_bytes: 0, message_bytes: 0 }

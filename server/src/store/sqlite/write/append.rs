@@ -23,7 +23,7 @@ use crate::store::{StoreError, checksum};
 /// The appends of a commit: which are accepted, and what that writes.
 pub(in crate::store::sqlite) struct CommitPlan<'a> {
     /// One for each append, in order.
-    pub(in crate::store::sqlite) answers: Vec<Result<(), StoreError>>,
+    pub(in crate::store::sqlite) replies: Vec<Result<(), StoreError>>,
     /// The writes of the accepted appends.
     pub(in crate::store::sqlite) batch: WriteBatch,
     /// The rows as the batch leaves them.
@@ -44,11 +44,11 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     if !missing.is_empty() {
         read_rows(db, &missing, &mut rows).await?;
     }
-    let answers: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
+    let replies: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
     let accepted: Vec<_> = appends
         .iter()
-        .zip(&answers)
-        .filter(|(_, answer)| answer.is_ok())
+        .zip(&replies)
+        .filter(|(_, reply)| reply.is_ok())
         .map(|(append, _)| rows.numbered(append))
         .collect();
     rows.collect_specs(|digest| cache.has_spec(digest));
@@ -65,7 +65,7 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     write_jobs(&mut batch, &accepted);
     write_todos(&mut batch, &accepted);
     write_blobs(&mut batch, &accepted);
-    Ok(CommitPlan { answers, batch, rows })
+    Ok(CommitPlan { replies, batch, rows })
 }
 
 /// Adds the rows of these appends' runs and sessions, and the last numbers.

@@ -13,7 +13,7 @@ use super::super::routes::Routes;
 use super::harness::result_of;
 use crate::extension::ExtensionError;
 use crate::tool::tests::harness::*;
-use crate::tool::{CallAnswer, Verdict};
+use crate::tool::{ReportedResult, Verdict};
 
 #[test]
 fn a_frame_is_read_as_it_was_written() {
@@ -52,7 +52,7 @@ fn a_frame_is_read_as_it_was_written() {
             no: 1,
             tenant: tenant(),
             call: call_id("r/1.0"),
-            answer: CallAnswer {
+            result: ReportedResult {
                 attempt: 1,
                 lease: result.lease,
                 host: HostId::parse("h").unwrap(),

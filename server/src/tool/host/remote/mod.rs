@@ -23,11 +23,11 @@ use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
 use crate::tool::catalogue::terms::TermsBook;
-use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, HostAnswer, channel, deliver};
+use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel, deliver};
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
-use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
+use crate::tool::{CallSink, HostOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
 pub(in crate::tool) use mirror::MirroredTool;
 
@@ -156,8 +156,8 @@ impl RemoteTools {
             engine.report_update(&tenant, &call, update).await;
         };
         // If a result cannot be recorded, the run treats the call as lost when its deadline passes.
-        let record = move |tenant: TenantId, answer: HostAnswer| async move {
-            let _ = tools.record_now(&tenant, answer).await;
+        let record = move |tenant: TenantId, result: AcceptedResult| async move {
+            let _ = tools.record_now(&tenant, result).await;
         };
         tokio::join!(deliver(reports_receiver, tell, record), self.run_timer(), self.refresh_catalogue());
     }
@@ -266,33 +266,33 @@ impl RemoteTools {
     ///
     /// # Errors
     /// When the store does not answer; the caller is to try again.
-    pub async fn complete(&self, tenant: &TenantId, answer: CallResult) -> Result<Verdict, SinkUnavailable> {
-        let host = self.lock().fleet.holder(tenant, &answer.call.call);
+    pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
+        let host = self.lock().fleet.holder(tenant, &result.call.call);
         let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
-        let answered = Input::ResultWithoutStream { call: answer.call.clone(), lease: answer.lease.clone() };
-        self.input(tenant, answered);
-        self.record(tenant, HostAnswer { host, answer: Box::new(answer) }).await
+        let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
+        self.input(tenant, input);
+        self.record(tenant, AcceptedResult { host, result: Box::new(result) }).await
     }
 
     /// Records a result after all earlier updates of its run, and tells the fleet the outcome.
     pub(in crate::tool) async fn record(
         &self,
         tenant: &TenantId,
-        answered: HostAnswer,
+        accepted: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        self.reports.flush(tenant, answered.run()).await;
-        self.record_now(tenant, answered).await
+        self.reports.flush(tenant, accepted.run()).await;
+        self.record_now(tenant, accepted).await
     }
 
     /// Like [`Self::record`], for a caller that knows that all earlier updates are delivered.
     pub(in crate::tool) async fn record_now(
         &self,
         tenant: &TenantId,
-        HostAnswer { host, answer }: HostAnswer,
+        AcceptedResult { host, result }: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let (call, answer): (_, CallAnswer) = translate::answer(host, *answer);
+        let (call, result): (_, ReportedResult) = translate::result(host, *result);
         let verdict = match self.sink() {
-            Some(sink) => sink.finished(tenant, &call.call, answer).await,
+            Some(sink) => sink.finished(tenant, &call.call, result).await,
             None => Err(SinkUnavailable),
         };
         let then =
@@ -328,12 +328,12 @@ impl RemoteTools {
     }
 
     /// Gives the fleet an input and carries out its outputs. Results of calls are returned for the caller to record.
-    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<HostAnswer> {
+    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let mut state = self.lock();
         self.step(&mut state, tenant, input)
     }
 
-    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<HostAnswer> {
+    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.route(state, out, now)
@@ -345,8 +345,8 @@ impl RemoteTools {
         state: &mut State,
         out: Vec<Output>,
         now: Timestamp,
-    ) -> Vec<HostAnswer> {
-        let mut answers = Vec::new();
+    ) -> Vec<AcceptedResult> {
+        let mut results = Vec::new();
         let mut todo = VecDeque::from(out);
         while let Some(output) = todo.pop_front() {
             match output {
@@ -367,10 +367,10 @@ impl RemoteTools {
                 }
                 Output::Update { tenant, call, update } => self.reports.send(tenant, call, update),
                 Output::Result { connection: Some(_), host, result, .. } => {
-                    answers.push(HostAnswer { host, answer: result })
+                    results.push(AcceptedResult { host, result })
                 }
                 Output::Result { tenant, connection: None, host, result } => {
-                    self.reports.send_answer(tenant, HostAnswer { host, answer: result });
+                    self.reports.send_result(tenant, AcceptedResult { host, result });
                 }
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
@@ -389,7 +389,7 @@ impl RemoteTools {
         }) {
             self.deadline_moved.notify_one();
         }
-        answers
+        results
     }
 
     pub(in crate::tool) fn now(&self) -> Timestamp {
