@@ -60,9 +60,8 @@ impl Mailbox {
         state.await.ok()
     }
 
-    /// Sends a message whose reply is awaited, and drops this end. A message that enters the channel while the receiver is being
-    /// dropped stays there, with the sender of its reply, as long as any sending end exists: whoever kept one while it waits for
-    /// the reply would wait forever.
+    /// Sends a message whose reply is awaited, and drops this end. A message that arrives while the receiver is dropped keeps its
+    /// reply sender as long as any mailbox end exists. So drop this end before waiting for the reply.
     async fn send_last(self, mail: Mail) -> Option<()> {
         self.0.send(mail).await.ok()
     }

@@ -73,7 +73,7 @@ impl ForwardLayer {
         &self.0.routing.local
     }
 
-    /// Has a call of the contract done. Its principal, if there is one, is in its extensions.
+    /// Serves one call of the contract. Its principal, if there is one, is in its extensions.
     pub(super) async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         self.0.serve(request).await
     }

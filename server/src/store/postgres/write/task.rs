@@ -184,7 +184,7 @@ impl Writer {
                         Failure::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
                             return Err(error);
                         }
-                        Failure::Refused(error) if is_chance(&error) && Instant::now() < until => continue,
+                        Failure::Refused(error) if is_retryable_conflict(&error) && Instant::now() < until => continue,
                         Failure::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
                             return Err(error);
@@ -225,9 +225,9 @@ fn is_fault_of_one(error: &Error) -> bool {
         })
 }
 
-/// True if the same may go well at once: a deadlock, a conflict with another transaction, or a row behind the end of the audit log
-/// that an owner of an earlier version has written meanwhile, which takes no lock for that.
-fn is_chance(error: &Error) -> bool {
+/// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version takes
+/// no lock for its rows of the audit log.
+fn is_retryable_conflict(error: &Error) -> bool {
     is_deadlock(error)
         || error.as_database_error().is_some_and(|found| {
             found.code().is_some_and(|code| code == "40001") || found.constraint() == Some("audit_pkey")
