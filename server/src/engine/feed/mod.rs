@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, SessionKey, TenantId};
 use agentloop_core::message::{FinishReason, SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::ResponseSoFar;
@@ -48,7 +48,7 @@ pub struct Feeds(Mutex<FeedTable>);
 struct FeedTable {
     feeds: HashMap<RunKey, Weak<Inner>>,
     /// The runs of each session that have an entry in `feeds`, so that a deletion does not look through all feeds.
-    by_session: HashMap<(TenantId, SessionId), BTreeSet<RunId>>,
+    by_session: HashMap<SessionKey, BTreeSet<RunId>>,
     /// The number of entries at which entries of feeds that are gone are swept out.
     sweep_at: usize,
 }
@@ -156,8 +156,8 @@ impl Feeds {
     /// so they are no start for later subscribers.
     pub(in crate::engine) fn remove_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
         let mut table = self.table();
-        let sessions = table.by_session.keys().filter(|(tenant, session)| is_left(tenant, session));
-        for (tenant, session) in sessions.cloned().collect::<Vec<_>>() {
+        let sessions = table.by_session.keys().filter(|key| is_left(&key.tenant, &key.session));
+        for SessionKey { tenant, session } in sessions.cloned().collect::<Vec<_>>() {
             drop(table.take_session(&tenant, &session));
         }
     }
@@ -170,13 +170,13 @@ impl Feeds {
 impl FeedTable {
     fn insert(&mut self, key: &RunKey, inner: &Arc<Inner>) {
         self.feeds.insert(key.clone(), Arc::downgrade(inner));
-        let of_session = (key.tenant.clone(), inner.session.clone());
+        let of_session = SessionKey::new(key.tenant.clone(), inner.session.clone());
         self.by_session.entry(of_session).or_default().insert(key.run.clone());
     }
 
     /// Removes the feeds of a session, and returns those that exist still.
     fn take_session(&mut self, tenant: &TenantId, session: &SessionId) -> Vec<Arc<Inner>> {
-        let of_session = (tenant.clone(), session.clone());
+        let of_session = SessionKey::new(tenant.clone(), session.clone());
         let runs = self.by_session.remove(&of_session).unwrap_or_default();
         let mut taken = Vec::new();
         for run in runs {
@@ -198,7 +198,7 @@ impl FeedTable {
     fn sweep(&mut self) {
         let Self { feeds, by_session, sweep_at } = self;
         feeds.retain(|_, feed| feed.strong_count() > 0);
-        by_session.retain(|(tenant, _), runs| {
+        by_session.retain(|SessionKey { tenant, .. }, runs| {
             runs.retain(|run| feeds.contains_key(&RunKey::new(tenant.clone(), run.clone())));
             !runs.is_empty()
         });

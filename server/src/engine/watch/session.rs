@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, SessionKey, TenantId};
 use agentloop_core::time::Timestamp;
 use futures_util::Stream;
 use tokio::sync::Notify;
@@ -66,7 +66,7 @@ pub(in crate::engine) enum SessionChange {
 }
 
 /// The subscribers of each session that has any.
-type Subscribers = HashMap<(TenantId, SessionId), Vec<Weak<Changes>>>;
+type Subscribers = HashMap<SessionKey, Vec<Weak<Changes>>>;
 
 /// Who subscribes to sessions.
 #[derive(Default)]
@@ -91,7 +91,7 @@ impl SessionWatchers {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let key = (tenant.clone(), session.clone());
+        let key = SessionKey::new(tenant.clone(), session.clone());
         let table = self.table();
         for changes in table.get(&key).into_iter().flatten().filter_map(Weak::upgrade) {
             let flag = match what {
@@ -106,7 +106,7 @@ impl SessionWatchers {
 
     fn enter(self: &Arc<Self>, tenant: &TenantId, session: &SessionId) -> Entered {
         let changes = Arc::<Changes>::default();
-        let key = (tenant.clone(), session.clone());
+        let key = SessionKey::new(tenant.clone(), session.clone());
         self.table().entry(key.clone()).or_default().push(Arc::downgrade(&changes));
         self.count.fetch_add(1, Ordering::Relaxed);
         Entered { watchers: self.clone(), key, changes }
@@ -120,7 +120,7 @@ impl SessionWatchers {
 /// One subscriber's entry in the table, until it is dropped.
 struct Entered {
     watchers: Arc<SessionWatchers>,
-    key: (TenantId, SessionId),
+    key: SessionKey,
     changes: Arc<Changes>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallKey, RunId, RunKey, TenantId, ToolKey};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
@@ -119,7 +119,7 @@ impl OpenLink<'_> {
         }
     }
 
-    fn tell_tools(&self, changed: BTreeSet<(TenantId, String)>) {
+    fn tell_tools(&self, changed: BTreeSet<ToolKey>) {
         let mut rows = Vec::new();
         let mut bytes = 0;
         for row in self.cluster.own.mirrored_tools(changed) {
@@ -256,10 +256,10 @@ impl ClusterTools {
 
     /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the calls that they
     /// have, and the hub asks about those later.
-    fn release_all(&self, runs: Vec<(TenantId, RunId)>) {
+    fn release_all(&self, runs: Vec<RunKey>) {
         let state = self.lock();
-        for (tenant, run) in &runs {
-            self.release_at_hosts(&state, tenant, run);
+        for key in &runs {
+            self.release_at_hosts(&state, &key.tenant, &key.run);
         }
         self.orphaned.add(runs);
     }
@@ -289,7 +289,7 @@ impl ClusterTools {
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
     async fn resend_ends(&self, peer: i64) {
-        for (tenant, call) in self.pending_updates.calls_with(is_end) {
+        for CallKey { tenant, call } in self.pending_updates.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
                 self.resend_ends_of(peer, &tenant, &call);
             }

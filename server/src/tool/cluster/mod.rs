@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
 use tokio::sync::mpsc;
@@ -93,7 +93,7 @@ struct State {
     /// True once the links are ended for good.
     is_closed: bool,
     /// The tools that were told since the link was opened, until all are.
-    listed: Option<BTreeSet<(TenantId, String)>>,
+    listed: Option<BTreeSet<ToolKey>>,
 }
 
 /// The connection to the hub.
@@ -308,7 +308,7 @@ impl ClusterTools {
     fn deny_without_way(&self, time: Instant) {
         let mut state = self.lock();
         if matches!(state.hub, HubConnection::Away(since) if since < time) {
-            for (tenant, call, tool) in state.table.take_sought_before(time) {
+            for (CallKey { tenant, call }, tool) in state.table.take_sought_before(time) {
                 let message = format!("no tool host that serves `{tool}` can be reached");
                 self.reports.send(tenant, call, CallUpdate::Denied { message });
             }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::host::frame::Disposition;
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::outcome::CancelCause;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -21,11 +21,11 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The runs, and since when.
 #[derive(Debug, Default)]
-pub(super) struct OrphanedRuns(Mutex<BTreeMap<(TenantId, RunId), Instant>>);
+pub(super) struct OrphanedRuns(Mutex<BTreeMap<RunKey, Instant>>);
 
 impl OrphanedRuns {
     /// Adds runs whose owner's link has ended.
-    pub(super) fn add(&self, runs: impl IntoIterator<Item = (TenantId, RunId)>) {
+    pub(super) fn add(&self, runs: impl IntoIterator<Item = RunKey>) {
         let now = Instant::now();
         self.lock().extend(runs.into_iter().map(|run| (run, now)));
     }
@@ -36,12 +36,12 @@ impl OrphanedRuns {
     }
 
     /// Takes those whose owner has been gone for long enough.
-    fn take_due(&self) -> Vec<(TenantId, RunId)> {
-        let due = |_: &(TenantId, RunId), since: &mut Instant| since.elapsed() >= ASK_AFTER;
+    fn take_due(&self) -> Vec<RunKey> {
+        let due = |_: &RunKey, since: &mut Instant| since.elapsed() >= ASK_AFTER;
         self.lock().extract_if(.., due).map(|(run, _)| run).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(TenantId, RunId), Instant>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RunKey, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,13 +53,13 @@ impl ClusterTools {
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             checks.tick().await;
-            for (tenant, run) in self.orphaned.take_due() {
-                let stopped = self.stop_unwanted(&tenant, &run).await;
-                let closed = self.close_unused(&tenant, &run).await;
+            for key in self.orphaned.take_due() {
+                let stopped = self.stop_unwanted(&key.tenant, &key.run).await;
+                let closed = self.close_unused(&key.tenant, &key.run).await;
                 // An owner may leave thousands of runs, and this task has more to do.
                 tokio::task::yield_now().await;
                 if let Err(SinkUnavailable) = stopped.and(closed) {
-                    self.orphaned.add([(tenant, run)]);
+                    self.orphaned.add([key]);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallInHand;
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -172,7 +172,7 @@ impl ClusterTools {
                 return;
             }
             if let Some(listed) = &mut state.listed {
-                listed.extend(rows.iter().map(|row| (row.tenant.clone(), row.name.clone())));
+                listed.extend(rows.iter().map(|row| ToolKey::new(row.tenant.clone(), row.name.clone())));
             }
         }
         if rows.len() <= TOOLS_INLINE_MAX {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::id::{CallId, CallKey, TenantId};
 use agentloop_core::outcome::Ran;
 
 use super::sink::ended_attempt;
@@ -27,7 +27,7 @@ pub(super) struct PendingUpdates(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    of_calls: BTreeMap<(TenantId, CallId), Vec<KeptUpdate>>,
+    of_calls: BTreeMap<CallKey, Vec<KeptUpdate>>,
     /// Bytes of the updates of each tenant that has any.
     bytes: BTreeMap<TenantId, usize>,
 }
@@ -63,12 +63,12 @@ impl PendingUpdates {
     /// The updates of this call.
     pub(super) fn of(&self, tenant: &TenantId, call: &CallId) -> Vec<CallUpdate> {
         let kept = self.lock();
-        let of_call = kept.of_calls.get(&(tenant.clone(), call.clone()));
+        let of_call = kept.of_calls.get(&CallKey::new(tenant.clone(), call.clone()));
         of_call.into_iter().flatten().map(|kept| kept.update.clone()).collect()
     }
 
     /// The calls of which such updates are kept.
-    pub(super) fn calls_with(&self, is_such: impl Fn(&CallUpdate) -> bool) -> Vec<(TenantId, CallId)> {
+    pub(super) fn calls_with(&self, is_such: impl Fn(&CallUpdate) -> bool) -> Vec<CallKey> {
         let kept = self.lock();
         let has_it = |of_call: &[KeptUpdate]| of_call.iter().any(|kept| is_such(&kept.update));
         let fits = kept.of_calls.iter().filter(|(_, of_call)| has_it(of_call));
@@ -118,7 +118,7 @@ impl PendingUpdates {
 impl Inner {
     /// Keeps an update, unless there is no room for it.
     fn keep(&mut self, tenant: &TenantId, call: &CallId, kept: KeptUpdate) {
-        let key = (tenant.clone(), call.clone());
+        let key = CallKey::new(tenant.clone(), call.clone());
         let before = self.of_calls.get(&key).map_or(0, Vec::len);
         if before == 0 && self.of_calls.len() >= CALLS_MAX {
             return;
@@ -141,7 +141,7 @@ impl Inner {
         if self.of_calls.is_empty() {
             return;
         }
-        let key = (tenant.clone(), call.clone());
+        let key = CallKey::new(tenant.clone(), call.clone());
         let Some(of_call) = self.of_calls.get_mut(&key) else { return };
         let forgotten: usize =
             of_call.extract_if(.., |kept| which(&kept.update)).map(|kept| kept.bytes).sum();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::id::{Epoch, RunId, TenantId};
+use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -27,7 +27,7 @@ pub(super) struct Routes {
 #[derive(Debug, Default)]
 struct Inner {
     links: BTreeMap<i64, OwnerLink>,
-    runs: BTreeMap<(TenantId, RunId), Route>,
+    runs: BTreeMap<RunKey, Route>,
     last_link: u64,
     pending: BTreeMap<u64, PendingReply>,
     last_request: u64,
@@ -74,7 +74,7 @@ impl Default for Routes {
 impl Routes {
     /// Enters the link of a replica. An earlier one of the same replica ends. Returns the number of the link, and the runs of the
     /// earlier one.
-    pub(super) fn open(&self, peer: i64, sender: LinkSender) -> (u64, Vec<(TenantId, RunId)>) {
+    pub(super) fn open(&self, peer: i64, sender: LinkSender) -> (u64, Vec<RunKey>) {
         let mut inner = self.lock();
         let before = inner.links.get(&peer).cloned();
         let runs = before.map(|before| {
@@ -99,7 +99,7 @@ impl Routes {
     }
 
     /// Removes a link that has ended. Returns the runs whose calls came over it. Another link of the replica is left alone.
-    pub(super) fn close(&self, peer: i64, no: u64) -> Vec<(TenantId, RunId)> {
+    pub(super) fn close(&self, peer: i64, no: u64) -> Vec<RunKey> {
         self.lock().close(peer, no)
     }
 
@@ -120,7 +120,7 @@ impl Routes {
 
     /// The replica whose calls of this run came last.
     pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<i64> {
-        self.lock().runs.get(&(tenant.clone(), run.clone())).map(|route| route.peer)
+        self.lock().runs.get(&RunKey::new(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
     /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
@@ -129,7 +129,7 @@ impl Routes {
         let mut inner = self.lock();
         let is_latest = inner.forget_up_to(tenant, run, epoch);
         if is_latest {
-            inner.runs.insert((tenant.clone(), run.clone()), Route { peer, epoch });
+            inner.runs.insert(RunKey::new(tenant.clone(), run.clone()), Route { peer, epoch });
         }
         is_latest
     }
@@ -142,7 +142,7 @@ impl Routes {
     /// This replica has no task of the run any more. Returns false if another replica has.
     pub(super) fn unroute(&self, tenant: &TenantId, run: &RunId, peer: i64) -> bool {
         let mut inner = self.lock();
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         match inner.runs.get(&key) {
             Some(route) if route.peer != peer => false,
             Some(_) | None => {
@@ -240,7 +240,7 @@ impl Routes {
 impl Inner {
     /// Removes the route of a run unless it comes from a claim after this one. Returns false if it stays.
     fn forget_up_to(&mut self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         if self.runs.get(&key).is_some_and(|route| route.epoch > epoch) {
             return false;
         }
@@ -248,7 +248,7 @@ impl Inner {
         true
     }
 
-    fn close(&mut self, peer: i64, no: u64) -> Vec<(TenantId, RunId)> {
+    fn close(&mut self, peer: i64, no: u64) -> Vec<RunKey> {
         // Whoever waits for a reply over this link learns that it broke.
         self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {

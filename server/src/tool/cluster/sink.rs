@@ -184,7 +184,7 @@ impl ClusterTools {
                 }
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
-                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, result: result };
+                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, result };
                     match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
                         Ok(Reply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {

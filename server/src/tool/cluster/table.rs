@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::id::{CallId, CallSlot, Epoch, HostId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const COMMANDS_MAX: usize = 4_096;
 /// The open calls, and the commands that are not known to be done.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    calls: BTreeMap<(TenantId, CallId), OpenCall>,
+    calls: BTreeMap<CallKey, OpenCall>,
     commands: VecDeque<(u64, Command)>,
     last_command: u64,
 }
@@ -58,7 +58,7 @@ pub(super) enum UpdateAction {
 
 impl Table {
     pub(super) fn get(&self, tenant: &TenantId, call: &CallId) -> Option<&OpenCall> {
-        self.calls.get(&(tenant.clone(), call.clone()))
+        self.calls.get(&CallKey::new(tenant.clone(), call.clone()))
     }
 
     /// True if a call of this run is open.
@@ -71,17 +71,13 @@ impl Table {
         self.of_run(tenant, run).any(|(_, open)| open.owner.epoch > epoch)
     }
 
-    fn of_run(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-    ) -> impl Iterator<Item = (&(TenantId, CallId), &OpenCall)> {
+    fn of_run(&self, tenant: &TenantId, run: &RunId) -> impl Iterator<Item = (&CallKey, &OpenCall)> {
         let from = self.calls.range(first_of(tenant, run)..);
-        from.take_while(move |((of, call), _)| of == tenant && call.run == *run)
+        from.take_while(move |(key, _)| key.tenant == *tenant && key.call.run == *run)
     }
 
     pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: OpenCallState) {
-        let key = (owner.tenant.clone(), call.clone());
+        let key = CallKey::new(owner.tenant.clone(), call.clone());
         self.calls.insert(key, OpenCall { owner: owner.clone(), state });
     }
 
@@ -100,7 +96,7 @@ impl Table {
 
     /// The call needs no room any more.
     pub(super) fn stop_seeking(&mut self, tenant: &TenantId, call: &CallId) {
-        let key = (tenant.clone(), call.clone());
+        let key = CallKey::new(tenant.clone(), call.clone());
         let is_sought = |open: &OpenCall| {
             matches!(open.state, OpenCallState::Sought { .. } | OpenCallState::Granted { .. })
         };
@@ -112,7 +108,7 @@ impl Table {
     /// This attempt of the call is over.
     pub(super) fn over(&mut self, tenant: &TenantId, call: &CallId, attempt: u32) {
         if self.is_offered(tenant, call, attempt) {
-            self.calls.remove(&(tenant.clone(), call.clone()));
+            self.calls.remove(&CallKey::new(tenant.clone(), call.clone()));
         }
     }
 
@@ -123,7 +119,7 @@ impl Table {
     /// The run knows that the host works on this attempt.
     pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: u32) {
         if let Some(OpenCall { state: OpenCallState::Offered { offer, is_accepted }, .. }) =
-            self.calls.get_mut(&(tenant.clone(), call.clone()))
+            self.calls.get_mut(&CallKey::new(tenant.clone(), call.clone()))
             && offer.attempt == of
         {
             *is_accepted = true;
@@ -144,7 +140,7 @@ impl Table {
         update: &CallUpdate,
         link: u64,
     ) -> UpdateAction {
-        let key = (tenant.clone(), call.clone());
+        let key = CallKey::new(tenant.clone(), call.clone());
         let is_sought =
             matches!(self.calls.get(&key), Some(OpenCall { state: OpenCallState::Sought { .. }, .. }));
         match update {
@@ -180,11 +176,11 @@ impl Table {
 
     /// All open calls, to ask for them again.
     pub(super) fn calls(&self) -> Vec<(CallId, OpenCall)> {
-        self.calls.iter().map(|((_, call), open)| (call.clone(), open.clone())).collect()
+        self.calls.iter().map(|(key, open)| (key.call.clone(), open.clone())).collect()
     }
 
-    /// Takes the calls that have looked for a host since before this time.
-    pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(TenantId, CallId, String)> {
+    /// Takes the calls that have looked for a host since before this time, each with its tool.
+    pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(CallKey, String)> {
         let late = |open: &OpenCall| match &open.state {
             OpenCallState::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
             OpenCallState::Sought { .. } | OpenCallState::Granted { .. } | OpenCallState::Offered { .. } => {
@@ -193,11 +189,8 @@ impl Table {
         };
         let late = self.calls.iter().filter_map(|(key, open)| Some((key.clone(), late(open)?)));
         let late: Vec<_> = late.collect();
-        let take = |(key, tool): ((TenantId, CallId), String)| {
-            self.calls.remove(&key);
-            (key.0, key.1, tool)
-        };
-        late.into_iter().map(take).collect()
+        late.iter().for_each(|(key, _)| drop(self.calls.remove(key)));
+        late
     }
 
     /// Keeps a command until it is done. Returns its number.
@@ -227,6 +220,6 @@ impl Table {
 }
 
 /// The lowest key that a call of this run can have.
-fn first_of(tenant: &TenantId, run: &RunId) -> (TenantId, CallId) {
-    (tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
+fn first_of(tenant: &TenantId, run: &RunId) -> CallKey {
+    CallKey::new(tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
 }

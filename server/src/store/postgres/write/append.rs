@@ -68,7 +68,7 @@ async fn read_rows(
 ) -> Result<(), Error> {
     let tenants: Vec<_> = appends.iter().map(|append| append.run.tenant.as_str()).collect();
     let runs: Vec<_> = appends.iter().map(|append| append.run.run.as_str()).collect();
-    let sessions: Vec<_> = appends.iter().map(|append| append.session.1.as_str()).collect();
+    let sessions: Vec<_> = appends.iter().map(|append| append.session.session.as_str()).collect();
     let query = sqlx::query(SELECT_HEADS).bind(tenants).bind(runs).bind(sessions);
     for row in query.fetch_all(db).await? {
         let place = usize::try_from(rows::number(&row, "place")?).unwrap_or(usize::MAX);

@@ -184,7 +184,11 @@ impl Writer {
                         Failure::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
                             return Err(error);
                         }
-                        Failure::Refused(error) if is_retryable_conflict(&error) && Instant::now() < until => continue,
+                        Failure::Refused(error)
+                            if is_retryable_conflict(&error) && Instant::now() < until =>
+                        {
+                            continue;
+                        }
                         Failure::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
                             return Err(error);
