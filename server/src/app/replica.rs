@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::builder::ServerBuilder;
@@ -80,7 +80,7 @@ impl ReplicaServer {
 
     /// The number of this start. It is never used again.
     #[must_use]
-    pub fn number(&self) -> i64 {
+    pub fn number(&self) -> OwnerNo {
         self.replica.number()
     }
 
@@ -253,7 +253,7 @@ impl ServerBuilder {
         });
         // Now it can do the work of the shards that it takes.
         replica.ready();
-        tracing::info!(%address, replica = replica.number(), at = replica_address, "listening");
+        tracing::info!(%address, replica = replica.number().0, at = replica_address, "listening");
         Ok(ReplicaServer {
             address,
             replica_address,

@@ -198,7 +198,10 @@ fn a_call_without_room_waits_with_the_one_that_asks() {
 fn a_restart_reclaims_a_call_that_asks() {
     let mut script = asking();
     let transition = script.restarts();
-    assert!(matches!(&transition.effects[..], [Effect::ReclaimCall(offer)] if offer.slot == A), "{transition:?}");
+    assert!(
+        matches!(&transition.effects[..], [Effect::ReclaimCall(offer)] if offer.slot == A),
+        "{transition:?}"
+    );
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
     let transition = script.decides(A, text("that"));
     assert_eq!(heard(&transition), [("q", said("that"))]);

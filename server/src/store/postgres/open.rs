@@ -1,5 +1,6 @@
 //! Opening a database: its settings are checked, it is locked, its schema is migrated.
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::Epoch;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
@@ -12,6 +13,7 @@ use super::{PostgresOptions, index, migrations, pooler, rows, settings};
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::LastNumbers;
 use crate::store::features_used::FeaturesUsed;
+use crate::store::number::int;
 
 /// The oldest version of PostgreSQL that is supported, as `server_version_num` has it.
 const VERSION_MIN: i32 = 150_000;
@@ -211,7 +213,7 @@ pub(in crate::store::postgres) async fn open(
 /// changes nothing.
 pub(in crate::store::postgres) async fn open_replica(
     options: &PostgresOptions,
-    number: i64,
+    number: OwnerNo,
 ) -> Result<OpenedStore, OpenError> {
     let base = connect_options(options)?;
     let at = place(&base);
@@ -219,9 +221,9 @@ pub(in crate::store::postgres) async fn open_replica(
     let failed = |error: Error| failure(&at, &error);
     settings::to_write_beside_others(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
-    owner::name_connection(&mut db, number).await.map_err(failed)?;
+    owner::name_connection(&mut db, int(number.0)).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
-    let owner = owner::enter(&mut db, number).await.map_err(|error| not_had(&at, error))?;
+    let owner = owner::enter(&mut db, int(number.0)).await.map_err(|error| not_had(&at, error))?;
     let started = begin(&mut db, options, owner, Hold::Lease).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
     let readers = Readers::open(base.clone(), options).await.map_err(failed)?;

@@ -1,6 +1,7 @@
 //! The frames of a link, as JSON texts. Fields and kinds of frames are only added. A reader ignores fields that it does not know,
 //! and leaves out a frame that it cannot read, so two versions of the server can talk.
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallInHand, Disposition};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
@@ -23,7 +24,7 @@ pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToHub {
     /// The first frame. `to` is the replica that is meant: another one may have its address by now.
-    Hello { from: i64, to: i64, version: String },
+    Hello { from: OwnerNo, to: OwnerNo, version: String },
     /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`], [`crate::tool::Tools::seek_on`].
     Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
     /// The call needs no host any more: [`crate::tool::Tools::stop_seeking`].

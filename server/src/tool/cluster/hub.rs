@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{CallId, CallKey, RunId, RunKey, TenantId, ToolKey};
 use base64::Engine as _;
@@ -40,7 +41,7 @@ pub struct HubEnd {
 struct OpenLink<'a> {
     cluster: &'a ClusterTools,
     sender: &'a LinkSender,
-    peer: i64,
+    peer: OwnerNo,
     no: u64,
     /// Work that goes on beside the frames: requests to extensions, and ends of attempts that are told again.
     beside: FuturesUnordered<BoxFuture<'a, ()>>,
@@ -65,7 +66,7 @@ impl HubEnd {
         if to != cluster.me || !cluster.takes_links() || !cluster.knows(from) {
             return;
         }
-        tracing::info!(replica = from, version, "a replica has opened its link to the tool hosts");
+        tracing::info!(replica = from.0, version, "a replica has opened its link to the tool hosts");
         let (no, before) = cluster.routes.open(from, sender.clone());
         let _close = CloseOnDrop { cluster, peer: from, no };
         if !cluster.takes_links() {
@@ -82,7 +83,7 @@ impl HubEnd {
             () = link.serve(frames) => {}
             () = cluster.gone(from) => {}
         }
-        tracing::info!(replica = from, "the link of a replica to the tool hosts has ended");
+        tracing::info!(replica = from.0, "the link of a replica to the tool hosts has ended");
     }
 }
 
@@ -236,7 +237,7 @@ impl OpenLink<'_> {
             // What this replica has of the run is of an earlier claim.
             state.table.release(&owner.tenant, run);
         } else {
-            tracing::info!(replica = self.peer, run.id = %run, "a frame of an earlier owner of a run is left out");
+            tracing::info!(replica = self.peer.0, run.id = %run, "a frame of an earlier owner of a run is left out");
         }
         is_latest
     }
@@ -272,12 +273,12 @@ impl ClusterTools {
     }
 
     /// True if there is a replica with this number that is not fenced.
-    fn knows(&self, peer: i64) -> bool {
+    fn knows(&self, peer: OwnerNo) -> bool {
         self.ownerships.get().is_some_and(|ownerships| has_peer(&ownerships.borrow(), peer))
     }
 
     /// Waits until no such replica is known any more.
-    async fn gone(&self, peer: i64) {
+    async fn gone(&self, peer: OwnerNo) {
         if let Some(mut ownerships) = self.ownerships.get().cloned()
             && ownerships.wait_for(|ownership| !has_peer(ownership, peer)).await.is_ok()
         {
@@ -288,7 +289,7 @@ impl ClusterTools {
     }
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
-    async fn resend_ends(&self, peer: i64) {
+    async fn resend_ends(&self, peer: OwnerNo) {
         for CallKey { tenant, call } in self.pending_updates.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
                 self.resend_ends_of(peer, &tenant, &call);
@@ -296,7 +297,7 @@ impl ClusterTools {
         }
     }
 
-    fn resend_ends_of(&self, peer: i64, tenant: &TenantId, call: &CallId) {
+    fn resend_ends_of(&self, peer: OwnerNo, tenant: &TenantId, call: &CallId) {
         for update in self.pending_updates.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
             self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, false);
@@ -309,7 +310,7 @@ fn is_end(update: &CallUpdate) -> bool {
     ended_attempt(update).is_some()
 }
 
-fn has_peer(ownership: &Ownership, number: i64) -> bool {
+fn has_peer(ownership: &Ownership, number: OwnerNo) -> bool {
     ownership.peers().any(|peer| peer.number == number)
 }
 
@@ -322,7 +323,7 @@ async fn changed<K: Ord>(changes: &Changes<K>, sender: &LinkSender) {
 /// Removes the link also when its task is dropped.
 struct CloseOnDrop<'a> {
     cluster: &'a ClusterTools,
-    peer: i64,
+    peer: OwnerNo,
     no: u64,
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::time::Millis;
 use tokio::time::Instant;
 
@@ -16,13 +17,13 @@ const LONG: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct HubHistory {
     /// Number of the hub, and since when it is seen.
-    hub: Option<(i64, Instant)>,
+    hub: Option<(OwnerNo, Instant)>,
     lost: Option<Instant>,
 }
 
 impl HubHistory {
     /// The hub is this replica now; `None` if nobody is.
-    pub(super) fn note(&mut self, hub: Option<i64>) {
+    pub(super) fn note(&mut self, hub: Option<OwnerNo>) {
         let now = Instant::now();
         match self.hub {
             Some((before, _)) if Some(before) == hub => return,

@@ -105,17 +105,17 @@ impl ClusterTools {
         let (inbound, version) = match timeout(OPEN_WAIT, opening).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(problem)) => {
-                tracing::debug!(replica = peer.number, problem, "no link to the tool hosts yet");
+                tracing::debug!(replica = peer.number.0, problem, "no link to the tool hosts yet");
                 return;
             }
             Err(_late) => {
-                tracing::debug!(replica = peer.number, "no link to the tool hosts in time");
+                tracing::debug!(replica = peer.number.0, "no link to the tool hosts in time");
                 return;
             }
         };
-        tracing::info!(replica = peer.number, version, "the link to the tool hosts is open");
+        tracing::info!(replica = peer.number.0, version, "the link to the tool hosts is open");
         self.serve_link(sender, inbound).await;
-        tracing::info!(replica = peer.number, "the link to the tool hosts has ended");
+        tracing::info!(replica = peer.number.0, "the link to the tool hosts has ended");
     }
 
     async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound) {

@@ -29,6 +29,7 @@ mod tools;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
@@ -60,7 +61,7 @@ pub type EncodeRequest = fn(&ExtensionRequest) -> Vec<u8>;
 /// The tools of a replica: its own hosts while it is the hub, and those of the hub otherwise.
 pub struct ClusterTools {
     /// The number of this replica.
-    me: i64,
+    me: OwnerNo,
     own: Arc<RemoteTools>,
     owners: Arc<dyn RunOwners>,
     encode: EncodeRequest,
@@ -111,7 +112,7 @@ impl ClusterTools {
     /// hosts until then.
     #[must_use]
     pub fn new(
-        me: i64,
+        me: OwnerNo,
         own: Arc<RemoteTools>,
         owners: Arc<dyn RunOwners>,
         encode: EncodeRequest,

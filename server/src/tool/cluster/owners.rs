@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 
@@ -14,7 +15,7 @@ pub enum RunOwner {
     /// This one. It also answers for runs that do not exist.
     Here,
     /// The replica with this number.
-    Peer(i64),
+    Peer(OwnerNo),
     /// Nobody for the moment, or nobody who is known.
     Nobody,
 }

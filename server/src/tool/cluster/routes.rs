@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -26,19 +27,19 @@ pub(super) struct Routes {
 
 #[derive(Debug, Default)]
 struct Inner {
-    links: BTreeMap<i64, OwnerLink>,
+    links: BTreeMap<OwnerNo, OwnerLink>,
     runs: BTreeMap<RunKey, Route>,
     last_link: u64,
     pending: BTreeMap<u64, PendingReply>,
     last_request: u64,
     /// When replicas last left a request without a reply in time.
-    late: BTreeMap<i64, Instant>,
+    late: BTreeMap<OwnerNo, Instant>,
 }
 
 /// The replica whose task has a run, by the latest claim of the run that is known here.
 #[derive(Debug, Clone, Copy)]
 struct Route {
-    peer: i64,
+    peer: OwnerNo,
     epoch: Epoch,
 }
 
@@ -74,7 +75,7 @@ impl Default for Routes {
 impl Routes {
     /// Enters the link of a replica. An earlier one of the same replica ends. Returns the number of the link, and the runs of the
     /// earlier one.
-    pub(super) fn open(&self, peer: i64, sender: LinkSender) -> (u64, Vec<RunKey>) {
+    pub(super) fn open(&self, peer: OwnerNo, sender: LinkSender) -> (u64, Vec<RunKey>) {
         let mut inner = self.lock();
         let before = inner.links.get(&peer).cloned();
         let runs = before.map(|before| {
@@ -99,12 +100,12 @@ impl Routes {
     }
 
     /// Removes a link that has ended. Returns the runs whose calls came over it. Another link of the replica is left alone.
-    pub(super) fn close(&self, peer: i64, no: u64) -> Vec<RunKey> {
+    pub(super) fn close(&self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
         self.lock().close(peer, no)
     }
 
     /// True while this link is the present one of the replica.
-    pub(super) fn is_open(&self, peer: i64, no: u64) -> bool {
+    pub(super) fn is_open(&self, peer: OwnerNo, no: u64) -> bool {
         self.lock().links.get(&peer).is_some_and(|link| link.no == no)
     }
 
@@ -119,13 +120,13 @@ impl Routes {
     }
 
     /// The replica whose calls of this run came last.
-    pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<i64> {
+    pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<OwnerNo> {
         self.lock().runs.get(&RunKey::new(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
     /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
     /// known.
-    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: i64, epoch: Epoch) -> bool {
+    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo, epoch: Epoch) -> bool {
         let mut inner = self.lock();
         let is_latest = inner.forget_up_to(tenant, run, epoch);
         if is_latest {
@@ -140,7 +141,7 @@ impl Routes {
     }
 
     /// This replica has no task of the run any more. Returns false if another replica has.
-    pub(super) fn unroute(&self, tenant: &TenantId, run: &RunId, peer: i64) -> bool {
+    pub(super) fn unroute(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo) -> bool {
         let mut inner = self.lock();
         let key = RunKey::new(tenant.clone(), run.clone());
         match inner.runs.get(&key) {
@@ -153,13 +154,13 @@ impl Routes {
     }
 
     /// Sends a frame to a replica. Without a link it is lost.
-    pub(super) fn send(&self, peer: i64, frame: &ToOwner, may_drop: bool) {
+    pub(super) fn send(&self, peer: OwnerNo, frame: &ToOwner, may_drop: bool) {
         let Some(link) = self.lock().links.get(&peer).cloned() else { return };
         if !may_drop {
             link.sender.send(frame);
         } else if !link.sender.send_unless_busy(frame) {
             tracing::debug!(
-                replica = peer,
+                replica = peer.0,
                 "output or progress dropped: the replica of its run does not keep up"
             );
         }
@@ -168,7 +169,7 @@ impl Routes {
     /// Asks a replica for the verdict on a result of this size. Only some results are on their way at a time.
     pub(super) async fn ask_in_turn(
         &self,
-        peer: i64,
+        peer: OwnerNo,
         bytes: usize,
         request: impl FnOnce(u64) -> ToOwner,
         until: Instant,
@@ -185,7 +186,7 @@ impl Routes {
     /// with calls of many runs would wait for each.
     pub(super) async fn ask_briefly(
         &self,
-        peer: i64,
+        peer: OwnerNo,
         request: impl FnOnce(u64) -> ToOwner,
         wait: Duration,
     ) -> Result<Reply, NoReply> {
@@ -203,7 +204,7 @@ impl Routes {
 
     async fn ask(
         &self,
-        peer: i64,
+        peer: OwnerNo,
         request: impl FnOnce(u64) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
@@ -248,7 +249,7 @@ impl Inner {
         true
     }
 
-    fn close(&mut self, peer: i64, no: u64) -> Vec<RunKey> {
+    fn close(&mut self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
         // Whoever waits for a reply over this link learns that it broke.
         self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {

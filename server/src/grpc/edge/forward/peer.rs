@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -148,7 +148,7 @@ impl PeerPort {
         {
             return tool_link.serve(request).await;
         }
-        if number_in(request.headers(), &REPLICA) != Some(self.ownerships.borrow().me()) {
+        if number_in(request.headers(), &REPLICA).map(OwnerNo) != Some(self.ownerships.borrow().me()) {
             return look_again();
         }
         if request.uri().path() == run_changes::PATH

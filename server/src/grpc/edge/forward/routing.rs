@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(super) enum ResolvedTarget {
     /// The call is sent to another replica.
     Owner {
         /// The number that the call means.
-        number: i64,
+        number: OwnerNo,
         /// The shard that it owns.
         shard: ShardNo,
         /// The link to it.
@@ -63,7 +63,7 @@ pub(super) enum ResolvedTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AskedReplica {
     /// Number of the replica; `None` for this one.
-    pub(super) number: Option<i64>,
+    pub(super) number: Option<OwnerNo>,
     /// The shard for which it was asked; `None` if any replica, or any owner, does the call.
     pub(super) shard: Option<ShardNo>,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
@@ -143,7 +144,7 @@ pub(super) async fn is_taken_over(routing: &Routing, asked: AskedReplica) -> boo
 
 /// Notes that an owner was lost while it had the call. Returns true if too many were lost. When one had the call for long, the
 /// count begins anew.
-fn is_lost(lost: &mut BTreeSet<Option<i64>>, asked: AskedReplica, began: Instant) -> bool {
+fn is_lost(lost: &mut BTreeSet<Option<OwnerNo>>, asked: AskedReplica, began: Instant) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{ShardNo, Term};
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -76,7 +76,7 @@ pub(in crate::store::postgres) enum ServerNotice {
 /// Dropping it stops it like a crash would: others take over after its lease. Call [`Self::leave`] at the end.
 #[derive(Debug)]
 pub struct Replica {
-    number: i64,
+    number: OwnerNo,
     ownership: Ownerships,
     holdings: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
@@ -137,7 +137,7 @@ impl Replica {
 
     /// The number of this start of a server. It is never used again.
     #[must_use]
-    pub fn number(&self) -> i64 {
+    pub fn number(&self) -> OwnerNo {
         self.number
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::{io, thread};
 
 use agentloop_core::cluster::lease::LeaseTimes;
+use agentloop_core::cluster::shard::OwnerNo;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +35,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
 
 /// What the database gave this replica when it joined.
 pub(in crate::store::postgres) struct Joined {
-    pub(in crate::store::postgres) number: i64,
+    pub(in crate::store::postgres) number: OwnerNo,
     pub(in crate::store::postgres) ownership: Ownerships,
 }
 
@@ -99,7 +100,7 @@ impl ReplicaThread {
         }
     }
 
-    async fn join(&self, times: LeaseTimes) -> Result<(i64, Link), OpenError> {
+    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, Link), OpenError> {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
         let failed = |error: sqlx::Error| open::failure(&at, &error);

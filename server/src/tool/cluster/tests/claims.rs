@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{HostFrame, Ran, RejectReason, ResultVerdict};
 use agentloop_core::id::{HostId, InstanceId, RuntimeId};
@@ -29,7 +30,7 @@ impl Raw {
         let (frames, inbound) = mpsc::unbounded_channel();
         tokio::spawn(end.run(UnboundedReceiverStream::new(inbound)));
         let mut raw = Self { frames, back };
-        raw.say(&ToHub::Hello { from: 2, to: 1, version: "x".to_owned() });
+        raw.say(&ToHub::Hello { from: OwnerNo(2), to: OwnerNo(1), version: "x".to_owned() });
         assert!(raw.back.next().await.is_some(), "the hub takes the link");
         raw
     }
@@ -173,7 +174,7 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
     hub.pending_updates.keep(&tenant(), &call, &ended(1));
     let mut link = Raw::open(&replicas[0]).await;
     for (owner, kept) in [(3, 1), (2, 0)] {
-        assert!(hub.routes.route(&tenant(), &call.run, owner, owner_at(1).epoch));
+        assert!(hub.routes.route(&tenant(), &call.run, OwnerNo(owner), owner_at(1).epoch));
         link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: 1 });
         link.done().await;
         assert_eq!(hub.pending_updates.of(&tenant(), &call).len(), kept);

@@ -1,5 +1,6 @@
 //! Frames as they are sent, and the bounds of a queue.
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CancelCause;
 use agentloop_core::id::HostId;
@@ -21,7 +22,7 @@ fn a_frame_is_read_as_it_was_written() {
     offered.checkpoint = Some(vec![0, 1, 255]);
     offered.answers = vec![InputReply { input: "q".to_owned(), answer: InputAnswer::Visited(true) }];
     let to_hub = [
-        ToHub::Hello { from: 1, to: 2, version: "0.1".to_owned() },
+        ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned() },
         ToHub::Offer { owner: owner(), call: call_id("r/1.0"), offer: Box::new(offered) },
         ToHub::Command {
             no: 7,
@@ -104,7 +105,7 @@ async fn output_is_dropped_where_much_waits_and_results_are_not() {
 #[tokio::test(start_paused = true)]
 async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let (routes, (sender, mut frames)) = (Routes::default(), channel());
-    let (link, _) = routes.open(2, sender);
+    let (link, _) = routes.open(OwnerNo(2), sender);
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     let finished = |no: u64| ToOwner::Answered {
         id: "x".repeat(3 * 1024 * 1024),
@@ -114,7 +115,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let large = size(&finished(1));
     assert_eq!(large, encode(&finished(1)).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
-    let asked = (0..16).map(|count| routes.ask_in_turn(2, bytes(count), finished, until));
+    let asked = (0..16).map(|count| routes.ask_in_turn(OwnerNo(2), bytes(count), finished, until));
     let all = futures_util::future::join_all(asked);
     tokio::pin!(all);
     let mut no = 0;

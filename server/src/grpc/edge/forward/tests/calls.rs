@@ -99,7 +99,7 @@ async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
 async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
     let (listener, address) = loopback().await;
     let mut second = Owner::start(2).await;
-    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let call = replica.run(prompt());
     let (mut link, _) = soon(listener.accept()).await.unwrap();
     let mut heard = Vec::new();
@@ -148,7 +148,7 @@ async fn a_call_that_seems_to_kill_its_owners_is_given_to_three() {
 async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_callers() {
     let mut owner = Owner::start(2).await;
     // The address is the right one, and another start of a server has it by now.
-    let stale = Peer { number: 1, ..owner.peer.clone() };
+    let stale = Peer { number: OwnerNo(1), ..owner.peer.clone() };
     let replica = Replica::start(owned_by_peer(&stale)).await;
     let owns = owner.ownership.send_replace(ownership(2, &[], |_| 0));
     let call = replica.run(prompt());

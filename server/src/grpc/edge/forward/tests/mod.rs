@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_proto::v1::agent_loop_client::AgentLoopClient;
 use agentloop_proto::v1::{self as wire};
@@ -55,7 +55,7 @@ use crate::lifecycle::Tasks;
 /// Long enough for a slow machine, short enough to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The number of the replica that callers dial.
-const ME: i64 = 100;
+const ME: u64 = 100;
 /// The largest request that a replica sends on.
 const BYTES_MAX: usize = 1024 * 1024;
 
@@ -266,11 +266,12 @@ fn forward_layer_with(
     )
 }
 
-/// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody.
-fn ownership(me: i64, peers: &[&Peer], owner: impl Fn(ShardNo) -> i64) -> Ownership {
-    let owners = (0..SHARDS).map(|shard| owner(ShardNo(shard))).collect();
+/// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody if that is 0.
+fn ownership(me: u64, peers: &[&Peer], owner: impl Fn(ShardNo) -> u64) -> Ownership {
+    let owners =
+        (0..SHARDS).map(|shard| Some(OwnerNo(owner(ShardNo(shard)))).filter(|owner| owner.0 > 0)).collect();
     let peers = peers.iter().map(|peer| (peer.number, (*peer).clone())).collect();
-    Ownership::new(me, true, owners, Arc::new(peers))
+    Ownership::new(OwnerNo(me), true, owners, Arc::new(peers))
 }
 
 /// What the replica that callers dial knows when this owner has everything.
@@ -279,7 +280,7 @@ fn owned_by(owner: &Owner) -> Ownership {
 }
 
 fn owned_by_peer(peer: &Peer) -> Ownership {
-    ownership(ME, &[peer], |_| peer.number)
+    ownership(ME, &[peer], |_| peer.number.0)
 }
 
 /// The same when it has everything itself.
@@ -293,12 +294,12 @@ fn owned_by_nobody() -> Ownership {
 }
 
 impl Owner {
-    async fn start(number: i64) -> Self {
+    async fn start(number: u64) -> Self {
         Self::with_acceptors(number, None, false).await
     }
 
     async fn with_acceptors(
-        number: i64,
+        number: u64,
         acceptors: Option<watch::Receiver<Acceptor>>,
         needs_principal: bool,
     ) -> Self {
@@ -310,7 +311,7 @@ impl Owner {
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));
-        Self { peer: Peer { number, address }, calls, ownership, tasks }
+        Self { peer: Peer { number: OwnerNo(number), address }, calls, ownership, tasks }
     }
 
     /// The next call that arrives.

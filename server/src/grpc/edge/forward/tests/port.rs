@@ -151,7 +151,7 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
     drop(tasks.spawn("peers", async move {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));
-    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let call = replica.run(prompt());
     empty.open_as(&local);
     soon(calls.recv()).await.unwrap().answers(&result("r"));

@@ -35,7 +35,7 @@ impl Audited {
         drop(tasks.spawn("peers", async move {
             port.serve(listener, None, std::future::pending()).await.unwrap();
         }));
-        let (peer, writing) = (Peer { number: 1, address }, tokio::spawn(writing));
+        let (peer, writing) = (Peer { number: OwnerNo(1), address }, tokio::spawn(writing));
         Self { peer, local, store, calls_ended, writing, _tasks: tasks, _ownership: ownership }
     }
 

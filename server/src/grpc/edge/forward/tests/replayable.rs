@@ -49,7 +49,7 @@ async fn a_host_waits_for_an_owner_to_come() {
     let mut owner = Owner::start(2).await;
     // This one takes connections, and ends each at once.
     let (listener, address) = loopback().await;
-    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let connecting = connect(&replica, hello("h-1"));
     drop(soon(listener.accept()).await.unwrap());
     drop(listener);
@@ -64,7 +64,7 @@ async fn a_host_waits_for_an_owner_to_come() {
 
 /// A call of this path whose requests are these, while nobody can be reached at the owner's address.
 async fn at_nobody(path: &'static str, requests: impl Stream<Item = NextFrame> + Send + 'static) -> Duration {
-    let peer = Peer { number: 1, address: "127.0.0.1:1".to_owned() };
+    let peer = Peer { number: OwnerNo(1), address: "127.0.0.1:1".to_owned() };
     let (_ownership, ownerships) = watch::channel(owned_by_peer(&peer));
     let forward = forward_layer(ownerships, LocalServices::none());
     let mut request = http::Request::new(of_frames(requests));

@@ -8,8 +8,8 @@ use crate::grpc::edge::forward::route_key::spread;
 use agentloop_core::id::RunKey;
 
 /// The replica that keeps the tool hosts, and the one that owns the session `s` with the run `r`.
-const KEEPER: i64 = 1;
-const OWNER_OF_S: i64 = 2;
+const KEEPER: u64 = 1;
+const OWNER_OF_S: u64 = 2;
 
 /// A replica that callers dial, which owns nothing, and three others.
 struct RouteFixture {
@@ -30,7 +30,7 @@ impl RouteFixture {
     }
 
     /// The owners of the shards of which nothing else is said are those that `others` names.
-    fn ownership(owners: &[Owner], others: impl Fn(ShardNo) -> i64) -> Ownership {
+    fn ownership(owners: &[Owner], others: impl Fn(ShardNo) -> u64) -> Ownership {
         let peers: Vec<&Peer> = owners.iter().map(|owner| &owner.peer).collect();
         ownership(ME, &peers, |shard| match shard {
             HUB => KEEPER,
@@ -40,12 +40,12 @@ impl RouteFixture {
     }
 
     /// Changes the owners of the shards of which nothing else is said.
-    fn change(&self, others: impl Fn(ShardNo) -> i64) {
+    fn change(&self, others: impl Fn(ShardNo) -> u64) {
         self.replica.ownership.send_replace(Self::ownership(&self.owners, others));
     }
 
     /// Number of the replica that a call goes to. The call ends with a refusal.
-    async fn of(&mut self, path: &str, message: NextFrame) -> i64 {
+    async fn of(&mut self, path: &str, message: NextFrame) -> u64 {
         let mut request = http::Request::new(of_frames(futures_util::stream::iter([message])));
         *request.uri_mut() = format!("/agentloop.v1.{path}").parse().unwrap();
         let calling = tokio::spawn(self.replica.channel.clone().oneshot(request));
@@ -53,9 +53,9 @@ impl RouteFixture {
         let (number, seen) = soon(async {
             tokio::select! {
                 seen = self.here.recv() => (ME, seen),
-                seen = first.calls.recv() => (first.peer.number, seen),
-                seen = second.calls.recv() => (second.peer.number, seen),
-                seen = third.calls.recv() => (third.peer.number, seen),
+                seen = first.calls.recv() => (first.peer.number.0, seen),
+                seen = second.calls.recv() => (second.peer.number.0, seen),
+                seen = third.calls.recv() => (third.peer.number.0, seen),
             }
         })
         .await;
@@ -69,12 +69,12 @@ impl RouteFixture {
 }
 
 /// Two owners have the shards by turns.
-fn by_turns(shard: ShardNo) -> i64 {
+fn by_turns(shard: ShardNo) -> u64 {
     if shard.0.is_multiple_of(2) { 3 } else { OWNER_OF_S }
 }
 
 /// The replica that callers dial has one shard.
-fn one_here(shard: ShardNo) -> i64 {
+fn one_here(shard: ShardNo) -> u64 {
     if shard == ShardNo(9) { ME } else { 3 }
 }
 

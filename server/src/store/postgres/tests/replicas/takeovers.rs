@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::cluster::{HUB, ReplicaPart, ReplicaRow, Replicas as _};
 use crate::store::conformance::fixture::{self, tenant};
+use crate::store::number::int;
 
 async fn write(store: &Arc<PostgresStore>, session: &str, run: &str) {
     let shared: Arc<dyn Store> = store.clone();
@@ -186,7 +187,7 @@ async fn nobody_claims_a_shard_while_a_replica_of_the_version_before_owns_the_da
     earlier.replica.leave().await;
     later.wait_for_shards(SHARDS).await;
     let shown = "SELECT owner_no FROM ownership WHERE of_shards";
-    assert_eq!(number(&mut shell, shown).await, later.replica.number());
+    assert_eq!(number(&mut shell, shown).await, int(later.replica.number().0));
 }
 
 #[tokio::test]
