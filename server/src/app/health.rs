@@ -36,7 +36,7 @@ const READINESS: [&str; 7] = [
     tools_server::SERVICE_NAME,
 ];
 
-/// What readiness depends on.
+/// The parts on which readiness depends.
 pub(super) struct Readiness {
     /// A server is ready while its store answers.
     store: Arc<dyn Store>,
@@ -44,7 +44,7 @@ pub(super) struct Readiness {
     replica: Option<(Ownerships, Lacks)>,
 }
 
-/// What a replica lacks, and since when.
+/// The parts that a replica lacks, and since when.
 struct Lacks {
     /// True as soon as it once had everything. Before, nothing may be lacking.
     has_begun: bool,
@@ -54,12 +54,12 @@ struct Lacks {
 }
 
 impl Readiness {
-    /// That of a server alone.
+    /// The readiness of a server without other replicas.
     pub(super) fn of_store(store: Arc<dyn Store>) -> Self {
         Self { store, replica: None }
     }
 
-    /// That of a replica.
+    /// The readiness of a replica.
     pub(super) fn of_replica(store: Arc<dyn Store>, ownerships: Ownerships) -> Self {
         Self { store, replica: Some((ownerships, Lacks::new())) }
     }

@@ -35,7 +35,7 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::tool::{ClusterTools, LocatedOwners, OwnTools, RemoteTools, ToolExecutor, Tools};
 
-/// How often a shutdown looks if runs still wait for updates of their calls.
+/// Time between two looks of a shutdown if runs still wait for updates of their calls.
 const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Makes the tools that runs see from those of hosts.

@@ -1,4 +1,4 @@
-//! What a replica knows of itself and of the owners of sessions, for those who have to know and do not decide it.
+//! The knowledge of a replica about itself and the owners of sessions, for those who have to know and do not decide it.
 //!
 //! Sessions are divided into shards. Each shard has one owner, which does all the work of its sessions. Any replica takes any
 //! call, and sends it on to the owner that it concerns. The store decides who owns what (`store/postgres/replica`).
@@ -19,7 +19,7 @@ pub const HUB: ShardNo = ShardNo(0);
 /// Time without a valid lease after which a replica lets go of its own streams, those of tool hosts too.
 pub const DEPOSED_AFTER: Millis = Millis::secs(15);
 
-/// Who owns which shard, as the last beat of this replica showed it.
+/// The owners of all shards, as the last beat of this replica showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ownership {
     /// The number of this replica.
@@ -63,7 +63,7 @@ impl Ownership {
         Self { me, is_valid: false, owners, peers: Arc::default() }
     }
 
-    /// What a beat showed. `owners` has one entry for each shard.
+    /// The ownership that a beat showed. `owners` has one entry for each shard.
     #[must_use]
     pub fn new(
         me: OwnerNo,

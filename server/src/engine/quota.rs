@@ -375,7 +375,7 @@ impl Engine {
         quotas.add(Quota::StoredBytes, 1, &asker, false).await.map(drop)
     }
 
-    /// What metrics show of each quota.
+    /// The figures of each quota for the metrics.
     #[must_use]
     pub fn quota_readings(&self) -> Vec<QuotaReading> {
         let Some(quotas) = self.quotas() else { return Vec::new() };

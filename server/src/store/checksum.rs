@@ -11,7 +11,7 @@ use super::{RuleRow, ToolRow};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
 
-/// What a row says about an event, as it is stored. Numbers of rows do not count, because a copy may give out others.
+/// The contents of an event's row, as it is stored. Numbers of rows do not count, because a copy may give out others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChecksummedRow<'a> {
     pub(super) seq: i64,

@@ -182,7 +182,7 @@ pub struct ReportedResult {
     pub outcome: CallOutcome,
 }
 
-/// How a host's result was dealt with.
+/// The fate of a host's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

@@ -1,4 +1,4 @@
-//! What a key of the screen leads to.
+//! The actions to which keys of the screen lead.
 
 use agentloop_client::v1::{HumanRequest, decision::Decision, submit_input_request::Input};
 

@@ -50,7 +50,7 @@ const OPEN: [RunStatus; 8] = [
 ];
 /// The meter has a list of all runs that were created in this time. Older ones are metered while they are open.
 const METERED: Duration = Duration::from_secs(3600);
-/// How often hosts, tools and questions are read.
+/// Time between two reads of hosts, tools and questions.
 const POLL: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
 /// Questions of one page.

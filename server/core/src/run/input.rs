@@ -367,7 +367,7 @@ pub enum CallFacts {
         requires_runtime: bool,
         /// Title of the tool, for people; empty if the tool declares none.
         title: String,
-        /// Whether a passed deadline is its outcome, though it must not run twice.
+        /// True if a passed deadline is its outcome, though it must not run twice.
         deadline_is_outcome: bool,
         /// The digest of its tool's terms, if they are known.
         terms: Option<Digest>,

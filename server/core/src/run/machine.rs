@@ -45,7 +45,7 @@ pub struct Machine {
     requested: BTreeMap<EffectKey, Effect>,
     /// The latest time that an input came with.
     seen: Timestamp,
-    /// How far the run's clock is ahead of the driver's: see [`Machine::own_time`].
+    /// Time by which the run's clock is ahead of the driver's: see [`Machine::own_time`].
     ahead: Millis,
     /// The time at which this owner took the run over; `None` if the run began here.
     recovered_at: Option<Timestamp>,

@@ -11,7 +11,7 @@ use crate::model::{EncodedPool, EncodedPrefix};
 
 /// Messages of this size are shared: a session, its forks and other sessions with an equal message hold it once.
 const SHARED_BYTES_MIN: usize = 1024;
-/// What a history holds beside each message.
+/// Bytes that a history holds beside each message.
 const ENTRY_BYTES: usize = 128;
 
 /// Tenants whose memory is kept before that of those without a history is dropped.
@@ -27,7 +27,7 @@ pub(in crate::engine) struct HistoryMemory {
     tenants: Option<Arc<Mutex<HashMap<TenantId, HistoryMemory>>>>,
 }
 
-/// What one history holds.
+/// The memory that one history holds.
 #[derive(Debug)]
 pub(super) struct HistoryCharges {
     memory: HistoryMemory,

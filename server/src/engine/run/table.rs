@@ -84,7 +84,7 @@ enum Entry {
     Live(Mailbox, CancellationToken),
 }
 
-/// Whether a run that is starting counts as live. A request that only hands messages to another run, or queues one, holds a
+/// The way in which a run that is starting counts as live. A request that only hands messages to another run, or queues one, holds a
 /// permit too, and adds no live run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Admission {

@@ -40,7 +40,7 @@ pub struct RunChange {
     pub(super) from: ChangedFrom,
 }
 
-/// What a run was before a change.
+/// The state of a run before a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum ChangedFrom {

@@ -54,7 +54,7 @@ pub struct SessionUpdate {
     pub token: String,
 }
 
-/// What subscribers of a session are to look at.
+/// The parts of a session at which its subscribers are to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum SessionChange {
     /// There may be a new run.
@@ -68,7 +68,7 @@ pub(in crate::engine) enum SessionChange {
 /// The subscribers of each session that has any.
 type Subscribers = HashMap<SessionKey, Vec<Weak<Changes>>>;
 
-/// Who subscribes to sessions.
+/// The subscribers of sessions.
 #[derive(Default)]
 pub(in crate::engine) struct SessionWatchers {
     /// Number of subscribers, so that nobody looks at the table while there are none.
@@ -76,7 +76,7 @@ pub(in crate::engine) struct SessionWatchers {
     table: Mutex<Subscribers>,
 }
 
-/// What a subscriber has not looked at yet.
+/// The parts at which a subscriber has not looked yet.
 #[derive(Default)]
 struct Changes {
     runs: AtomicBool,

@@ -103,7 +103,7 @@ pub(super) struct WatchHandle {
     clock: Arc<dyn Clock>,
 }
 
-/// What a watcher reads.
+/// The next thing for a watcher to read.
 pub(super) enum Read {
     /// The newest change of a run. All changes up to the number were read.
     Change(RunId, ListChange, u64),
@@ -301,7 +301,7 @@ impl Watcher {
         self.arrived.notify_one();
     }
 
-    /// What the change means for this list; `None` if nothing.
+    /// The change of this list that follows; `None` if there is none.
     fn change_of_list(&self, change: &Arc<RunChange>) -> Option<ListChange> {
         let row = &change.row;
         if self.tenant != change.tenant || !self.filter.matches_for_good(row) {

@@ -1,4 +1,4 @@
-//! Who is calling: takes the credentials out of each request, asks the authenticator, and puts the principal into the
+//! The identity of callers: takes the credentials out of each request, asks the authenticator, and puts the principal into the
 //! request. Without configured credentials nobody is asked.
 
 use std::pin::Pin;
@@ -322,7 +322,7 @@ where
     }
 }
 
-/// Who makes a request. Without authentication it is nobody in the tenant `local`, who may do everything.
+/// The caller of a request. Without authentication it is nobody in the tenant `local`, who may do everything.
 #[derive(Debug, Clone)]
 pub(in crate::grpc) struct Caller {
     tenant: TenantId,

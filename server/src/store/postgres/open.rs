@@ -23,7 +23,7 @@ pub enum OpenError {
     /// The address is none.
     #[error("store.url is not the address of a database ({what}); write postgres://USER@HOST:PORT/DATABASE")]
     BadUrl {
-        /// What is wrong with it.
+        /// The fault in it.
         what: String,
     },
     /// Nobody answers at the address.
@@ -179,7 +179,7 @@ pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) started: StoreStart,
 }
 
-/// What the database tells a server that starts.
+/// The facts that the database tells a server that starts.
 pub(in crate::store::postgres) struct StoreStart {
     pub(in crate::store::postgres) epoch: Epoch,
     pub(in crate::store::postgres) numbers: LastNumbers,

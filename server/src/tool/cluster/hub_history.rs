@@ -1,4 +1,4 @@
-//! How long the present hub has been there, as this replica sees it. A hub may lose the database and not its hosts: they stay with
+//! The time that the present hub has been there, as this replica sees it. A hub may lose the database and not its hosts: they stay with
 //! it for a while. The next hub waits for them if the lost one was there for long. Where hubs follow each other sooner, the wait
 //! counts from the first loss, so that calls of hosts that are gone are given up all the same.
 

@@ -16,7 +16,7 @@ use crate::tool::{SinkUnavailable, Tools as _};
 
 /// Time in which the owner comes back, or the next one asks for the calls of the run.
 const ASK_AFTER: Duration = Duration::from_secs(10);
-/// How often such runs are looked for.
+/// Time between two looks for such runs.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The runs, and since when.

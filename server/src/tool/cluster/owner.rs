@@ -20,7 +20,7 @@ use crate::tool::host::deliver::{AcceptedResult, deliver};
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::{CallSink, ReportedResult};
 
-/// How often calls are looked for that wait for a host without a connection to the hub.
+/// Time between two looks for calls that wait for a host without a connection to the hub.
 const WAITING_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Tools that are entered on the task of the link. More go to a blocking thread, because their schemas are compiled.
 const TOOLS_INLINE_MAX: usize = 2;

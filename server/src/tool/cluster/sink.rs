@@ -19,7 +19,7 @@ const OWNER_WAIT: Duration = Duration::from_secs(20);
 /// Time for which a result waits for the verdict of an owner that can be reached: longer than its store tries to write, so that
 /// a slow database sends no host away. An owner that is dead or frozen is found out before.
 const RESULT_WAIT: Duration = Duration::from_secs(12);
-/// How often an owner is looked for in that time.
+/// Time between two looks for an owner in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time for a request about a host that connects. The host waits for its welcome.
 const REQUEST_WAIT: Duration = Duration::from_secs(3);
@@ -90,7 +90,7 @@ impl ClusterTools {
         }
     }
 
-    /// What hosts are to do with these calls of a run, as its owner says, or its journal.
+    /// The orders to hosts about these calls of a run, as its owner says, or its journal.
     pub(super) async fn dispositions(
         &self,
         tenant: &TenantId,

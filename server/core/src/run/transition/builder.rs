@@ -9,7 +9,7 @@ use crate::run::state::RunState;
 use crate::run::status::RunStatus;
 use crate::time::Timestamp;
 
-/// What a host reads of a call whose deadline passed.
+/// The message for the host of a call whose deadline passed.
 pub(in crate::run) const DEADLINE_PASSED: &str = "the call's deadline passed";
 
 /// Collects the events and answers that an input leads to.

@@ -68,7 +68,7 @@ pub(in crate::engine) enum TaskEnd {
     Lost(StoreError),
 }
 
-/// How often a run that stops looks if hosts have answered its offers.
+/// Time between two looks of a run that stops if hosts have answered its offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Everything that the task of one live run owns.

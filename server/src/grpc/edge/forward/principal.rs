@@ -10,7 +10,7 @@ use tonic::codegen::http::HeaderValue;
 
 use crate::auth::{HostGrant, Principal, Role};
 
-/// What one replica tells another. Later versions may add fields.
+/// A principal as one replica sends it to another. Later versions may add fields.
 #[derive(Serialize, Deserialize)]
 struct PrincipalOnWire {
     name: String,

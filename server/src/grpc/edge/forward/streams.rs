@@ -72,7 +72,7 @@ struct Source {
     is_fruitful: bool,
 }
 
-/// What comes from a source.
+/// The next item of a source.
 enum Next {
     Bytes(tonic::codegen::Bytes),
     /// The owner ended the stream, with these trailers.

@@ -45,7 +45,7 @@ pub(in crate::store::postgres) enum End {
     Fenced,
 }
 
-/// What the replica tells others.
+/// The outputs of a replica to others.
 #[derive(Debug)]
 pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
@@ -67,7 +67,7 @@ pub(in crate::store::postgres) struct Driver {
     confirmed: Timestamp,
     /// False before the server can do the work, and when it stops: then it claims nothing.
     is_ready: bool,
-    /// What the row of this replica should say of that, if it does not yet.
+    /// The value for that in the row of this replica, if the row does not have it yet.
     to_tell: Option<bool>,
     /// Shards that the server is to give away, with the terms of their claims.
     shedding: BTreeMap<ShardNo, Term>,

@@ -1,4 +1,4 @@
-//! What a replica tells of its ownership. It ends with the lease, whatever else goes on in the replica's thread.
+//! The ownership that a replica tells others. It ends with the lease, whatever else goes on in the replica's thread.
 
 use std::cell::Cell;
 use std::time::Duration;

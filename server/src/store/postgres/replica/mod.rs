@@ -141,7 +141,7 @@ impl Replica {
         self.number
     }
 
-    /// Who owns what, as the newest beat shows it.
+    /// The owners of all shards, as the newest beat shows them.
     #[must_use]
     pub fn ownerships(&self) -> Ownerships {
         self.ownership.clone()

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(silent, [None, Some(Duration::from_millis(500))]);
     }
 
-    /// What a replica has claimed since, or gives away, the beat does not show.
+    /// The beat does not show shards that a replica has claimed since, or gives away.
     #[test]
     fn of_its_own_shards_a_replica_knows_more_than_the_beat() {
         let mut seen = Seen::default();

@@ -1,4 +1,4 @@
-//! What replicas say to the database. Each is one statement and one transaction, and may be repeated by anybody.
+//! The statements of replicas. Each is one statement and one transaction, and may be repeated by anybody.
 //!
 //! Three rows decide. The replica's own row has its counter and the mark of its fence, so a beat and a fence wait for each
 //! other. The row in `owners` is locked by every commit. The row of a shard in `shards` has its owner, or nobody.

@@ -33,13 +33,13 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) signals: Signals,
 }
 
-/// What the database gave this replica when it joined.
+/// The facts that the database gave this replica when it joined.
 pub(in crate::store::postgres) struct Joined {
     pub(in crate::store::postgres) number: OwnerNo,
     pub(in crate::store::postgres) ownership: Ownerships,
 }
 
-/// What the thread is told, and tells.
+/// The inputs and outputs of the thread.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::postgres) struct Signals {
     /// To leave in order.

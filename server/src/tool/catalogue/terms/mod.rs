@@ -56,7 +56,7 @@ pub enum TermsError {
     Several {
         /// Name of the tool.
         name: String,
-        /// How many declarations were refused.
+        /// The number of declarations that were refused.
         count: usize,
     },
     /// A connected host serves the tool.

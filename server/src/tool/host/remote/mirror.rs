@@ -124,7 +124,7 @@ impl RemoteTools {
         keys.into_iter().map(row).collect()
     }
 
-    /// What comes over this link to the hub counts from now on, and over no earlier one.
+    /// From now on, tools that come over this link to the hub count, and those of earlier links do not.
     pub(in crate::tool) fn mirror_over(&self, link: u64) {
         self.lock().mirrored_link = link;
     }

@@ -33,7 +33,7 @@ pub(in crate::tool) use mirror::MirroredTool;
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
-/// How often a shutdown looks if hosts have answered their offers.
+/// Time between two looks of a shutdown if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Tools on connected hosts. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
