@@ -33,7 +33,7 @@ const RECENT_BYTES_MAX: usize = 256 * 1024;
 /// The most bytes in a run's ring. A subscriber that loses durable events there finds them in the journal.
 const RING_BYTES_MAX: usize = 1024 * 1024;
 
-/// The answer that a piece or an end is for is not under way.
+/// The response that a piece or an end is for is not under way.
 const ENDED: AssembleError = AssembleError::Malformed("the answer was ended before");
 
 /// Entries of feeds that are gone are swept out of the table when it has this many entries, or twice as many as the last
@@ -64,7 +64,7 @@ struct Inner {
     recent: Mutex<Recent>,
 }
 
-/// The answer of the model call under way, as far as it has come.
+/// The response of the model call under way, as far as it has come.
 struct PartialResponse {
     call: ModelAttempt,
     /// Digest of the tools that the model was offered.
@@ -137,7 +137,7 @@ impl Feeds {
     }
 
     /// Publishes the last event of a run's journal. Subscribers read earlier ones from the journal. This is needed if the
-    /// store wrote events and lost the answer: nobody published them, and the run's end may be among them.
+    /// store wrote events and lost the reply: nobody published them, and the run's end may be among them.
     pub(in crate::engine) fn publish_last(&self, key: &RunKey, session: &SessionId, last: &Record) {
         if let Some(feed) = self.get(key).filter(|feed| feed.0.session == *session) {
             feed.publish(&[Arc::new(last.clone())]);
@@ -259,13 +259,13 @@ impl Feed {
         }
     }
 
-    /// Begins the answer of an attempt of a model call, with the digest of the tools that the model is offered.
+    /// Begins the response of an attempt of a model call, with the digest of the tools that the model is offered.
     pub fn begin_answer(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
         let content = AnswerContent::Growing(Box::new(Assembler::new(call.model_call)));
         *self.partial() = Some(PartialResponse { call, tools, began, first: None, delta_seq: 0, content });
     }
 
-    /// Adds a piece to the answer and shows it to subscribers. Later ones get the answer so far as a snapshot.
+    /// Adds a piece to the response and shows it to subscribers. Later ones get the response so far as a snapshot.
     ///
     /// # Errors
     /// [`AssembleError`] if the message passes its bounds.
@@ -283,10 +283,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Completes the answer. It stays at hand until its event is published, for a run that ends before that.
+    /// Completes the response. It stays at hand until its event is published, for a run that ends before that.
     ///
     /// # Errors
-    /// [`AssembleError`] if no piece ended the answer, or if there is none.
+    /// [`AssembleError`] if no piece ended the response, or if there is none.
     pub(in crate::engine) fn complete_response(
         &self,
     ) -> Result<(SharedMessage, FinishReason, Usage), AssembleError> {
@@ -304,12 +304,12 @@ impl Feed {
         Ok((message, done.finish_reason, done.usage))
     }
 
-    /// Forgets the answer, because its attempt failed.
+    /// Forgets the response, because its attempt failed.
     pub fn drop_answer(&self) {
         *self.partial() = None;
     }
 
-    /// The answer so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
+    /// The response so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
     pub(in crate::engine) fn response_so_far(&self, now: Timestamp) -> Option<ResponseSoFar> {
         let partial = self.partial();
         let partial = partial.as_ref()?;
@@ -328,7 +328,7 @@ impl Feed {
         })
     }
 
-    /// A snapshot of the answer so far, if it has any pieces.
+    /// A snapshot of the response so far, if it has any pieces.
     fn snapshot(&self, at: Timestamp) -> Option<Transient> {
         let partial = self.partial();
         let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
@@ -363,7 +363,7 @@ impl Feed {
     }
 }
 
-/// True for events after which the answer so far is not shown any more.
+/// True for events after which the response so far is not shown any more.
 fn ends_answer(event: &Event) -> bool {
     matches!(event, Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. })
 }

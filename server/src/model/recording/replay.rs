@@ -1,4 +1,4 @@
-//! A model that answers from a recording only.
+//! A model that responds from a recording only.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::model::{Model, ModelError, ModelRequest};
 pub(crate) struct ReplayModel {
     file: String,
     answers: Vec<RecordedResponse>,
-    /// True for each answer that was replayed.
+    /// True for each response that was replayed.
     played: Mutex<Vec<bool>>,
 }
 
@@ -56,8 +56,8 @@ impl ReplayModel {
         Ok(Self { file, answers, played })
     }
 
-    /// Returns the first recorded answer to this request that was not replayed yet. Cancelled calls come last,
-    /// because the rest of their answer is unknown.
+    /// Returns the first recorded response to this request that was not replayed yet. Cancelled calls come last,
+    /// because the rest of their response is unknown.
     fn answer(&self, asked: &Outline) -> Result<&RecordedResponse, ModelError> {
         let digest = asked.digest();
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
