@@ -21,7 +21,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// What `https://` uses beside the certificates of the system.
+/// The certificates that `https://` uses beside the certificates of the system.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     pub(crate) ca: Option<String>,

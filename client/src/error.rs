@@ -181,7 +181,7 @@ mod tests {
         assert!(!error.is_transient());
     }
 
-    /// What a balancer makes of a server that was killed: the end of a stream without a status, or a page.
+    /// The form that a balancer gives to a server that was killed: the end of a stream without a status, or a page.
     #[test]
     fn an_answer_that_a_balancer_cut_is_unreachable() {
         let cut = "protocol error: missing grpc-status trailer, stream was terminated without a final status";

@@ -24,7 +24,7 @@ use agentloop_server::ids::CountingIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::JournalStore as _;
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{CallAnswer, CallOwner, CallSink, Offered, Seek, Tools, Verdict};
+use agentloop_server::tool::{CallOwner, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 /// Calls the tool `echo` once, then answers with a fixed text.
@@ -108,7 +108,7 @@ impl Tools for LocalTools {
         let (tenant, call, verdicts) = (owner.tenant.clone(), call.clone(), self.verdicts.clone());
         tokio::spawn(async move {
             for _ in 0..2 {
-                let answer = CallAnswer {
+                let result = ReportedResult {
                     attempt: offer.attempt,
                     lease: offer.lease.to_string(),
                     host: offer.host.clone(),
@@ -118,7 +118,7 @@ impl Tools for LocalTools {
                         attachments: Default::default(),
                     },
                 };
-                let verdict = engine.finished(&tenant, &call, answer).await.expect("the store answers");
+                let verdict = engine.finished(&tenant, &call, result).await.expect("the store answers");
                 verdicts.lock().expect("not poisoned").push(verdict);
             }
         });

@@ -31,7 +31,7 @@ pub struct Plan {
     pub runs: usize,
     /// Owners that are lost, one after the other.
     pub losses: usize,
-    /// What is done to the owner.
+    /// The fault that the owner gets.
     pub way: Way,
     /// Time that the model takes for an answer.
     pub thinks: Duration,
@@ -39,7 +39,7 @@ pub struct Plan {
     pub from: Option<PathBuf>,
 }
 
-/// What is done to the owner.
+/// The fault that the owner gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// SIGKILL: the process is gone at once.

@@ -161,7 +161,7 @@ fn url_of(server: &Server) -> String {
     format!("http://{}", server.address())
 }
 
-/// What the model says: a text in pieces to "Speak" and, without a wait, to "Chatter", a call of `hold` to "Hold", else a call of `look` and an end.
+/// The script of the model: a text in pieces to "Speak" and, without a wait, to "Chatter", a call of `hold` to "Hold", else a call of `look` and an end.
 fn answer(request: &Value) -> Answer {
     let last = request["messages"].as_array().and_then(|messages| messages.last());
     match last.map(|message| (message["role"].as_str(), message["content"].as_str())) {

@@ -1,4 +1,4 @@
-//! Which replica owns what, as the database has it.
+//! The owners of shards, as the database has them.
 
 use agentloop_core::cluster::shard::{ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};

@@ -45,7 +45,7 @@ pub struct Spent {
     pub commits: f64,
     /// Bytes over loopback: those of callers, model, tool host, database and between replicas.
     pub loopback: f64,
-    /// How many there were in a second.
+    /// The number of them in a second.
     pub rate: f64,
 }
 

@@ -177,7 +177,7 @@ pub struct ToolPolicy {
     /// not in doubt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadline_is_outcome: Vec<String>,
-    /// What may widen the run's rights. Absent in journals of earlier versions, whose runs keep the rights they had.
+    /// The settings that may widen the run's rights. Absent in journals of earlier versions, whose runs keep the rights they had.
     #[serde(default = "Widening::unlimited", skip_serializing_if = "Widening::is_unlimited")]
     pub widening: Widening,
 }

@@ -196,6 +196,57 @@ impl RunKey {
     }
 }
 
+/// A tool call together with its tenant: unique on the whole server. Keys sort by tenant, and by run within one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallKey {
+    /// The tenant that the call's run belongs to.
+    pub tenant: TenantId,
+    /// The call's id, unique within its tenant.
+    pub call: CallId,
+}
+
+impl CallKey {
+    /// The key of this tenant's call with this id.
+    #[must_use]
+    pub fn new(tenant: TenantId, call: CallId) -> Self {
+        Self { tenant, call }
+    }
+}
+
+/// A session together with its tenant: unique on the whole server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// The tenant that the session belongs to.
+    pub tenant: TenantId,
+    /// The session's id, unique within its tenant.
+    pub session: SessionId,
+}
+
+impl SessionKey {
+    /// The key of this tenant's session with this id.
+    #[must_use]
+    pub fn new(tenant: TenantId, session: SessionId) -> Self {
+        Self { tenant, session }
+    }
+}
+
+/// A tool of hosts together with its tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolKey {
+    /// The tenant whose hosts offer the tool.
+    pub tenant: TenantId,
+    /// The tool's name, unique within its tenant.
+    pub name: String,
+}
+
+impl ToolKey {
+    /// The key of this tenant's tool with this name.
+    #[must_use]
+    pub fn new(tenant: TenantId, name: String) -> Self {
+        Self { tenant, name }
+    }
+}
+
 impl RunId {
     /// Id of the question that the planner's instruction number `decision` asks, counted from 1.
     #[must_use]

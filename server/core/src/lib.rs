@@ -53,7 +53,7 @@
 //! | suspect | a replica whose counter stands still for longer than any lease lasts |
 //! | fence | to mark a replica, so that nothing that it writes is accepted any more |
 //! | share | the number of shards that a replica should have |
-//! | drain | to give all shards away, before a replica stops |
+//! | drain | to take no new work and give away or finish the rest, before the end: a replica its shards, a tool host its calls |
 //! | write lane | a connection on which a replica writes, one statement after the other |
 //!
 //! ## The machine
@@ -118,7 +118,7 @@
 //! | lease | the secret of one attempt of a tool call. The host returns it with the result |
 //! | heartbeat | a frame by which a host says that it lives, and which calls it runs |
 //! | grace period | the time that a disconnected host has to reconnect before its calls are lost |
-//! | claim | a call that a reconnecting host says it has |
+//! | claim | a statement that something is one's own: of a replica about a shard, of an owner about a run, of a reconnecting host about a call |
 //! | reclaim | the word of a recovered run that a host may have its call |
 //! | checkpoint | progress that a call saves for its next attempt |
 //! | result | the outcome of a tool call: output or failure |

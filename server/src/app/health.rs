@@ -36,7 +36,7 @@ const READINESS: [&str; 7] = [
     tools_server::SERVICE_NAME,
 ];
 
-/// What readiness depends on.
+/// The parts on which readiness depends.
 pub(super) struct Readiness {
     /// A server is ready while its store answers.
     store: Arc<dyn Store>,
@@ -44,7 +44,7 @@ pub(super) struct Readiness {
     replica: Option<(Ownerships, Lacks)>,
 }
 
-/// What a replica lacks, and since when.
+/// The parts that a replica lacks, and since when.
 struct Lacks {
     /// True as soon as it once had everything. Before, nothing may be lacking.
     has_begun: bool,
@@ -54,12 +54,12 @@ struct Lacks {
 }
 
 impl Readiness {
-    /// That of a server alone.
+    /// The readiness of a server without other replicas.
     pub(super) fn of_store(store: Arc<dyn Store>) -> Self {
         Self { store, replica: None }
     }
 
-    /// That of a replica.
+    /// The readiness of a replica.
     pub(super) fn of_replica(store: Arc<dyn Store>, ownerships: Ownerships) -> Self {
         Self { store, replica: Some((ownerships, Lacks::new())) }
     }
@@ -110,7 +110,7 @@ impl Lacks {
         let since = |before: Option<Instant>, lacks: bool| lacks.then(|| before.unwrap_or(now));
         self.lease_since = since(self.lease_since, !ownership.is_valid());
         for (shard, before) in (0..SHARDS).zip(&mut self.owners_since) {
-            *before = since(*before, !ownership.is_held(ShardNo(shard)));
+            *before = since(*before, !ownership.has_owner(ShardNo(shard)));
         }
         self.has_begun |= self.has_everything();
     }
@@ -172,6 +172,7 @@ async fn check(health: &HealthReporter, readiness: &mut Readiness, before: Optio
 mod tests {
     use std::collections::BTreeMap;
 
+    use agentloop_core::cluster::shard::OwnerNo;
     use tokio::sync::watch;
     use tokio::time::advance;
 
@@ -182,12 +183,12 @@ mod tests {
     /// The first `mine` shards are this replica's, the next `others` the other one's, and the rest nobody's.
     fn ownership(is_valid: bool, mine: u16, others: u16) -> Ownership {
         let owners = (0..SHARDS).map(|shard| match shard {
-            _ if shard < mine => 1,
-            _ if shard < mine + others => 2,
-            _ => 0,
+            _ if shard < mine => Some(OwnerNo(1)),
+            _ if shard < mine + others => Some(OwnerNo(2)),
+            _ => None,
         });
-        let peer = Peer { number: 2, address: "10.0.0.2:1".to_owned() };
-        Ownership::new(1, is_valid, owners.collect(), Arc::new(BTreeMap::from([(2, peer)])))
+        let peer = Peer { number: OwnerNo(2), address: "10.0.0.2:1".to_owned() };
+        Ownership::new(OwnerNo(1), is_valid, owners.collect(), Arc::new(BTreeMap::from([(OwnerNo(2), peer)])))
     }
 
     async fn readiness(ownership: Ownership) -> (Readiness, watch::Sender<Ownership>, Arc<SqliteStore>) {
@@ -198,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replica_is_ready_once_every_shard_has_an_owner() {
-        let (mut readiness, sender, store) = readiness(Ownership::unknown(1)).await;
+        let (mut readiness, sender, store) = readiness(Ownership::unknown(OwnerNo(1))).await;
         assert_eq!(readiness.check().await, Err("this replica has no valid lease".to_owned()));
         sender.send_replace(ownership(true, 0, SHARDS - 3));
         assert_eq!(readiness.check().await, Err("3 of 1024 shards have no owner".to_owned()));

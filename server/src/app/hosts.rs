@@ -16,7 +16,7 @@ use crate::mask::Masks;
 use crate::store::{HostClaim, Store, StoreError, ToolRow};
 use crate::tool::{HostIds, HostOptions, OwnTools, RememberedTool, RemoteTools, SinkUnavailable};
 
-/// How often it is noted that the hosts that are connected are there.
+/// Time between two notes that the hosts that are connected are there.
 const SEEN_EVERY: Duration = Duration::from_hours(1);
 /// Time after which the id of a host that was not seen is free: a day, and what may have passed unseen.
 const ID_KEPT_FOR: Millis = Millis::secs(25 * 60 * 60);

@@ -48,7 +48,7 @@ pub(super) fn known_models(config: &Config) -> KnownModels {
     of_agents.chain(of_providers).filter(|model| !model.is_empty()).collect()
 }
 
-/// What is read at a scrape.
+/// The sources that are read at a scrape.
 pub(super) struct Sources {
     pub(super) engine: Engine,
     pub(super) tools: Arc<RemoteTools>,

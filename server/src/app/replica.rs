@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::builder::ServerBuilder;
@@ -19,7 +19,7 @@ use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::cluster::locate::Locate;
 use crate::config::{Config, StoreLocation};
 use crate::engine::Engine;
-use crate::grpc::edge::forward::front::Front;
+use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::peer::PeerPort;
@@ -80,7 +80,7 @@ impl ReplicaServer {
 
     /// The number of this start. It is never used again.
     #[must_use]
-    pub fn number(&self) -> i64 {
+    pub fn number(&self) -> OwnerNo {
         self.replica.number()
     }
 
@@ -216,8 +216,15 @@ impl ServerBuilder {
         drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
         let ending = end_when_the_store_fails(own.failed().clone(), replica.clone(), tasks.clone());
         drop(tasks.spawn("store", ending));
-        let front =
-            Front::new(ownerships.clone(), links, local.clone(), locate, ids, max, tasks.soft().clone());
+        let front = ForwardLayer::new(
+            ownerships.clone(),
+            links,
+            local.clone(),
+            locate,
+            ids,
+            max,
+            tasks.soft().clone(),
+        );
         let tool_link = ToolLinkService::new(tasks.clone());
         if let Some(cluster) = work.cluster {
             tool_link.open(cluster);
@@ -246,7 +253,7 @@ impl ServerBuilder {
         });
         // Now it can do the work of the shards that it takes.
         replica.ready();
-        tracing::info!(%address, replica = replica.number(), at = replica_address, "listening");
+        tracing::info!(%address, replica = replica.number().0, at = replica_address, "listening");
         Ok(ReplicaServer {
             address,
             replica_address,

@@ -21,14 +21,14 @@ use crate::config::{AuthOptions, Config, TlsOptions};
 use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
 
-/// How often the files are looked at.
+/// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The time before its end from which a certificate is warned about, in seconds.
 pub const CERTIFICATE_WARN_BEFORE: i64 = 14 * DAY;
-/// How often it is warned about, in seconds.
+/// Time between two warnings, in seconds.
 const DAY: i64 = 24 * 60 * 60;
 
-/// What protects the gRPC port.
+/// The protection of the gRPC port.
 pub(super) struct Security {
     /// The newest acceptor, if there is TLS.
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
@@ -42,7 +42,7 @@ pub(super) struct Security {
     pub(super) reloader: Option<Arc<Reloader>>,
 }
 
-/// What the files of `[tls]`, `[auth]` and `[cluster]` hold.
+/// The contents of the files of `[tls]`, `[auth]` and `[cluster]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecurityFacts {
     /// The last moment at which the certificate of the gRPC port is valid, in seconds since 1970. `None` without TLS.

@@ -1,4 +1,4 @@
-//! What keeps certificates, tokens and keys from being used, and how it is reported.
+//! The errors that keep certificates, tokens and keys from being used, and their report.
 
 use std::io;
 use std::path::PathBuf;

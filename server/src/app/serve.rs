@@ -18,7 +18,7 @@ use crate::cluster::Replicas;
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
-use crate::grpc::edge::forward::front::Front;
+use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::grpc::edge::incoming::{connections, tls_connections};
 use crate::grpc::edge::receive_budget::ReceiveBudget;
@@ -92,12 +92,12 @@ pub(super) struct Port {
     pub(super) identity: IdentityLayer,
 }
 
-/// Serves until `stopped`, then waits until every call has ended. With a front, calls of the contract go there, and not to
+/// Serves until `stopped`, then waits until every call has ended. With a forward layer, calls of the contract go there, and not to
 /// the routes.
 pub(super) async fn serve(
     port: Port,
     routes: Routes,
-    front: Option<Front>,
+    forward: Option<ForwardLayer>,
     readiness: Readiness,
     stopped: impl Future<Output = ()>,
     tasks: Tasks,
@@ -130,7 +130,7 @@ pub(super) async fn serve(
         }))
         .layer(identity)
         .layer(MapRequestLayer::new(move |request| receive_budget.limit(request)))
-        .layer(option_layer(front))
+        .layer(option_layer(forward))
         .add_routes(with_reflection(routes).add_service(health_service))
         .serve_with_incoming_shutdown(incoming, stopped)
         .await;

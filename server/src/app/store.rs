@@ -95,7 +95,7 @@ impl OwnStore {
     }
 }
 
-/// How a PostgreSQL database is used.
+/// The way in which a PostgreSQL database is used.
 pub(super) fn postgres_options(
     postgres: &PostgresLocation,
     store: &StoreOptions,

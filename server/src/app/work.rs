@@ -35,7 +35,7 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::tool::{ClusterTools, LocatedOwners, OwnTools, RemoteTools, ToolExecutor, Tools};
 
-/// How often a shutdown looks if runs still wait for news of their calls.
+/// Time between two looks of a shutdown if runs still wait for updates of their calls.
 const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Makes the tools that runs see from those of hosts.
@@ -322,7 +322,7 @@ fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &Remo
     own
 }
 
-/// Returns when a shutdown has begun and no run waits for news of its calls any more, but at most `wait` later.
+/// Returns when a shutdown has begun and no run waits for an update of its calls any more, but at most `wait` later.
 async fn runs_stopped(soft: CancellationToken, engine: Engine, hosts: Arc<RemoteTools>, wait: Duration) {
     soft.cancelled().await;
     let until = Instant::now() + wait;

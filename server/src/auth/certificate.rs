@@ -52,7 +52,7 @@ impl fmt::Display for SubjectPattern {
     }
 }
 
-/// What the server uses of a certificate.
+/// The facts of a certificate that the server uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Its names, each with its kind: `CN=ada`, `DNS=worker-1.example`.

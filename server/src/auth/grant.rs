@@ -1,4 +1,4 @@
-//! What a tool host may offer. A declaration is only a claim; the grant of its principal bounds it.
+//! The grants of tool hosts. A declaration is only a claim; the grant of its principal bounds it.
 
 use agentloop_core::extension::ExtensionKind;
 use agentloop_core::policy::glob_matches;
@@ -36,7 +36,7 @@ const KINDS: [(&str, GrantedKind); 4] = [
     ("runtime", GrantedKind::Runtime),
 ];
 
-/// What the hosts of a principal may offer. By default every tool of any effect class, and no extension.
+/// The offers that the hosts of a principal may make. By default every tool of any effect class, and no extension.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostGrant {
     /// Patterns of names, of which a tool's name matches one; `None` means any name.

@@ -1,4 +1,4 @@
-//! Who is calling: principals, the credentials that prove them, and the roles that say what they may do.
+//! Callers: principals, the credentials that prove them, and the roles that say what they may do.
 //!
 //! This module knows nothing of gRPC. `grpc/edge/identity.rs` takes the credentials out of a request, and
 //! `grpc/access.rs` has the table of RPCs and roles.
@@ -28,13 +28,13 @@ pub use self::identity::Identity;
 use self::identity::Proof;
 use self::jwt::JwtCheck;
 pub use self::principal::{Principal, Role};
-pub use self::quota::{Held, Holder, Quota, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope};
+pub use self::quota::{Holder, Quota, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit};
 use self::tokens::TokenTable;
 
 /// The beginning of every token.
 const TOKEN_PREFIX: &str = "agt_";
 
-/// Whether clients of the gRPC port present certificates.
+/// The demand that clients of the gRPC port present certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientAuth {
     /// No certificate is asked for.
@@ -51,7 +51,7 @@ pub enum ClientAuth {
 pub struct CertificateRule {
     /// The names that a certificate must have one of.
     pub subject: SubjectPattern,
-    /// Who its holder is.
+    /// The principal that holds it.
     pub principal: Arc<Principal>,
 }
 

@@ -7,7 +7,7 @@ use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
 use super::name::check_name;
 
-/// What a principal may do. `grpc/access.rs` says which RPC takes which role.
+/// A right of a principal. `grpc/access.rs` says which RPC takes which role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Starts runs, and works with the runs and sessions that it created.
@@ -62,7 +62,7 @@ pub struct Principal {
     pub roles: Vec<Role>,
     /// Its groups, which rules about approvals name.
     pub groups: Vec<String>,
-    /// What its tool hosts may offer.
+    /// The offers that its tool hosts may make.
     pub host: HostGrant,
 }
 

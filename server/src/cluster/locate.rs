@@ -21,6 +21,6 @@ pub trait Locate: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the shard of a run cannot be looked up: {0}")]
 pub struct LocateError(
-    /// What the database answered, for the log.
+    /// The reply of the database, for the log.
     pub String,
 );

@@ -1,4 +1,4 @@
-//! What a replica knows of itself and of the owners of sessions, for those who have to know and do not decide it.
+//! The knowledge of a replica about itself and the owners of sessions, for those who have to know and do not decide it.
 //!
 //! Sessions are divided into shards. Each shard has one owner, which does all the work of its sessions. Any replica takes any
 //! call, and sends it on to the owner that it concerns. The store decides who owns what (`store/postgres/replica`).
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{SHARDS, ShardNo};
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::watch;
 
@@ -19,22 +19,22 @@ pub const HUB: ShardNo = ShardNo(0);
 /// Time without a valid lease after which a replica lets go of its own streams, those of tool hosts too.
 pub const DEPOSED_AFTER: Millis = Millis::secs(15);
 
-/// Who owns which shard, as the last beat of this replica showed it.
+/// The owners of all shards, as the last beat of this replica showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ownership {
     /// The number of this replica.
-    me: i64,
+    me: OwnerNo,
     /// True while the lease of this replica is valid. Without it, nothing is its own.
     is_valid: bool,
-    /// The owner of each shard; 0 where nobody is known, and where this replica gives its shard away.
-    owners: Arc<[i64]>,
+    /// The owner of each shard; `None` where nobody is known, and where this replica gives its shard away.
+    owners: Arc<[Option<OwnerNo>]>,
     /// The other replicas that are not fenced.
-    peers: Arc<BTreeMap<i64, Peer>>,
+    peers: Arc<BTreeMap<OwnerNo, Peer>>,
 }
 
 /// The owner of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum ShardOwner {
     /// This replica, and its lease is valid.
     Me,
     /// Another replica, which can be called at its address.
@@ -47,7 +47,7 @@ pub enum Holder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// The number of this start of a server. It is never used again, so a reused address is noticed.
-    pub number: i64,
+    pub number: OwnerNo,
     /// Host and port of its port for replicas.
     pub address: String,
 }
@@ -58,20 +58,25 @@ pub type Ownerships = watch::Receiver<Ownership>;
 impl Ownership {
     /// A replica that knows of nobody yet.
     #[must_use]
-    pub fn unknown(me: i64) -> Self {
-        let owners = vec![0; usize::from(SHARDS)].into();
+    pub fn unknown(me: OwnerNo) -> Self {
+        let owners = vec![None; usize::from(SHARDS)].into();
         Self { me, is_valid: false, owners, peers: Arc::default() }
     }
 
-    /// What a beat showed. `owners` has one entry for each shard.
+    /// The ownership that a beat showed. `owners` has one entry for each shard.
     #[must_use]
-    pub fn new(me: i64, is_valid: bool, owners: Arc<[i64]>, peers: Arc<BTreeMap<i64, Peer>>) -> Self {
+    pub fn new(
+        me: OwnerNo,
+        is_valid: bool,
+        owners: Arc<[Option<OwnerNo>]>,
+        peers: Arc<BTreeMap<OwnerNo, Peer>>,
+    ) -> Self {
         Self { me, is_valid, owners, peers }
     }
 
     /// The number of this replica.
     #[must_use]
-    pub fn me(&self) -> i64 {
+    pub fn me(&self) -> OwnerNo {
         self.me
     }
 
@@ -89,38 +94,43 @@ impl Ownership {
 
     /// The owner of a shard.
     #[must_use]
-    pub fn holder(&self, shard: ShardNo) -> Holder {
-        let owner = self.owners.get(usize::from(shard.0)).copied().unwrap_or_default();
-        if owner == self.me {
-            return if self.is_valid { Holder::Me } else { Holder::Nobody };
+    pub fn owner(&self, shard: ShardNo) -> ShardOwner {
+        match self.number_of(shard) {
+            Some(owner) if owner == self.me && self.is_valid => ShardOwner::Me,
+            Some(owner) if owner != self.me => {
+                self.peers.get(&owner).cloned().map_or(ShardOwner::Nobody, ShardOwner::Peer)
+            }
+            Some(_) | None => ShardOwner::Nobody,
         }
-        self.peers.get(&owner).cloned().map_or(Holder::Nobody, Holder::Peer)
     }
 
     /// True if this replica owns the shard, and its lease is valid.
     #[must_use]
     pub fn is_mine(&self, shard: ShardNo) -> bool {
-        self.is_valid && self.owners.get(usize::from(shard.0)) == Some(&self.me)
+        self.is_valid && self.number_of(shard) == Some(self.me)
     }
 
-    /// True if [`holder`](Self::holder) knows one.
+    /// True if [`owner`](Self::owner) knows one.
     #[must_use]
-    pub fn is_held(&self, shard: ShardNo) -> bool {
-        let owner = self.owners.get(usize::from(shard.0)).copied().unwrap_or_default();
-        if owner == self.me { self.is_valid } else { self.peers.contains_key(&owner) }
+    pub fn has_owner(&self, shard: ShardNo) -> bool {
+        self.number_of(shard).is_some_and(|owner| {
+            if owner == self.me { self.is_valid } else { self.peers.contains_key(&owner) }
+        })
     }
 
     /// True if another replica, the one of this number, owns the shard.
     #[must_use]
-    pub fn is_held_by(&self, shard: ShardNo, number: i64) -> bool {
-        number != self.me
-            && self.owners.get(usize::from(shard.0)) == Some(&number)
-            && self.peers.contains_key(&number)
+    pub fn is_owned_by(&self, shard: ShardNo, number: OwnerNo) -> bool {
+        number != self.me && self.number_of(shard) == Some(number) && self.peers.contains_key(&number)
     }
 
     /// The shards of this replica, whether its lease is valid or not.
     pub fn own(&self) -> impl Iterator<Item = ShardNo> + '_ {
-        (0..SHARDS).map(ShardNo).filter(|shard| self.owners[usize::from(shard.0)] == self.me)
+        (0..SHARDS).map(ShardNo).filter(|shard| self.number_of(*shard) == Some(self.me))
+    }
+
+    fn number_of(&self, shard: ShardNo) -> Option<OwnerNo> {
+        self.owners.get(usize::from(shard.0)).copied().flatten()
     }
 
     /// The other replicas, whether they own anything or not.

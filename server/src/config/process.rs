@@ -145,7 +145,7 @@ pub struct HostOptions {
     pub queue_per_tool: usize,
 }
 
-/// What protects the gRPC port.
+/// The protection of the gRPC port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Protection {
     /// True if there is `[tls]`.

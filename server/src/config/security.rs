@@ -26,7 +26,7 @@ pub struct TlsOptions {
     pub key: PathBuf,
     /// The roots of clients' certificates, in PEM.
     pub client_ca: Option<PathBuf>,
-    /// Whether clients present certificates.
+    /// The demand that clients present certificates.
     pub client_auth: ClientAuth,
     /// The names of which a client's certificate must have one; empty means any.
     pub allowed_subjects: Vec<SubjectPattern>,

@@ -45,7 +45,7 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::{RunView, StoppedRun};
 pub use self::session::retention::{KEPT_LEAST, Retention};
-pub use self::session::start::{Author, OnBusy, StartRequest, Started};
+pub use self::session::start::{Author, OnBusy, StartRequest, StartedRun};
 pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::audit;
@@ -336,8 +336,8 @@ impl Engine {
     async fn deliver_to_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
         let _entered = self.deps().journal_gate.enter(&key.tenant).await;
         let mut machine = fold(&key.run, &self.journal(key).await?)?;
-        let step = machine.handle(input, self.now())?;
-        debug_assert!(step.records.is_empty(), "a run that has ended does not change");
+        let transition = machine.handle(input, self.now())?;
+        debug_assert!(transition.records.is_empty(), "a run that has ended does not change");
         Ok(())
     }
 

@@ -10,19 +10,19 @@ use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
-use crate::auth::{Held, Holder, Quota, QuotaExceeded, QuotaUse, Quotas, Scope};
+use crate::auth::{Holder, Quota, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::store::{Store, StoreError, UsageQuery, UsageRow};
 use crate::telemetry::metrics::QuotaReading;
 
-/// An answer of the store counts for this many times the time that it took, so that asking takes at most a 50th of the time.
+/// A reading of the store counts for this many times the time that it took, so that asking takes at most a 50th of the time.
 const VALID_TIMES: u32 = 50;
-/// An answer of the store counts for this long at most.
+/// A reading of the store counts for this long at most.
 const VALID_MAX: Duration = Duration::from_secs(60);
-/// An answer that took this long is not asked for anew for each refused call.
+/// A reading that took this long is not asked for anew for each refused call.
 const SLOW: Duration = Duration::from_millis(500);
-/// A slow answer refuses calls for this many times the time that it took, so that whoever is refused and tries again and again
+/// A slow reading refuses calls for this many times the time that it took, so that whoever is refused and tries again and again
 /// keeps the store busy a tenth of the time.
 const SLOW_TIMES: u32 = 10;
 /// The time after which a refused caller may look again if something must be deleted before there is room.
@@ -37,17 +37,17 @@ pub(in crate::engine) struct EngineQuotas {
     stored: Mutex<HashMap<(Source, Holder), Arc<Counter>>>,
 }
 
-/// A question to the store. Its answer serves one or two quotas.
+/// A query to the store. Its result serves one or two quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     Sessions,
     Bytes,
-    /// Tokens and cost, which one answer has.
+    /// Tokens and cost, which one query returns.
     Usage,
 }
 
 impl Source {
-    /// The source of a quota, and the place of its number in the answer.
+    /// The source of a quota, and the place of its number in the result.
     fn of(quota: Quota) -> Option<(Self, usize)> {
         match quota {
             Quota::Sessions => Some((Self::Sessions, 0)),
@@ -59,22 +59,22 @@ impl Source {
     }
 }
 
-/// The store's last answer about one holder, and the amounts that it cannot have yet.
+/// The last reading of the store about one holder, and the amounts that it cannot have yet.
 #[derive(Debug, Default)]
 struct Counter {
     /// Amounts of writes that are not done.
     under_way: AtomicU64,
     /// Amounts of writes that were done after the store was asked, or during that.
     added: AtomicU64,
-    /// `None` before the first answer. Locked while the store is asked, so that it is asked once at a time.
-    answer: tokio::sync::Mutex<Option<Answer>>,
+    /// `None` before the first reading. Locked while the store is asked, so that it is asked once at a time.
+    stored: tokio::sync::Mutex<Option<StoredUse>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Answer {
+struct StoredUse {
     /// One number for each quota that its source serves.
     values: [u64; 2],
-    /// The time just before the store was asked: writes that were done by then are in the answer.
+    /// The time just before the store was asked: writes that were done by then are in the reading.
     asked: Instant,
     /// The time that the store took.
     took: Duration,
@@ -82,7 +82,7 @@ struct Answer {
     window: Timestamp,
 }
 
-impl Answer {
+impl StoredUse {
     /// True if it counts at this age.
     fn counts_for(&self, age: Duration) -> bool {
         age < (self.took * VALID_TIMES).min(VALID_MAX)
@@ -94,7 +94,7 @@ impl Answer {
     }
 }
 
-/// Counts as added when it is dropped. An answer of the store that was asked for later has it, if it was stored.
+/// Counts as added when it is dropped. A reading of the store that was asked for later has it, if it was stored.
 #[derive(Debug)]
 pub(crate) struct Adding(Vec<(Arc<Counter>, u64)>);
 
@@ -130,7 +130,7 @@ struct Asker<'a> {
 /// A number of the store about one holder.
 struct Figure<'a> {
     source: Source,
-    /// The place of the number in the source's answer.
+    /// The place of the number in the result of the source.
     place: usize,
     holder: &'a Holder,
     asker: &'a Asker<'a>,
@@ -146,12 +146,16 @@ impl EngineQuotas {
         &self,
         tenant: &TenantId,
         name: Option<&str>,
-    ) -> Result<Option<Held>, QuotaExceeded> {
+    ) -> Result<Option<UsePermit>, QuotaExceeded> {
         self.quotas.as_ref().map(|quotas| quotas.hold(Quota::LiveRuns, tenant, name)).transpose()
     }
 
     /// Counts a run as live that was started before.
-    pub(in crate::engine) fn hold_run_anyway(&self, tenant: &TenantId, name: Option<&str>) -> Option<Held> {
+    pub(in crate::engine) fn hold_run_anyway(
+        &self,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Option<UsePermit> {
         self.quotas.as_ref().map(|quotas| quotas.hold_anyway(Quota::LiveRuns, tenant, name))
     }
 
@@ -186,12 +190,12 @@ impl EngineQuotas {
         for (scope, holder, bound) in quotas.bounds_of(quota, asker.tenant, asker.name) {
             let counter = self.counter(source, &holder);
             let began = Instant::now();
-            let mut answer = counter.answer.lock().await;
+            let mut stored = counter.stored.lock().await;
             let figure = Figure { source, place, holder: &holder, asker };
-            let mut used = self.used(&figure, &counter, &mut answer, None).await?;
+            let mut used = self.used(&figure, &counter, &mut stored, None).await?;
             if used.saturating_add(amount) > bound {
                 // Something may have been deleted since.
-                used = self.used(&figure, &counter, &mut answer, Some(began)).await?;
+                used = self.used(&figure, &counter, &mut stored, Some(began)).await?;
             }
             if used.saturating_add(amount) > bound {
                 adding.give_up();
@@ -199,39 +203,39 @@ impl EngineQuotas {
             }
             if counts {
                 counter.under_way.fetch_add(amount, Ordering::Relaxed);
-                drop(answer);
+                drop(stored);
                 adding.0.push((counter, amount));
             }
         }
         Ok(adding)
     }
 
-    /// The figure now, with what is being added. `counter` is its holder's, and `answer` the counter's. The store is asked if
-    /// its last answer is too old, or was asked for before `since`.
+    /// The figure now, with what is being added. `counter` is its holder's, and `stored` its reading. The store is asked if
+    /// its last reading is too old, or was asked for before `since`.
     async fn used(
         &self,
         figure: &Figure<'_>,
         counter: &Counter,
-        answer: &mut Option<Answer>,
+        stored: &mut Option<StoredUse>,
         since: Option<Instant>,
     ) -> Result<u64, StoreError> {
         let Figure { source, place, holder, asker } = *figure;
         let (window, length) = self.window(asker.now);
-        let is_valid = |answer: &Answer| {
-            let is_about_now = source != Source::Usage || answer.window == window;
+        let is_valid = |stored: &StoredUse| {
+            let is_about_now = source != Source::Usage || stored.window == window;
             is_about_now
-                && answer.counts_for(answer.asked.elapsed())
+                && stored.counts_for(stored.asked.elapsed())
                 && since
-                    .is_none_or(|since| answer.asked >= since || answer.refuses_for(answer.asked.elapsed()))
+                    .is_none_or(|since| stored.asked >= since || stored.refuses_for(stored.asked.elapsed()))
         };
-        let values = match answer.filter(is_valid) {
-            Some(answer) => answer.values,
+        let values = match stored.filter(is_valid) {
+            Some(stored) => stored.values,
             None => {
                 let asked = Instant::now();
                 let added = counter.added.load(Ordering::Relaxed);
                 let values = ask(asker.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
-                *answer = Some(Answer { values, asked, took: asked.elapsed(), window });
+                *stored = Some(StoredUse { values, asked, took: asked.elapsed(), window });
                 values
             }
         };
@@ -255,20 +259,20 @@ impl EngineQuotas {
         Duration::from_millis((start.0 + length.0).saturating_sub(now.0))
     }
 
-    /// The part that is used by the holder that uses most, by the names of the quotas, from the store's last answers.
+    /// The part that is used by the holder that uses most, by the names of the quotas, from the last readings of the store.
     fn highest_stored(&self, quotas: &Quotas) -> Vec<(&'static str, f64)> {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         let mut parts = Vec::new();
         for ((source, holder), counter) in &*stored {
-            // An answer that is being asked for is seen the next time.
-            let Some(answer) = counter.answer.try_lock().ok().and_then(|answer| *answer) else { continue };
+            // A reading that is being asked for is seen the next time.
+            let Some(stored) = counter.stored.try_lock().ok().and_then(|stored| *stored) else { continue };
             let scope = if holder.name.is_some() { Scope::Principal } else { Scope::Tenant };
             for quota in Quota::ALL {
                 if let Some((of, place)) = Source::of(quota)
                     && of == *source
                     && let Some(bound) = quotas.limits().get(quota, scope)
                 {
-                    parts.push((quota.name(scope), answer.values[place] as f64 / bound as f64));
+                    parts.push((quota.name(scope), stored.values[place] as f64 / bound as f64));
                 }
             }
         }
@@ -371,7 +375,7 @@ impl Engine {
         quotas.add(Quota::StoredBytes, 1, &asker, false).await.map(drop)
     }
 
-    /// What metrics show of each quota.
+    /// The figures of each quota for the metrics.
     #[must_use]
     pub fn quota_readings(&self) -> Vec<QuotaReading> {
         let Some(quotas) = self.quotas() else { return Vec::new() };
@@ -409,9 +413,9 @@ impl Engine {
                     None => quotas.used(quota, &holder, limit, Instant::now()),
                     Some((source, place)) => {
                         let counter = deps.quotas.counter(source, &holder);
-                        let mut answer = counter.answer.lock().await;
+                        let mut stored = counter.stored.lock().await;
                         let figure = Figure { source, place, holder: &holder, asker: &asker };
-                        deps.quotas.used(&figure, &counter, &mut answer, None).await?
+                        deps.quotas.used(&figure, &counter, &mut stored, None).await?
                     }
                 };
                 uses.push(QuotaUse { quota, scope, limit, used });
@@ -425,9 +429,9 @@ impl Engine {
 mod tests {
     use super::*;
 
-    fn took(milliseconds: u64) -> Answer {
+    fn took(milliseconds: u64) -> StoredUse {
         let took = Duration::from_millis(milliseconds);
-        Answer { values: [0, 0], asked: Instant::now(), took, window: Timestamp(0) }
+        StoredUse { values: [0, 0], asked: Instant::now(), took, window: Timestamp(0) }
     }
 
     #[test]

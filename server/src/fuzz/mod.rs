@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::{auth, grpc, model, store};
 
-/// What a fuzzer calls.
+/// The function that a fuzzer calls.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
@@ -64,7 +64,7 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// What a tool host sends on its stream: frames, each behind its length in two bytes.
+/// The stream of a tool host: frames, each behind its length in two bytes.
 pub fn frames(data: &[u8]) {
     grpc::fuzz::frames(data);
 }

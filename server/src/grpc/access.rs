@@ -1,9 +1,9 @@
-//! Which role may call which RPC: one table. An RPC that is not in it is for operators alone.
+//! The role that may call each RPC: one table. An RPC that is not in it is for operators alone.
 //! `service/ownership.rs` keeps a caller to its own runs and sessions.
 
 use crate::auth::{Principal, Role};
 
-/// Who may call an RPC.
+/// The callers that may call an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc) enum Access {
     /// Whoever reaches the port, without credentials.
@@ -95,7 +95,7 @@ pub(in crate::grpc) fn is_change(path: &str) -> bool {
 }
 
 impl Access {
-    /// Who may call the RPC of this path.
+    /// The callers that may call the RPC of this path.
     pub(in crate::grpc) fn of(path: &str) -> Self {
         TABLE.iter().find(|(rpc, _)| *rpc == path).map_or(OPERATE, |(_, access)| *access)
     }

@@ -20,8 +20,8 @@ use crate::grpc::convert::input::{RequestIdentity, start_request};
 use crate::grpc::service::tool_host::{Responses, inbound};
 use crate::model::ProviderRegistry;
 use crate::tool::{
-    CallAnswer, CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions,
-    RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
+    CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions, RemoteTools,
+    ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 /// Calls of the tool `t` that wait for a host, with their leases.
@@ -159,9 +159,9 @@ impl Engine {
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) {
         let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
-        let (Some(place), CallUpdate::Granted { host, .. }) = (place, news) else { return };
+        let (Some(place), CallUpdate::Granted { host, .. }) = (place, update) else { return };
         self.offer(place, call, host);
     }
 
@@ -169,11 +169,11 @@ impl CallSink for Engine {
         &self,
         _tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let known = CALLS.iter().find(|(known, _)| *known == call.to_string());
         Ok(match known {
-            Some((_, lease)) if *lease == answer.lease => Verdict::Recorded,
+            Some((_, lease)) if *lease == result.lease => Verdict::Recorded,
             Some(_) => Verdict::Stale,
             None => Verdict::Unknown,
         })

@@ -20,7 +20,7 @@ pub(super) struct Parts {
     holders: Arc<AtomicUsize>,
 }
 
-/// What one tenant holds.
+/// The bytes that one tenant holds.
 #[derive(Debug)]
 pub(super) struct Part {
     used: AtomicUsize,

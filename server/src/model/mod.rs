@@ -71,7 +71,7 @@ pub struct ModelError {
     pub kind: ModelErrorKind,
     /// Reason for people, in the provider's words where it gave any. Never holds a secret.
     pub message: String,
-    /// HTTP status of the answer; `None` if there was no answer or the error came inside a stream.
+    /// HTTP status of the response; `None` if there was no response or the error came inside a stream.
     pub status: Option<u16>,
     /// Wait that the provider asks for before the next attempt.
     pub retry_after: Option<Millis>,

@@ -9,7 +9,7 @@ use crc_fast::CrcAlgorithm;
 use super::number::int;
 use super::{RuleRow, ToolRow};
 
-/// What a row says about an event, as it is stored. Numbers of rows do not count, because a copy may give out others.
+/// The contents of an event's row, as it is stored. Numbers of rows do not count, because a copy may give out others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChecksummedRow<'a> {
     pub(super) seq: i64,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ListedEntry, SessionStore, StoreError, StretchMax};
-use agentloop_core::id::{EntryNo, RequestId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RequestId, SessionId, SessionKey, TenantId};
 
 /// The most sessions that are remembered. With so many, the whole store is damaged.
 const SESSIONS_MAX: usize = 1_024;
@@ -17,27 +17,27 @@ const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
 
 /// Sessions with a damaged entry, as far as one was read.
 #[derive(Debug, Default)]
-pub(super) struct DamagedSessions(Mutex<BTreeSet<(TenantId, SessionId)>>);
+pub(super) struct DamagedSessions(Mutex<BTreeSet<SessionKey>>);
 
 impl DamagedSessions {
     pub(super) fn note(&self, tenant: &TenantId, session: &SessionId) {
         let mut sessions = self.sessions();
         if sessions.len() < SESSIONS_MAX {
-            sessions.insert((tenant.clone(), session.clone()));
+            sessions.insert(SessionKey::new(tenant.clone(), session.clone()));
         }
     }
 
     pub(super) fn has(&self, tenant: &TenantId, session: &SessionId) -> bool {
         let sessions = self.sessions();
-        !sessions.is_empty() && sessions.contains(&(tenant.clone(), session.clone()))
+        !sessions.is_empty() && sessions.contains(&SessionKey::new(tenant.clone(), session.clone()))
     }
 
     /// Forgets a deleted session, whose id may be used again.
     pub(super) fn forget(&self, tenant: &TenantId, session: &SessionId) {
-        self.sessions().remove(&(tenant.clone(), session.clone()));
+        self.sessions().remove(&SessionKey::new(tenant.clone(), session.clone()));
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeSet<(TenantId, SessionId)>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeSet<SessionKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
@@ -21,7 +21,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
 use crate::lifecycle::Tasks;
-use crate::tool::{CallAnswer, CallOwner, CallSink, CallUpdate, Offered, Seek, Tools};
+use crate::tool::{CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
 const IN_PROCESS: &str = "in-process";
@@ -92,7 +92,7 @@ pub(crate) struct InProcess {
 }
 
 /// Attempts that run now, by call.
-type Running = HashMap<(TenantId, CallId), RunningAttempt>;
+type Running = HashMap<CallKey, RunningAttempt>;
 
 struct RunningAttempt {
     /// Attempt number, counted from 1.
@@ -121,7 +121,7 @@ impl InProcess {
     fn run(&self, executor: Arc<dyn ToolExecutor>, execution: ToolExecution, offer: Offer) {
         let (tenant, call, attempt) = (execution.tenant.clone(), execution.call.clone(), execution.attempt);
         let (sink, running) = (self.sink(), self.running.clone());
-        let key = (tenant.clone(), call.clone());
+        let key = CallKey::new(tenant.clone(), call.clone());
         let (abort, registration) = AbortHandle::new_pair();
         lock(&self.running).insert(key.clone(), RunningAttempt { attempt, abort });
         let work = async move {
@@ -129,9 +129,9 @@ impl InProcess {
             let outcome = AssertUnwindSafe(executor.run(execution)).catch_unwind().await;
             let outcome = outcome.unwrap_or_else(|_| panicked());
             let Offer { lease, host, .. } = offer;
-            let answer = CallAnswer { attempt, lease: lease.to_string(), host, outcome };
+            let result = ReportedResult { attempt, lease: lease.to_string(), host, outcome };
             // If the store does not answer, the run is recovered later, and the call with it.
-            let _verdict = sink.finished(&tenant, &call, answer).await;
+            let _verdict = sink.finished(&tenant, &call, result).await;
             let mut running = lock(&running);
             if running.get(&key).is_some_and(|last| last.attempt == attempt) {
                 running.remove(&key);
@@ -146,7 +146,9 @@ impl InProcess {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the tool ran in the server's process".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe, busy: false };
-        drop(self.tasks.spawn_contained("tool", async move { sink.news(&tenant, &call, lost).await }));
+        drop(
+            self.tasks.spawn_contained("tool", async move { sink.report_update(&tenant, &call, lost).await }),
+        );
     }
 }
 
@@ -186,7 +188,7 @@ impl Tools for InProcess {
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
-        let running = lock(&self.running).contains_key(&(tenant.clone(), call.clone()));
+        let running = lock(&self.running).contains_key(&CallKey::new(tenant.clone(), call.clone()));
         !running && self.hosted.is_offer_open(tenant, call)
     }
 
@@ -227,7 +229,7 @@ impl Tools for InProcess {
     }
 
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
-        let key = (tenant.clone(), call.clone());
+        let key = CallKey::new(tenant.clone(), call.clone());
         let mut running = lock(&self.running);
         match running.get(&key).map(|last| last.attempt == attempt) {
             Some(true) => running.remove(&key).into_iter().for_each(|last| last.abort.abort()),
@@ -249,8 +251,8 @@ impl Tools for InProcess {
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {
-        lock(&self.running).retain(|(of, call), running| {
-            let released = of == tenant && call.run == *run;
+        lock(&self.running).retain(|key, running| {
+            let released = key.tenant == *tenant && key.call.run == *run;
             if released {
                 running.abort.abort();
             }

@@ -179,7 +179,7 @@ pub trait Tools: Send + Sync + 'static {
 
 /// A host's result for one attempt of a call, as received.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallAnswer {
+pub struct ReportedResult {
     /// Attempt number, counted from 1.
     pub attempt: u32,
     /// The lease that the host returned. Not checked yet.
@@ -190,7 +190,7 @@ pub struct CallAnswer {
     pub outcome: CallOutcome,
 }
 
-/// How a host's result was dealt with.
+/// The fate of a host's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -214,7 +214,7 @@ pub struct SinkUnavailable;
 pub trait CallSink: Send + Sync + 'static {
     /// Reports that something happened to a call. Reports of one call arrive in order. A report of a call that no run
     /// waits for is dropped.
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate);
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate);
 
     /// Records a host's result, from its stream or from `CompleteCall`. Returns when the result is durable or refused.
     /// A run that is not in memory is loaded for it.
@@ -225,7 +225,7 @@ pub trait CallSink: Send + Sync + 'static {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable>;
 
     /// True if a run still uses a runtime that a host reports as open, also when the run is not in memory.

@@ -9,7 +9,7 @@ use agentloop_client::Client;
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{RunInput, RunStatus, RunStreamRequest};
 
-/// What the scripted model server is to say: one call of the tool `echo`, then an answer of 20 pieces.
+/// The script of the model server: one call of the tool `echo`, then an answer of 20 pieces.
 const PROMPT: &str = "rounds=1 deltas=20 pace=0 tool=e";
 /// The answer that every run must have.
 const PIECES: usize = 20;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
-/// What a model said, as the journal keeps it.
+/// The response of a model, as the journal keeps it.
 #[derive(Serialize, Deserialize)]
 struct Said {
     text: String,

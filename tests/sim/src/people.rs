@@ -13,7 +13,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::{OnBusy, Resolution, StartRequest, Started};
+use agentloop_server::engine::{OnBusy, Resolution, StartRequest, StartedRun};
 use agentloop_server::store::{PageRequest, RequestFilter, RequestRow, RunFilter};
 
 use crate::host::{HOOKS, PLANNER};
@@ -153,7 +153,7 @@ fn session_id(session: u64) -> SessionId {
 }
 
 /// Asks until there is an answer; `None` where that is no.
-async fn submit(world: &Arc<World>, random: &mut Random, request: &StartRequest) -> Option<Started> {
+async fn submit(world: &Arc<World>, random: &mut Random, request: &StartRequest) -> Option<StartedRun> {
     let id = request.run.clone().expect("callers give ids");
     for _ in 0..TRIES_MAX {
         let patience = patience(world, random);
@@ -183,7 +183,7 @@ async fn submit(world: &Arc<World>, random: &mut Random, request: &StartRequest)
 }
 
 /// Checks that an acknowledged start is stored, and keeps it as a promise.
-fn acknowledged(world: &Arc<World>, id: &RunId, started: &Started) {
+fn acknowledged(world: &Arc<World>, id: &RunId, started: &StartedRun) {
     let is_there = {
         let tables = world.truth.tables();
         tables.run(&tenant(), &started.run).is_some_and(|run| run.row.session == started.session)
@@ -206,7 +206,7 @@ fn acknowledged(world: &Arc<World>, id: &RunId, started: &Started) {
 }
 
 /// The same again is the same run; something else by the same id is refused.
-async fn repeat(world: &Arc<World>, random: &mut Random, request: &StartRequest, started: &Started) {
+async fn repeat(world: &Arc<World>, random: &mut Random, request: &StartRequest, started: &StartedRun) {
     let (same, mut other) = (request.clone(), request.clone());
     other.digest = Digest::of(&[b"other"]);
     let patience = patience(world, random);
@@ -247,7 +247,7 @@ async fn wait(world: &Arc<World>, random: &mut Random, run: &RunId) {
 }
 
 /// Ends a run after a while.
-async fn end(world: Arc<World>, seed: u64, started: Started) {
+async fn end(world: Arc<World>, seed: u64, started: StartedRun) {
     let mut random = Random::new(seed);
     pause(&mut random, &[0, 50, 1_000, 10_000]).await;
     let by_session = random.chance(200);

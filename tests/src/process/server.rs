@@ -105,7 +105,7 @@ pub struct Server {
     program: PathBuf,
 }
 
-/// What a replica says before its address for others.
+/// The text that a replica prints before its address for others.
 const REACH_IT_AT: &str = "others reach it at";
 
 impl Server {
@@ -238,7 +238,7 @@ impl Server {
         self.process.take().expect("it runs").kill().await;
     }
 
-    /// How it has ended, if it has ended by itself.
+    /// Its exit status, if it has ended by itself.
     pub async fn has_ended(&mut self) -> Option<(i32, String)> {
         let ended = self.process.as_mut()?.has_ended().await?;
         self.process = None;

@@ -131,7 +131,7 @@ impl Global {
         if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
     }
 
-    /// What to say after the error of a server that cannot be reached: where it was looked for, and the next thing to do.
+    /// The advice after the error of a server that cannot be reached: where it was looked for, and the next thing to do.
     pub(crate) fn where_asked(&self) -> String {
         let url = self.endpoint();
         let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));

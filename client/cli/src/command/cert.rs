@@ -18,7 +18,7 @@ use crate::{
     terminal::print,
 };
 
-/// How long the certificates are valid.
+/// The time for which the certificates are valid.
 const VALID_FOR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Clocks of other machines may be behind by this much.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60 * 60);

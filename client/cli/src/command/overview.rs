@@ -35,7 +35,7 @@ impl SessionOverview {
     }
 }
 
-/// What people know each session by.
+/// The text by which people know each session.
 pub(crate) fn overviews(sessions: Vec<Session>) -> Vec<SessionOverview> {
     sessions.into_iter().map(overview).collect()
 }

@@ -1,4 +1,4 @@
-//! One question to a model by a server in this process, for the commands that try a configuration.
+//! One request to a model by a server in this process, for the commands that try a configuration.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::{
     terminal::format,
 };
 
-/// Bound on one question: a model that thinks first may be slow.
+/// Bound on one request: a model that thinks first may be slow.
 const TIME_MAX: Duration = Duration::from_secs(90);
 
-const QUESTION: &str = "Answer with the one word: ready";
+const PROMPT: &str = "Answer with the one word: ready";
 
-/// Bound on the part of the answer that is shown.
+/// Bound on the part of the response that is shown.
 const SHOWN_CHARS: usize = 60;
 
 /// A server of this process that has the configured models, and nothing else.
@@ -27,13 +27,13 @@ pub(crate) struct Trial {
     client: Client,
 }
 
-/// A question that the model answered, for people.
+/// The response of the model, for people.
 #[derive(Debug)]
-pub(crate) struct Answered(pub(crate) String);
+pub(crate) struct TrialResponse(pub(crate) String);
 
-/// A question that the model did not answer.
+/// The reason for which there is no response.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct TrialFailure {
     /// The reason, for people.
     pub(crate) reason: String,
     /// The next thing to do.
@@ -49,9 +49,9 @@ impl Trial {
     }
 
     /// Asks the model of this agent for one word.
-    pub(crate) async fn ask(&self, agent: &str) -> Result<Result<Answered, Unanswered>, Failure> {
+    pub(crate) async fn ask(&self, agent: &str) -> Result<Result<TrialResponse, TrialFailure>, Failure> {
         let input = RunInput {
-            prompt: QUESTION.to_owned(),
+            prompt: PROMPT.to_owned(),
             agent: Some(agent.to_owned()),
             loop_limits: Some(LoopLimits { max_iterations: Some(1), ..LoopLimits::default() }),
             retry_policy: Some(RetryPolicy { max_retries: Some(0), ..RetryPolicy::default() }),
@@ -60,7 +60,7 @@ impl Trial {
         let started = Instant::now();
         let Ok(result) = tokio::time::timeout(TIME_MAX, self.client.run(input)).await else {
             let reason = format!("no answer within {} s", TIME_MAX.as_secs());
-            return Ok(Err(Unanswered { reason, advice: advice(RunErrorCode::ModelTimeout) }));
+            return Ok(Err(TrialFailure { reason, advice: advice(RunErrorCode::ModelTimeout) }));
         };
         let result = result?;
         let took = started.elapsed().as_secs_f64();
@@ -69,12 +69,12 @@ impl Trial {
                 let said = result.final_assistant_message.as_ref().map(format::text).unwrap_or_default();
                 let usage =
                     result.usage.map(|usage| format!(", {}", format::usage(&usage))).unwrap_or_default();
-                Ok(Answered(format!(
+                Ok(TrialResponse(format!(
                     "answers {:?} in {took:.1} s{usage}",
                     format::first_line(&said, SHOWN_CHARS)
                 )))
             }
-            _ => Err(unanswered(result.last_error.unwrap_or_default())),
+            _ => Err(failure(result.last_error.unwrap_or_default())),
         })
     }
 
@@ -83,10 +83,10 @@ impl Trial {
     }
 }
 
-fn unanswered(error: RunError) -> Unanswered {
+fn failure(error: RunError) -> TrialFailure {
     let code = error.code();
     let reason = format!("{}: {}", format::error_code(code), error.message);
-    Unanswered { reason, advice: advice(code) }
+    TrialFailure { reason, advice: advice(code) }
 }
 
 /// The next thing to do about a failed model call.

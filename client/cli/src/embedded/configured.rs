@@ -64,7 +64,7 @@ impl ConfiguredServer {
         beside("ca.pem").filter(|root| root.is_file() && beside("ca.key").is_some_and(|key| key.is_file()))
     }
 
-    /// What the files hold that protect the server. `None` if there are none.
+    /// The contents of the files that protect the server. `None` if there are none.
     ///
     /// # Errors
     /// The reason why the server does not start.

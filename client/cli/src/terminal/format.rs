@@ -69,7 +69,7 @@ pub(crate) fn time(given: Option<&prost_types::Timestamp>) -> String {
     seconds.to_string().replace('T', " ").trim_end_matches('Z').to_owned()
 }
 
-/// What a run waits for, as the rest of a sentence that begins with "waits for".
+/// The thing that a run waits for, as the rest of a sentence that begins with "waits for".
 pub(crate) fn waited_for(kind: WaitKind, what: &str) -> String {
     let of = |words: &str| format!("{words} {what}").trim_end().to_owned();
     match kind {

@@ -1,8 +1,8 @@
-//! What a key of the screen leads to.
+//! The actions to which keys of the screen lead.
 
 use agentloop_client::v1::{HumanRequest, decision::Decision, submit_input_request::Input};
 
-/// Something to do. Its result comes back as a [`Told`](super::state::Told).
+/// Something to do. Its result comes back as a [`TopEvent`](super::state::TopEvent).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Action {
     None,

@@ -23,7 +23,7 @@ pub(super) struct Meter {
     added: VecDeque<Added>,
 }
 
-/// What a run has used since its row was seen before.
+/// The use of a run since its row was seen before.
 #[derive(Debug)]
 struct Added {
     at: Duration,

@@ -27,7 +27,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use self::{
     action::Action,
     dialog::Size,
-    state::{Told, Top},
+    state::{Top, TopEvent},
 };
 use crate::{
     args::{ENDLESS_BACKOFF, Global},
@@ -50,7 +50,7 @@ const OPEN: [RunStatus; 8] = [
 ];
 /// The meter has a list of all runs that were created in this time. Older ones are metered while they are open.
 const METERED: Duration = Duration::from_secs(3600);
-/// How often hosts, tools and questions are read.
+/// Time between two reads of hosts, tools and questions.
 const POLL: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
 /// Questions of one page.
@@ -82,7 +82,7 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
     tasks.spawn(poll(client.clone(), sender.clone()));
 
     let mut top = Top { connected: true, ..Top::default() };
-    top.told(lists);
+    top.handle_event(lists);
     let mut screen = Screen::take()?;
     let mut keys = EventStream::new();
     let mut ticks = tokio::time::interval(TICK);
@@ -107,11 +107,11 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
                 // The terminal is gone.
                 None => return Ok(Exit::Interrupted),
             },
-            Some(told) = events.recv() => {
-                top.told(told);
+            Some(event) = events.recv() => {
+                top.handle_event(event);
                 for _ in 0..BATCH {
                     match events.try_recv() {
-                        Ok(told) => top.told(told),
+                        Ok(event) => top.handle_event(event),
                         Err(_) => break,
                     }
                 }
@@ -133,11 +133,11 @@ async fn watch_open(
     client: Client,
     since: SystemTime,
     ended: mpsc::Sender<String>,
-    events: mpsc::Sender<Told>,
+    events: mpsc::Sender<TopEvent>,
 ) {
     let watch = match client.watch_runs(open_runs()).await {
         Ok(watch) => watch,
-        Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
+        Err(error) => return drop(events.send(TopEvent::Failed(in_one_line(&error))).await),
     };
     let mut watch = watch.with_backoff(ENDLESS_BACKOFF);
     let since = prost_types::Timestamp::from(since);
@@ -145,31 +145,31 @@ async fn watch_open(
         |run: &Run| run.created_at.is_none_or(|at| (at.seconds, at.nanos) < (since.seconds, since.nanos));
     let mut old = BTreeSet::new();
     loop {
-        let told = match watch.next_update().await {
+        let new_events = match watch.next_update().await {
             Ok(WatchUpdate::Item(change)) => match *change {
-                Change::Reset(_) => vec![Told::Reset],
+                Change::Reset(_) => vec![TopEvent::Reset],
                 Change::Run(run) if is_old(&run) => {
                     let is_new = old.insert(run.run_id.clone());
                     let row = Box::new(run.clone());
-                    let used = if is_new { Told::Known(row) } else { Told::Used(row) };
-                    vec![used, Told::Run(Box::new(run))]
+                    let used = if is_new { TopEvent::Known(row) } else { TopEvent::Used(row) };
+                    vec![used, TopEvent::Run(Box::new(run))]
                 }
-                Change::Run(run) => vec![Told::Run(Box::new(run))],
+                Change::Run(run) => vec![TopEvent::Run(Box::new(run))],
                 Change::Removed(removed) => {
                     if old.remove(&removed.run_id) {
                         // Without room, the meter keeps the row before.
                         let _ = ended.try_send(removed.run_id.clone());
                     }
-                    vec![Told::Removed(removed.run_id)]
+                    vec![TopEvent::Removed(removed.run_id)]
                 }
                 Change::Synced(_) => continue,
             },
-            Ok(WatchUpdate::Lost) => vec![Told::Connected(false)],
-            Ok(WatchUpdate::Resumed) => vec![Told::Connected(true)],
-            Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
+            Ok(WatchUpdate::Lost) => vec![TopEvent::Connected(false)],
+            Ok(WatchUpdate::Resumed) => vec![TopEvent::Connected(true)],
+            Err(error) => return drop(events.send(TopEvent::Failed(in_one_line(&error))).await),
         };
-        for told in told {
-            if events.send(told).await.is_err() {
+        for event in new_events {
+            if events.send(event).await.is_err() {
                 return;
             }
         }
@@ -177,10 +177,10 @@ async fn watch_open(
 }
 
 /// Tells the last rows of runs that have left the list, for the meter.
-async fn read_last_rows(client: Client, mut ended: mpsc::Receiver<String>, events: mpsc::Sender<Told>) {
+async fn read_last_rows(client: Client, mut ended: mpsc::Receiver<String>, events: mpsc::Sender<TopEvent>) {
     while let Some(run_id) = ended.recv().await {
         if let Ok(last) = client.get_run(run_id).await
-            && events.send(Told::Used(Box::new(last))).await.is_err()
+            && events.send(TopEvent::Used(Box::new(last))).await.is_err()
         {
             return;
         }
@@ -188,56 +188,56 @@ async fn read_last_rows(client: Client, mut ended: mpsc::Receiver<String>, event
 }
 
 /// Tells the rows of runs that were created lately, for the meter.
-async fn meter(client: Client, since: SystemTime, events: mpsc::Sender<Told>) {
+async fn meter(client: Client, since: SystemTime, events: mpsc::Sender<TopEvent>) {
     let filter = RunFilter { created_after: Some(since.into()), ..RunFilter::default() };
     let watch = match client.watch_runs(filter).await {
         Ok(watch) => watch,
-        Err(error) => return drop(events.send(Told::Failed(in_one_line(&error))).await),
+        Err(error) => return drop(events.send(TopEvent::Failed(in_one_line(&error))).await),
     };
     let mut watch = watch.with_backoff(ENDLESS_BACKOFF);
     loop {
-        let told = match watch.next_update().await {
+        let event = match watch.next_update().await {
             Ok(WatchUpdate::Item(change)) => match *change {
-                Change::Run(run) => Told::Used(Box::new(run)),
-                Change::Synced(_) => Told::Metered,
+                Change::Run(run) => TopEvent::Used(Box::new(run)),
+                Change::Synced(_) => TopEvent::Metered,
                 Change::Reset(_) | Change::Removed(_) => continue,
             },
             // The other list tells it.
             Ok(WatchUpdate::Lost | WatchUpdate::Resumed) => continue,
-            Err(error) => Told::Failed(in_one_line(&error)),
+            Err(error) => TopEvent::Failed(in_one_line(&error)),
         };
-        let is_over = matches!(told, Told::Failed(_));
-        if events.send(told).await.is_err() || is_over {
+        let is_over = matches!(event, TopEvent::Failed(_));
+        if events.send(event).await.is_err() || is_over {
             return;
         }
     }
 }
 
 /// Reads hosts, tools and questions again and again.
-async fn poll(client: Client, events: mpsc::Sender<Told>) {
+async fn poll(client: Client, events: mpsc::Sender<TopEvent>) {
     let mut ticks = tokio::time::interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let told = match lists(&client).await {
-            Ok(told) => told,
+        let event = match lists(&client).await {
+            Ok(event) => event,
             // An absent server is seen by the watch, and a quota has room again.
             Err(error) if error.is_unreachable() || error.reason() == Some(ErrorReason::QuotaExceeded) => {
                 continue;
             }
-            Err(error) => Told::Failed(in_one_line(&error)),
+            Err(error) => TopEvent::Failed(in_one_line(&error)),
         };
-        let is_over = matches!(told, Told::Failed(_));
-        if events.send(told).await.is_err() || is_over {
+        let is_over = matches!(event, TopEvent::Failed(_));
+        if events.send(event).await.is_err() || is_over {
             return;
         }
     }
 }
 
-async fn lists(client: &Client) -> Result<Told, Error> {
+async fn lists(client: &Client) -> Result<TopEvent, Error> {
     let (hosts, tools, questions) =
         tokio::try_join!(client.list_hosts(), client.list_tools(), questions(client))?;
-    Ok(Told::Lists { hosts, tools, questions })
+    Ok(TopEvent::Lists { hosts, tools, questions })
 }
 
 /// The open questions, the oldest first.
@@ -254,23 +254,23 @@ async fn questions(client: &Client) -> Result<Vec<HumanRequest>, Error> {
     }
 }
 
-async fn perform(client: Client, action: Action, events: mpsc::Sender<Told>) {
+async fn perform(client: Client, action: Action, events: mpsc::Sender<TopEvent>) {
     let done = match action {
         Action::None | Action::Quit => return,
-        Action::Show(run_id) => client.get_run(run_id).await.map(|run| Told::Shown(Box::new(run))),
+        Action::Show(run_id) => client.get_run(run_id).await.map(|run| TopEvent::Shown(Box::new(run))),
         Action::Abort(run_id) => {
             let note = format!("aborted {run_id}");
-            client.abort_run(run_id, "agentloop top").await.map(|_| Told::Note(note))
+            client.abort_run(run_id, "agentloop top").await.map(|_| TopEvent::Note(note))
         }
         Action::Decide { request, decision } => decide(&client, *request, decision).await,
         Action::Submit { request, input } => submit(&client, *request, input).await,
     };
-    let told = done.unwrap_or_else(|error| Told::Note(in_one_line(&error)));
+    let event = done.unwrap_or_else(|error| TopEvent::Note(in_one_line(&error)));
     // The send fails only if the program has ended.
-    let _ = events.send(told).await;
+    let _ = events.send(event).await;
 }
 
-async fn decide(client: &Client, request: HumanRequest, decision: Kind) -> Result<Told, Error> {
+async fn decide(client: &Client, request: HumanRequest, decision: Kind) -> Result<TopEvent, Error> {
     let note = match &decision {
         Kind::Approve(_) => "approved",
         Kind::Deny(_) => "denied",
@@ -289,13 +289,13 @@ async fn decide(client: &Client, request: HumanRequest, decision: Kind) -> Resul
         None if settled.quorum > 1 => format!("approved; the call needs {} approvals", settled.quorum),
         _ => note.to_owned(),
     };
-    Ok(Told::Note(note))
+    Ok(TopEvent::Note(note))
 }
 
-async fn submit(client: &Client, request: HumanRequest, input: Input) -> Result<Told, Error> {
+async fn submit(client: &Client, request: HumanRequest, input: Input) -> Result<TopEvent, Error> {
     let answer =
         SubmitInputRequest { request_id: request.request_id, input: Some(input), answered_by: user() };
     let settled = client.submit_input(answer).await?;
     let words = settled.answer.as_ref().map(|answer| answered(answer, &settled.options));
-    Ok(Told::Note(words.unwrap_or_else(|| "answered".to_owned())))
+    Ok(TopEvent::Note(words.unwrap_or_else(|| "answered".to_owned())))
 }

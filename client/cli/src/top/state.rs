@@ -1,4 +1,4 @@
-//! The state of the screen: what the server told, and the effect of each key. No I/O; the time comes with the events.
+//! The state of the screen: the answers of the server, and the effect of each key. No I/O; the time comes with the events.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -52,9 +52,9 @@ pub(super) struct ModelUse {
     pub(super) minute: Usage,
 }
 
-/// What the server told.
+/// An event for the state of `top`, most of them from the server.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum TopEvent {
     /// Forget the runs: a snapshot follows.
     Reset,
     Run(Box<Run>),
@@ -78,26 +78,26 @@ pub(super) enum Told {
 }
 
 impl Top {
-    pub(super) fn told(&mut self, told: Told) {
-        match told {
-            Told::Reset => self.runs.clear(),
-            Told::Run(run) => {
+    pub(super) fn handle_event(&mut self, event: TopEvent) {
+        match event {
+            TopEvent::Reset => self.runs.clear(),
+            TopEvent::Run(run) => {
                 let known = self.runs.get(&run.run_id).map_or(0, |known| known.last_seq);
                 if run.last_seq >= known {
                     self.runs.insert(run.run_id.clone(), *run);
                 }
             }
-            Told::Removed(run_id) => drop(self.runs.remove(&run_id)),
-            Told::Used(run) => self.meter.add(&run, self.now),
-            Told::Known(run) => self.meter.know(&run),
-            Told::Failed(why) => self.failed = Some(why),
-            Told::Metered => self.meter.begin(),
-            Told::Connected(connected) => self.connected = connected,
-            Told::Lists { hosts, tools, questions } => {
+            TopEvent::Removed(run_id) => drop(self.runs.remove(&run_id)),
+            TopEvent::Used(run) => self.meter.add(&run, self.now),
+            TopEvent::Known(run) => self.meter.know(&run),
+            TopEvent::Failed(why) => self.failed = Some(why),
+            TopEvent::Metered => self.meter.begin(),
+            TopEvent::Connected(connected) => self.connected = connected,
+            TopEvent::Lists { hosts, tools, questions } => {
                 (self.hosts, self.tools, self.questions) = (hosts, tools, questions);
             }
-            Told::Shown(run) => self.dialog = Some(Dialog::Run(run)),
-            Told::Note(note) => self.note = note,
+            TopEvent::Shown(run) => self.dialog = Some(Dialog::Run(run)),
+            TopEvent::Note(note) => self.note = note,
         }
         if !self.selected.as_ref().is_some_and(|run_id| self.runs.contains_key(run_id)) {
             self.selected = self.listed().first().map(|run| run.run_id.clone());
@@ -222,9 +222,9 @@ mod tests {
 
     use super::*;
 
-    fn run(run_id: &str, seconds: i64) -> Told {
+    fn run(run_id: &str, seconds: i64) -> TopEvent {
         let created_at = Some(prost_types::Timestamp { seconds, nanos: 0 });
-        Told::Run(Box::new(Run { run_id: run_id.into(), created_at, last_seq: 1, ..Run::default() }))
+        TopEvent::Run(Box::new(Run { run_id: run_id.into(), created_at, last_seq: 1, ..Run::default() }))
     }
 
     fn question(run_id: &str) -> HumanRequest {
@@ -239,9 +239,9 @@ mod tests {
     fn top() -> Top {
         let mut top = Top { size: Size { columns: 80, rows: 24 }, ..Top::default() };
         for (run_id, seconds) in [("a", 1), ("b", 2), ("c", 3)] {
-            top.told(run(run_id, seconds));
+            top.handle_event(run(run_id, seconds));
         }
-        top.told(Told::Lists { hosts: vec![], tools: vec![], questions: vec![question("a")] });
+        top.handle_event(TopEvent::Lists { hosts: vec![], tools: vec![], questions: vec![question("a")] });
         top
     }
 
@@ -257,9 +257,9 @@ mod tests {
     fn runs_that_ask_come_first_then_the_newest() {
         let mut top = top();
         assert_eq!(ids(&top), ["a", "c", "b"]);
-        top.told(Told::Removed("c".into()));
+        top.handle_event(TopEvent::Removed("c".into()));
         assert_eq!(ids(&top), ["a", "b"]);
-        top.told(Told::Reset);
+        top.handle_event(TopEvent::Reset);
         assert_eq!((ids(&top), &top.selected), (vec![], &None));
     }
 
@@ -313,11 +313,11 @@ mod tests {
             Box::new(Run { run_id, model, status: status.into(), usage, ..Run::default() })
         };
         let mut top = Top::default();
-        top.told(Told::Metered);
-        top.told(Told::Run(row("a", "p/one", RunStatus::ModelRunning, 0)));
-        top.told(Told::Run(row("b", "p/one", RunStatus::BackingOff, 0)));
-        top.told(Told::Run(row("c", "p/one", RunStatus::AwaitingHuman, 0)));
-        top.told(Told::Used(row("d", "p/two", RunStatus::Completed, 9)));
+        top.handle_event(TopEvent::Metered);
+        top.handle_event(TopEvent::Run(row("a", "p/one", RunStatus::ModelRunning, 0)));
+        top.handle_event(TopEvent::Run(row("b", "p/one", RunStatus::BackingOff, 0)));
+        top.handle_event(TopEvent::Run(row("c", "p/one", RunStatus::AwaitingHuman, 0)));
+        top.handle_event(TopEvent::Used(row("d", "p/two", RunStatus::Completed, 9)));
         let models = top.models();
         let shown: Vec<_> = models
             .iter()

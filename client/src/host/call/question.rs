@@ -141,7 +141,7 @@ impl From<String> for Question {
     }
 }
 
-/// What a question asks for.
+/// The thing that a question asks for.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     Text,

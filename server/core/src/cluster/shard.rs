@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{Epoch, SessionId, TenantId};
 
 /// Number of shards. The shard of a session is stored with it, so that a later version may choose another number.
@@ -15,7 +17,7 @@ const TERM_SHIFT: u32 = 20;
 pub struct ShardNo(pub u16);
 
 /// Number of one start of a server. It is never used again, and says nothing about the order of starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OwnerNo(pub u64);
 
 /// A counter that its owner raises while it lives.

@@ -109,7 +109,7 @@ pub struct Resumable {
     pub state: Vec<u8>,
 }
 
-/// What became of a call that was cancelled.
+/// The end of a call that was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelOutcome {
     /// The host does not run it any more, and sends no result. It may have had effects.

@@ -301,7 +301,7 @@ impl Image {
 pub type SharedMessage = Arc<Message>;
 
 impl Message {
-    /// What is kept of a response that was cut off: its text. `None` if there is none yet.
+    /// The part that is kept of a response that was cut off: its text. `None` if there is none yet.
     ///
     /// Tool calls have no results, and providers refuse reasoning and state of theirs without the parts that would have
     /// followed. They also refuse empty text, and text that ends in white space.

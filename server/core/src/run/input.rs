@@ -311,7 +311,7 @@ pub struct ModelFinished {
 
 /// The response of a model call that is under way, as far as it has come.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AnswerSoFar {
+pub struct ResponseSoFar {
     /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
     /// Attempt number, counted from 1.
@@ -367,7 +367,7 @@ pub enum CallFacts {
         requires_runtime: bool,
         /// Title of the tool, for people; empty if the tool declares none.
         title: String,
-        /// Whether a passed deadline is its outcome, though it must not run twice.
+        /// True if a passed deadline is its outcome, though it must not run twice.
         deadline_is_outcome: bool,
         /// The digest of its tool's terms, if they are known.
         terms: Option<Digest>,

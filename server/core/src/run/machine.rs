@@ -6,7 +6,7 @@ use crate::id::{CallSlot, RunId, RuntimeId};
 use crate::message::ToolStatus;
 use crate::run::effect::{CancelCause, Effect, Offer};
 use crate::run::event::{AfterAttempt, Event, Outcome, Record};
-use crate::run::input::{AnswerSoFar, Input};
+use crate::run::input::{Input, ResponseSoFar};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::run::transition::builder::{DEADLINE_PASSED, PendingStep, TransitionBuilder};
@@ -45,7 +45,7 @@ pub struct Machine {
     requested: BTreeMap<EffectKey, Effect>,
     /// The latest time that an input came with.
     seen: Timestamp,
-    /// How far the run's clock is ahead of the driver's: see [`Machine::own_time`].
+    /// Time by which the run's clock is ahead of the driver's: see [`Machine::own_time`].
     ahead: Millis,
     /// The time at which this owner took the run over; `None` if the run began here.
     recovered_at: Option<Timestamp>,
@@ -118,7 +118,7 @@ impl Machine {
     /// # Errors
     /// A [`Refusal`] when the input does not fit the state; then nothing has changed.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Result<Transition, Refusal> {
-        self.handle_during_answer(input, now, None)
+        self.handle_during_response(input, now, None)
     }
 
     /// [`Machine::handle`] with what has come of the response of the model call under way. If the input ends the run, the
@@ -126,11 +126,11 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Machine::handle`].
-    pub fn handle_during_answer(
+    pub fn handle_during_response(
         &mut self,
         input: Input,
         now: Timestamp,
-        answer: Option<AnswerSoFar>,
+        answer: Option<ResponseSoFar>,
     ) -> Result<Transition, Refusal> {
         let (now, ahead) = self.own_time(now);
         let recovered = input == Input::Recovered;

@@ -13,7 +13,7 @@ use agentloop_core::message::{
 use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Outcome, Ran, Record};
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, AnswerSoFar, Input};
+use agentloop_core::run::input::{AbortCause, Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::Phase;
@@ -117,8 +117,8 @@ fn after_each_event_a_run_can_be_aborted() {
         for cause in [AbortCause::Caller, AbortCause::Disconnect, AbortCause::Fault, AbortCause::Memory] {
             let mut journal = script.journal[..end].to_vec();
             let mut machine = Machine::replay(run_id(), &journal);
-            let step = machine.handle(abort(cause), script.now).expect("a live run can be aborted");
-            journal.extend(step.records);
+            let transition = machine.handle(abort(cause), script.now).expect("a live run can be aborted");
+            journal.extend(transition.records);
             assert_ended(&machine, &journal, cause);
             assert_eq!(Machine::replay(run_id(), &journal).state(), machine.state());
         }
@@ -126,7 +126,7 @@ fn after_each_event_a_run_can_be_aborted() {
 }
 
 /// What has come of the answer when it is cut off: reasoning, text and half a call.
-fn half_an_answer() -> AnswerSoFar {
+fn half_an_answer() -> ResponseSoFar {
     let text = |text: &str| Part::Text { text: text.to_owned(), state: None };
     let call = ToolCall {
         slot: A,
@@ -137,7 +137,7 @@ fn half_an_answer() -> AnswerSoFar {
     };
     let reasoning = Part::Reasoning(Reasoning { text: "hm".to_owned(), ..Reasoning::default() });
     let parts = vec![reasoning, text(""), text("It is \n"), text("sun \n"), text(" "), Part::ToolCall(call)];
-    AnswerSoFar {
+    ResponseSoFar {
         model_call: 1,
         attempt: 1,
         message: Arc::new(Message { role: Role::Assistant, parts }),
@@ -160,19 +160,19 @@ fn an_answer_is_kept_as_far_as_it_has_come_whatever_ends_the_run() {
         script.does(steer("st-1", "and tomorrow?"));
         let at = script.now.after(Millis::secs(11));
         let machine = &mut script.machine;
-        let step = machine.handle_during_answer(input, at, Some(half_an_answer())).expect("it ends");
-        script.journal.extend(step.records.iter().cloned());
+        let transition = machine.handle_during_response(input, at, Some(half_an_answer())).expect("it ends");
+        script.journal.extend(transition.records.iter().cloned());
         let said: Vec<String> = history(&script.journal).iter().map(|message| message.plain_text()).collect();
         let [.., answer, note, waiting] = &said[..] else { panic!("{said:?}") };
         assert_eq!(answer, "It is \nsun");
         assert!(note.contains("was cut off") && note.contains(why), "{note}");
         assert_eq!(waiting, "and tomorrow?", "what waited comes after it");
-        assert_eq!(kinds(&step.records), "assistant_message context_added input_entered finished");
+        assert_eq!(kinds(&transition.records), "assistant_message context_added input_entered finished");
         assert!(matches!(
-            &step.records[0].event,
+            &transition.records[0].event,
             Event::AssistantMessage { finish: FinishReason::CutOff, .. }
         ));
-        let Event::Finished { totals, .. } = &step.records[3].event else { panic!("{step:?}") };
+        let Event::Finished { totals, .. } = &transition.records[3].event else { panic!("{transition:?}") };
         assert_eq!(totals.usage.input_tokens, 7);
         assert_eq!(Machine::replay(run_id(), &script.journal).state(), script.machine.state());
         assert_next_run_starts(history(&script.journal));
@@ -184,18 +184,20 @@ fn without_text_of_this_attempt_nothing_is_kept() {
     let text = |text: &str| Message::text(Role::Assistant, text);
     let half = half_an_answer();
     let no_text = Message { role: Role::Assistant, parts: half.message.parts[..2].to_vec() };
-    let of_another = AnswerSoFar { attempt: 2, ..half.clone() };
-    let blank = AnswerSoFar { message: Arc::new(text(" \n")), ..half.clone() };
-    for answer in [AnswerSoFar { message: Arc::new(no_text), ..half }, of_another, blank] {
+    let of_another = ResponseSoFar { attempt: 2, ..half.clone() };
+    let blank = ResponseSoFar { message: Arc::new(text(" \n")), ..half.clone() };
+    for answer in [ResponseSoFar { message: Arc::new(no_text), ..half }, of_another, blank] {
         let mut script = given(spec());
-        let step = script.machine.handle_during_answer(abort(AbortCause::Caller), script.now, Some(answer));
-        assert_eq!(kinds(&step.expect("it ends").records), "finished");
+        let transition =
+            script.machine.handle_during_response(abort(AbortCause::Caller), script.now, Some(answer));
+        assert_eq!(kinds(&transition.expect("it ends").records), "finished");
     }
     // An answer that another input comes during goes on.
     let mut script = given(spec());
     let now = script.now;
-    let step = script.machine.handle_during_answer(steer("st-1", "more"), now, Some(half_an_answer()));
-    assert_eq!(kinds(&step.expect("it waits").records), "input_held");
+    let transition =
+        script.machine.handle_during_response(steer("st-1", "more"), now, Some(half_an_answer()));
+    assert_eq!(kinds(&transition.expect("it waits").records), "input_held");
     let whole = script.machine.handle(model_says(1, 1, "whole"), now).expect("it is complete");
     assert!(kinds(&whole.records).starts_with("assistant_message"), "{whole:?}");
 }
@@ -212,9 +214,9 @@ fn after_each_step_an_abort_stops_what_is_under_way() {
         }
         steps += 1;
         let taken_over = machine.handle(Input::Recovered, script.now).expect("it can be taken over");
-        let step = machine.handle(abort(AbortCause::Caller), script.now).expect("it can be aborted");
+        let transition = machine.handle(abort(AbortCause::Caller), script.now).expect("it can be aborted");
         let stops: Vec<Effect> = taken_over.effects.iter().map(stop_of).collect();
-        assert_eq!(step.effects, stops, "after event {end}");
+        assert_eq!(transition.effects, stops, "after event {end}");
         assert_eq!(machine.outstanding(script.now), []);
     }
     assert!(steps > 30, "{steps} places to stop at");
@@ -295,12 +297,13 @@ fn assert_paired(history: &[SharedMessage]) {
 fn assert_next_run_starts(before: Vec<SharedMessage>) {
     let entries = before.len() as u64;
     let mut next = Machine::new(run_id());
-    let step = next.handle(start_after(entries, spec()), T0).expect("the session takes the next message");
-    let all = [before, history(&step.records)].concat();
+    let transition =
+        next.handle(start_after(entries, spec()), T0).expect("the session takes the next message");
+    let all = [before, history(&transition.records)].concat();
     assert_eq!(messages(&all), all);
     let reads = EntryNo(entries + 1);
     assert_eq!(
-        step.effects,
+        transition.effects,
         [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads, checked: true }]
     );
 }
@@ -343,10 +346,10 @@ fn a_call_of_a_run_that_fails_is_told_that_the_run_ended() {
     let mut script =
         given_round(limited(|limits| limits.max_run_duration = Some(Millis::secs(9))), [tool("a")]);
     script.grants(A);
-    let step = script.wakes();
+    let transition = script.wakes();
     let reason = "ran for longer than 9 s".to_owned();
     let cancel = Effect::CancelCall { slot: A, attempt: 1, cause: CancelCause::RunEnded, reason };
-    assert_eq!(step.effects, [cancel]);
+    assert_eq!(transition.effects, [cancel]);
 }
 
 #[test]

@@ -35,11 +35,11 @@ fn kept(script: &Script, slot: CallSlot) -> (Decision, String) {
 #[test]
 fn a_question_names_what_it_is_about() {
     let mut script = given(spec());
-    let step = script.asks([tool("pay").with("{}").approval()]);
-    assert_eq!(kinds(&step.records), "assistant_message call_proposed human_requested");
+    let transition = script.asks([tool("pay").with("{}").approval()]);
+    assert_eq!(kinds(&transition.records), "assistant_message call_proposed human_requested");
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
     assert_eq!(
-        step.effects,
+        transition.effects,
         [Effect::StopModel { model_call: 1, attempt: 1 }],
         "nothing is sought before leave"
     );
@@ -87,8 +87,8 @@ fn each_decision_leads_where_it_says() {
     ];
     for (decision, events, outcome) in cases {
         let mut script = asked();
-        let step = script.decides(A, decision.clone());
-        assert_eq!(kinds(&step.records), events, "{decision:?}");
+        let transition = script.decides(A, decision.clone());
+        assert_eq!(kinds(&transition.records), events, "{decision:?}");
         let outcome = outcome.map(|(status, output)| (status, output.to_owned()));
         assert_eq!(result(&script.journal, A), outcome, "{decision:?}");
         assert_eq!(kept(&script, A), (decision, "ann".to_owned()));
@@ -98,8 +98,8 @@ fn each_decision_leads_where_it_says() {
 #[test]
 fn leave_seeks_a_host() {
     let mut script = asked();
-    let step = script.decides(A, Decision::Approve);
-    assert_eq!(step.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
+    let transition = script.decides(A, Decision::Approve);
+    assert_eq!(transition.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
     assert_eq!(script.status(), RunStatus::ToolRunning);
     script.runs(A, "paid");
     assert_eq!(script.result(A), (ToolStatus::Succeeded, "paid".to_owned()));
@@ -183,8 +183,8 @@ fn a_question_that_expires_is_denied() {
     let mut script = expiring();
     assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(30))));
     assert_eq!(kinds(&script.passes(Millis(29_999)).records), "");
-    let step = script.passes(Millis(1));
-    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    let transition = script.passes(Millis(1));
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
     assert_eq!(script.result(A), (ToolStatus::Denied, "denied: nobody answered in time".to_owned()));
     assert_eq!(kept(&script, A), (Decision::Expired, String::new()));
     let refusal = script.refuses(script.decision(A, Decision::Approve));
@@ -234,8 +234,8 @@ fn several_questions_are_answered_in_any_order() {
     assert_eq!(script.status(), RunStatus::ToolRunning, "one goes on");
     script.runs(A, "1");
     assert_eq!(script.status(), RunStatus::AwaitingHuman, "one is left");
-    let step = script.decides(B, answer());
-    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    let transition = script.decides(B, answer());
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
     let order: Vec<CallSlot> = results(&script.journal).iter().map(|result| result.slot).collect();
     assert_eq!(order, [C, A, B], "results stand as they came");
 }
@@ -253,8 +253,10 @@ fn others_run_while_one_waits() {
 fn edited_arguments_are_what_runs_and_the_model_is_told() {
     let mut script = asked();
     script.decides(A, edits(r#"{"amount":2}"#));
-    let step = script.grants(A);
-    let [Effect::OfferCall(offer)] = step.effects.as_slice() else { panic!("{:?}", step.effects) };
+    let transition = script.grants(A);
+    let [Effect::OfferCall(offer)] = transition.effects.as_slice() else {
+        panic!("{:?}", transition.effects)
+    };
     assert_eq!(offer.arguments, r#"{"amount":2}"#);
     script.finishes(A, "paid");
     let told = "[a human changed the arguments to {\"amount\":2}]\npaid";
@@ -300,8 +302,8 @@ fn a_question_waits_through_restarts() {
     let mut script = asked();
     for _ in 0..3 {
         script.later(Millis::secs(86_400));
-        let step = script.restarts();
-        assert_eq!((step.records.len(), step.effects.len()), (0, 0), "it is asked once");
+        let transition = script.restarts();
+        assert_eq!((transition.records.len(), transition.effects.len()), (0, 0), "it is asked once");
     }
     script.decides(A, Decision::Approve);
     assert!(matches!(script.call_state(A), CallState::Ready { .. }));

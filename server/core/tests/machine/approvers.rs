@@ -81,8 +81,8 @@ fn one_denial_denies() {
     for decision in [deny(), deny_and_stop(), answer()] {
         let mut script = two_of_sre();
         script.does(by(&script, Decision::Approve, person("ann", &["sre"])));
-        let step = script.does(by(&script, decision.clone(), person("ann", &["sre"])));
-        assert!(kinds(&step.records).starts_with("human_resolved call_settled"), "{decision:?}");
+        let transition = script.does(by(&script, decision.clone(), person("ann", &["sre"])));
+        assert!(kinds(&transition.records).starts_with("human_resolved call_settled"), "{decision:?}");
     }
 }
 
@@ -173,8 +173,8 @@ fn a_call_in_doubt_is_for_the_same_people() {
         Ok("human_resolved call_settled model_call_started"),
     );
     script.does(by(&script, Decision::Approve, person("cat", &["sre"])));
-    let step = script.does(by(&script, Decision::Approve, person("dan", &["sre"])));
-    assert_eq!(kinds(&step.records), "human_resolved");
+    let transition = script.does(by(&script, Decision::Approve, person("dan", &["sre"])));
+    assert_eq!(kinds(&transition.records), "human_resolved");
 }
 
 #[test]

@@ -27,14 +27,14 @@ fn compact(number: u32, strategy: &str, reason: CompactionReason, level: u32, la
 #[test]
 fn an_overflow_is_compacted_and_the_call_made_again() {
     let mut script = given(with_strategy("summarize"));
-    let step = script.model_fails(ModelErrorKind::ContextOverflow);
-    assert_eq!(kinds(&step.records), "model_call_failed compaction_started");
+    let transition = script.model_fails(ModelErrorKind::ContextOverflow);
+    assert_eq!(kinds(&transition.records), "model_call_failed compaction_started");
     assert_eq!(script.state().status(), Some(RunStatus::Compacting));
-    assert_eq!(step.effects.last(), Some(&compact(1, "summarize", CompactionReason::Overflow, 0, 1)));
-    let step = script.does(compacted(1));
-    assert_eq!(kinds(&step.records), "compacted model_call_started");
+    assert_eq!(transition.effects.last(), Some(&compact(1, "summarize", CompactionReason::Overflow, 0, 1)));
+    let transition = script.does(compacted(1));
+    assert_eq!(kinds(&transition.records), "compacted model_call_started");
     let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
-    assert_eq!(step.effects.last(), Some(&call));
+    assert_eq!(transition.effects.last(), Some(&call));
     script.says("it fits");
     assert_eq!(script.state().status(), Some(RunStatus::Completed));
 }
@@ -42,13 +42,13 @@ fn an_overflow_is_compacted_and_the_call_made_again() {
 #[test]
 fn the_runs_own_bound_is_compacted_without_a_failure() {
     let mut script = given(with_strategy("truncate"));
-    let step = script.does(too_large(1, 1));
-    assert_eq!(kinds(&step.records), "compaction_started");
+    let transition = script.does(too_large(1, 1));
+    assert_eq!(kinds(&transition.records), "compaction_started");
     let effects = [
         Effect::StopModel { model_call: 1, attempt: 1 },
         compact(1, "truncate", CompactionReason::Tokens, 0, 1),
     ];
-    assert_eq!(step.effects, effects);
+    assert_eq!(transition.effects, effects);
     script.does(compacted(1));
     assert_eq!(script.model_call(), (2, 1));
 }
@@ -56,47 +56,47 @@ fn the_runs_own_bound_is_compacted_without_a_failure() {
 #[test]
 fn a_full_context_is_compacted_after_the_tools_and_before_the_next_call() {
     let mut script = given(with_strategy("extract"));
-    let step = script.does(full(model_asks(1, 1, &[tool("weather")], FinishReason::ToolCalls)));
-    let decision = step.records.iter().find_map(|record| match record.event {
+    let transition = script.does(full(model_asks(1, 1, &[tool("weather")], FinishReason::ToolCalls)));
+    let decision = transition.records.iter().find_map(|record| match record.event {
         Event::AssistantMessage { decision, full, .. } => Some((decision, full)),
         _ => None,
     });
     assert_eq!(decision, Some((Observation::Compact, Some(CompactionReason::Tokens))));
-    let step = script.runs(A, "sunny");
-    assert_eq!(kinds(&step.records), "call_settled compaction_started");
-    assert_eq!(step.effects.last(), Some(&compact(1, "extract", CompactionReason::Tokens, 0, 3)));
-    let step = script.does(compacted(1));
+    let transition = script.runs(A, "sunny");
+    assert_eq!(kinds(&transition.records), "call_settled compaction_started");
+    assert_eq!(transition.effects.last(), Some(&compact(1, "extract", CompactionReason::Tokens, 0, 3)));
+    let transition = script.does(compacted(1));
     let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(4), checked: false };
-    assert_eq!(step.effects.last(), Some(&call));
+    assert_eq!(transition.effects.last(), Some(&call));
     // Once the model has answered, the next call is held against the bounds again.
     script.asks([tool("weather")]);
-    let step = script.runs(agentloop_core::id::CallSlot(2, 0), "sunny");
+    let transition = script.runs(agentloop_core::id::CallSlot(2, 0), "sunny");
     let checked = Effect::CallModel { model_call: 3, attempt: 1, last_entry: EntryNo(6), checked: true };
-    assert!(step.effects.contains(&checked), "{:?}", step.effects);
+    assert!(transition.effects.contains(&checked), "{:?}", transition.effects);
 }
 
 #[test]
 fn an_answer_that_ends_the_run_is_not_compacted_after() {
     let mut script = given(with_strategy("truncate"));
-    let step = script.does(full(model_says(1, 1, "all of it")));
-    assert_eq!(kinds(&step.records), "assistant_message finished");
+    let transition = script.does(full(model_says(1, 1, "all of it")));
+    assert_eq!(kinds(&transition.records), "assistant_message finished");
     let stopped = |event: &Event| {
         matches!(event, Event::AssistantMessage { decision: Observation::Stop, full: None, .. })
     };
-    assert!(stopped(&step.records[0].event));
+    assert!(stopped(&transition.records[0].event));
 }
 
 #[test]
 fn a_failed_strategy_is_followed_by_trimming() {
     let mut script = given(with_strategy("summarize"));
     script.model_fails(ModelErrorKind::ContextOverflow);
-    let step = script.does(compaction_failed(1));
-    assert_eq!(kinds(&step.records), "compaction_failed compaction_started");
-    assert_eq!(step.effects.last(), Some(&compact(2, "trim", CompactionReason::Overflow, 1, 1)));
+    let transition = script.does(compaction_failed(1));
+    assert_eq!(kinds(&transition.records), "compaction_failed compaction_started");
+    assert_eq!(transition.effects.last(), Some(&compact(2, "trim", CompactionReason::Overflow, 1, 1)));
     assert_eq!(script.state().last_error().as_ref().map(|error| error.message.as_str()), Some("no summary"));
-    let step = script.does(compacted(2));
+    let transition = script.does(compacted(2));
     let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
-    assert_eq!(step.effects.last(), Some(&call));
+    assert_eq!(transition.effects.last(), Some(&call));
     assert_eq!(script.state().last_error(), None);
 }
 
@@ -104,8 +104,8 @@ fn a_failed_strategy_is_followed_by_trimming() {
 fn what_cannot_be_trimmed_fails_the_run_and_says_so() {
     let mut script = given(with_strategy("trim"));
     script.model_fails(ModelErrorKind::ContextOverflow);
-    let step = script.does(compaction_failed(1));
-    assert_eq!(kinds(&step.records), "compaction_failed finished");
+    let transition = script.does(compaction_failed(1));
+    assert_eq!(kinds(&transition.records), "compaction_failed finished");
     let code = script.end().map(|error| error.code);
     assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
 }
@@ -147,9 +147,9 @@ fn an_overflow_leaves_the_retries_as_they_were() {
 fn a_restart_asks_for_the_compaction_again() {
     let mut script = given(with_strategy("summarize"));
     script.model_fails(ModelErrorKind::ContextOverflow);
-    let step = script.restarts();
-    assert_eq!(step.records, []);
-    assert_eq!(step.effects, [compact(1, "summarize", CompactionReason::Overflow, 0, 1)]);
+    let transition = script.restarts();
+    assert_eq!(transition.records, []);
+    assert_eq!(transition.effects, [compact(1, "summarize", CompactionReason::Overflow, 0, 1)]);
     script.does(compacted(1));
     assert_eq!(script.model_call(), (2, 1));
 }
@@ -158,8 +158,8 @@ fn a_restart_asks_for_the_compaction_again() {
 fn an_abort_stops_the_compaction() {
     let mut script = given(with_strategy("summarize"));
     script.model_fails(ModelErrorKind::ContextOverflow);
-    let step = script.aborts();
-    assert_eq!(step.effects, [Effect::StopCompacting { number: 1 }]);
+    let transition = script.aborts();
+    assert_eq!(transition.effects, [Effect::StopCompacting { number: 1 }]);
     assert_eq!(script.step(compacted(1)), Err(Refusal::StaleModelCall));
 }
 
@@ -191,8 +191,8 @@ fn an_answer_that_the_context_cut_goes_on_in_a_smaller_one() {
     if let Input::ModelFinished(done) = &mut says {
         done.finish = FinishReason::ContextWindow;
     }
-    let step = script.does(says);
-    assert_eq!(kinds(&step.records), "assistant_message compaction_started");
+    let transition = script.does(says);
+    assert_eq!(kinds(&transition.records), "assistant_message compaction_started");
     script.does(compacted(1));
     assert_eq!(script.model_call(), (2, 1));
     script.says("second half");
@@ -209,8 +209,8 @@ fn in_vain(number: u32) -> Input {
 fn an_overflow_that_nothing_helps_ends_the_run_at_once() {
     let mut script = given(with_strategy("summarize"));
     script.model_fails(ModelErrorKind::ContextOverflow);
-    let step = script.does(in_vain(1));
-    assert_eq!(kinds(&step.records), "compaction_failed finished");
+    let transition = script.does(in_vain(1));
+    assert_eq!(kinds(&transition.records), "compaction_failed finished");
     let code = script.end().map(|error| error.code);
     assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
     assert_eq!(script.state().usage().output_tokens, 5, "what a summary took counts all the same");
@@ -221,8 +221,8 @@ fn an_overflow_that_nothing_helps_ends_the_run_at_once() {
 fn a_bound_of_the_runs_own_is_only_an_estimate() {
     let mut script = given(with_strategy("truncate"));
     script.does(too_large(1, 1));
-    let step = script.does(in_vain(1));
-    assert_eq!(kinds(&step.records), "compacted model_call_started", "the provider may take it");
+    let transition = script.does(in_vain(1));
+    assert_eq!(kinds(&transition.records), "compacted model_call_started", "the provider may take it");
     script.model_fails(ModelErrorKind::ContextOverflow);
     script.does(in_vain(2));
     assert_eq!(script.state().status(), Some(RunStatus::Failed));
@@ -238,12 +238,12 @@ fn an_answer_that_ends_before_it_begins_is_an_overflow() {
         says
     };
     let mut script = given(with_strategy("truncate"));
-    let step = script.does(empty(1));
-    assert_eq!(kinds(&step.records), "model_call_failed compaction_started");
+    let transition = script.does(empty(1));
+    assert_eq!(kinds(&transition.records), "model_call_failed compaction_started");
     script.does(compacted(1));
     script.does(empty(2));
-    let step = script.does(in_vain(2));
-    assert_eq!(kinds(&step.records), "compaction_failed finished");
+    let transition = script.does(in_vain(2));
+    assert_eq!(kinds(&transition.records), "compaction_failed finished");
     assert_eq!(script.state().last_message(), None, "nothing was said");
 }
 

@@ -77,8 +77,8 @@ fn each_answer_to_a_doubt_settles_it() {
     ];
     for (decision, status, output) in cases {
         let mut script = in_doubt();
-        let step = script.decides(A, decision);
-        assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+        let transition = script.decides(A, decision);
+        assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
         assert_eq!(script.result(A), (status, output));
     }
     let mut script = in_doubt();
@@ -95,8 +95,8 @@ fn a_doubt_that_nobody_settles_ends_in_time_where_asked() {
     script.grants(A);
     script.loses(A, Ran::Maybe);
     assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(90))));
-    let step = script.wakes();
-    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    let transition = script.wakes();
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
     assert_eq!(script.result(A).0, ToolStatus::OutcomeUnknown);
 }
 
@@ -117,8 +117,8 @@ fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
         ),
     ] {
         let mut script = in_doubt();
-        let step = script.answers(A, outcome);
-        assert_eq!(kinds(&step.records), events);
+        let transition = script.answers(A, outcome);
+        assert_eq!(kinds(&transition.records), events);
         assert_eq!(script.result(A).0, status);
         let refusal = script.refuses(script.decision(A, deny()));
         assert_eq!(refusal, Refusal::UnknownRequest, "that one was never asked");
@@ -140,11 +140,11 @@ fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
 /// An unsafe call whose deadline passed: its host is told to stop, and has a while to say whether it began.
 fn overdue() -> Script {
     let mut script = given_to_host(EffectClass::Unsafe);
-    let step = script.passes(Millis::secs(60));
-    assert_eq!(kinds(&step.records), "", "it is not settled yet");
+    let transition = script.passes(Millis::secs(60));
+    assert_eq!(kinds(&transition.records), "", "it is not settled yet");
     let reason = "the call's deadline passed".to_owned();
     let cancel = Effect::CancelCall { slot: A, attempt: 1, cause: CancelCause::Deadline, reason };
-    assert_eq!(step.effects, [cancel]);
+    assert_eq!(transition.effects, [cancel]);
     assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
     script
 }
@@ -152,8 +152,8 @@ fn overdue() -> Script {
 #[test]
 fn an_unsafe_call_is_in_doubt_after_its_deadline_and_a_late_result_settles_it() {
     let mut script = overdue();
-    let step = script.wakes();
-    assert_eq!(kinds(&step.records), "call_attempt_failed human_requested");
+    let transition = script.wakes();
+    assert_eq!(kinds(&transition.records), "call_attempt_failed human_requested");
     let question = script.question(A).expect("it is asked");
     assert_eq!((question.kind, question.why.as_str()), (QuestionKind::InDoubt, "no answer within 60 s"));
     script.restarts();
@@ -164,24 +164,24 @@ fn an_unsafe_call_is_in_doubt_after_its_deadline_and_a_late_result_settles_it() 
 #[test]
 fn a_result_within_the_grace_of_the_cancel_counts() {
     let mut script = overdue();
-    let step = script.finishes(A, "paid");
-    assert_eq!(kinds(&step.records), "call_settled model_call_started");
+    let transition = script.finishes(A, "paid");
+    assert_eq!(kinds(&transition.records), "call_settled model_call_started");
     assert_eq!(script.result(A).0, ToolStatus::Succeeded);
 }
 
 #[test]
 fn only_a_host_that_did_not_begin_the_call_makes_it_time_out() {
     let mut script = overdue();
-    let step = script.does(script.stopped(A, 1, false));
-    assert_eq!(kinds(&step.records), "call_attempt_failed call_settled model_call_started");
+    let transition = script.does(script.stopped(A, 1, false));
+    assert_eq!(kinds(&transition.records), "call_attempt_failed call_settled model_call_started");
     let output = "no answer within 60 s; the call did not begin".to_owned();
     assert_eq!(script.result(A), (ToolStatus::TimedOut, output));
     let mut script = overdue();
-    let step = script.does(script.stopped(A, 1, true));
-    assert_eq!(kinds(&step.records), "call_attempt_failed human_requested", "a stop proves nothing");
-    let step = script.does(script.stopped(A, 1, false));
+    let transition = script.does(script.stopped(A, 1, true));
+    assert_eq!(kinds(&transition.records), "call_attempt_failed human_requested", "a stop proves nothing");
+    let transition = script.does(script.stopped(A, 1, false));
     let events = "human_resolved call_attempt_failed call_settled model_call_started";
-    assert_eq!(kinds(&step.records), events, "this does, later too");
+    assert_eq!(kinds(&transition.records), events, "this does, later too");
     assert_eq!(script.result(A).0, ToolStatus::TimedOut);
 }
 
@@ -200,8 +200,8 @@ fn a_deadline_that_is_an_outcome_is_one_for_unsafe_calls_too() {
     let mut script = given_round(spec(), [tool("pay").deadline_is_outcome()]);
     script.grants(A);
     script.restarts();
-    let step = script.wakes();
-    assert_eq!(kinds(&step.records), "call_settled model_call_started");
+    let transition = script.wakes();
+    assert_eq!(kinds(&transition.records), "call_settled model_call_started");
     let output = "no answer within 60 s; it may have taken effect all the same".to_owned();
     assert_eq!(script.result(A), (ToolStatus::TimedOut, output));
 }
@@ -209,8 +209,8 @@ fn a_deadline_that_is_an_outcome_is_one_for_unsafe_calls_too() {
 #[test]
 fn a_call_in_doubt_that_was_not_begun_has_another_try() {
     let mut script = in_doubt();
-    let step = script.does(script.stopped(A, 1, false));
-    assert_eq!(kinds(&step.records), "human_resolved call_attempt_failed");
+    let transition = script.does(script.stopped(A, 1, false));
+    assert_eq!(kinds(&transition.records), "human_resolved call_attempt_failed");
     script.wakes();
     assert_eq!(offer(&script.grants(A)).attempt, 2);
 }
@@ -227,8 +227,8 @@ fn a_restart_is_named_as_the_reason_of_a_doubt() {
 #[test]
 fn a_late_word_that_it_never_ran_allows_another_try() {
     let mut script = in_doubt();
-    let step = script.answers(A, passing(Ran::No, Millis(0)));
-    assert_eq!(kinds(&step.records), "human_resolved call_attempt_failed");
+    let transition = script.answers(A, passing(Ran::No, Millis(0)));
+    assert_eq!(kinds(&transition.records), "human_resolved call_attempt_failed");
     assert_eq!(offer(&script.grants(A)).attempt, 2);
 }
 

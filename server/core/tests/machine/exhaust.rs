@@ -313,8 +313,10 @@ fn moves(node: &Node) -> Vec<Move> {
 /// True if a call is to run again because of this.
 fn runs_again(script: &Script, input: &Input) -> bool {
     let seeks = |effect: &Effect| matches!(effect, Effect::SeekHost { .. });
-    let step = script.machine.clone().handle(input.clone(), script.now);
-    step.is_ok_and(|step| step.effects.iter().any(seeks) || step.records.iter().any(is_failed_attempt))
+    let accepted = script.machine.clone().handle(input.clone(), script.now);
+    accepted.is_ok_and(|transition| {
+        transition.effects.iter().any(seeks) || transition.records.iter().any(is_failed_attempt)
+    })
 }
 
 fn is_failed_attempt(record: &Record) -> bool {

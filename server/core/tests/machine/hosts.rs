@@ -30,20 +30,24 @@ fn what_follows_a_loss_depends_on_the_class_and_on_what_is_known() {
     for class in CLASSES {
         for ran in [Ran::No, Ran::Maybe, Ran::Yes] {
             let mut script = given_to_host(class);
-            let step = script.loses(A, ran);
+            let transition = script.loses(A, ran);
             let case = format!("{class:?} {ran:?}");
             if ran == Ran::No {
-                assert_eq!(kinds(&step.records), "call_attempt_failed", "{case}");
+                assert_eq!(kinds(&transition.records), "call_attempt_failed", "{case}");
                 let at = Some(T0.after(Millis(100)));
                 assert_eq!(after(&script), Some(AfterAttempt::Retry { at }), "{case}: turned away");
             } else if class == EffectClass::Unsafe {
-                assert_eq!(kinds(&step.records), "call_attempt_failed human_requested", "{case}");
+                assert_eq!(kinds(&transition.records), "call_attempt_failed human_requested", "{case}");
                 assert_eq!(after(&script), Some(AfterAttempt::InDoubt), "{case}");
                 assert_eq!(script.status(), RunStatus::AwaitingHuman, "{case}");
             } else {
                 assert_eq!(after(&script), Some(AfterAttempt::Retry { at: None }), "{case}: at once");
                 assert!(
-                    step.effects.contains(&Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }),
+                    transition.effects.contains(&Effect::SeekHost {
+                        slot: A,
+                        tool: "pay".to_owned(),
+                        on: None
+                    }),
                     "{case}"
                 );
             }
@@ -88,13 +92,13 @@ fn being_turned_away_is_tried_again_later_and_later() {
         let CallState::Ready { not_before: Some(at), .. } = *script.call_state(A) else { panic!("it waits") };
         assert_eq!(script.refuses(granted(A)), Refusal::StaleAttempt, "not yet");
         waits.push(at.since(script.now).0);
-        let step = script.wakes();
-        assert_eq!(step.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
+        let transition = script.wakes();
+        assert_eq!(transition.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
     }
     assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000]);
     script.grants(A);
-    let step = script.loses(A, Ran::No);
-    assert_eq!(kinds(&step.records), "call_attempt_failed call_settled model_call_started");
+    let transition = script.loses(A, Ran::No);
+    assert_eq!(kinds(&transition.records), "call_attempt_failed call_settled model_call_started");
     assert_eq!(after(&script), Some(AfterAttempt::Settle));
     let told = "given up after 8 tries: the host is gone".to_owned();
     assert_eq!(script.result(A), (ToolStatus::Unavailable, told));
@@ -159,8 +163,8 @@ fn a_failure_is_tried_again_where_that_may_help_and_is_safe() {
                 matches!(script.state().call(A).map(|call| &call.state), Some(CallState::Ready { .. }));
             assert_eq!(retried, safe, "{class:?} {ran:?}");
             let mut script = given_to_host(class);
-            let step = script.answers(A, lasting(ran));
-            assert_eq!(kinds(&step.records), "call_attempt_failed call_settled model_call_started");
+            let transition = script.answers(A, lasting(ran));
+            assert_eq!(kinds(&transition.records), "call_attempt_failed call_settled model_call_started");
             assert_eq!(script.result(A), (ToolStatus::Failed, "no such city".to_owned()));
         }
     }
@@ -169,8 +173,8 @@ fn a_failure_is_tried_again_where_that_may_help_and_is_safe() {
 #[test]
 fn a_host_may_ask_for_time_before_the_next_try() {
     let mut script = given_to_host(EffectClass::ReadOnly);
-    let step = script.answers(A, passing(Ran::Yes, Millis::secs(7)));
-    assert!(!step.effects.iter().any(|effect| matches!(effect, Effect::SeekHost { .. })));
+    let transition = script.answers(A, passing(Ran::Yes, Millis::secs(7)));
+    assert!(!transition.effects.iter().any(|effect| matches!(effect, Effect::SeekHost { .. })));
     assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(7))));
     assert_eq!(script.wakes().effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
 }
@@ -198,7 +202,7 @@ fn a_failure_told_twice_is_recorded_once_and_puts_nothing_off() {
 #[test]
 fn a_host_that_takes_it_not_at_all_tells_the_model() {
     let mut script = given_to_host(EffectClass::Unsafe);
-    let step = script.answers(A, turned_down());
-    assert_eq!(kinds(&step.records), "call_settled model_call_started");
+    let transition = script.answers(A, turned_down());
+    assert_eq!(kinds(&transition.records), "call_settled model_call_started");
     assert_eq!(script.result(A).0, ToolStatus::Rejected);
 }

@@ -30,9 +30,9 @@ fn choice(multiple: bool) -> Tool {
 #[test]
 fn a_question_waits_and_its_answer_is_the_result() {
     let mut script = given(spec());
-    let step = script.asks([question("which city?")]);
-    assert_eq!(kinds(&step.records), "assistant_message call_proposed human_requested");
-    assert_eq!(step.effects, [Effect::StopModel { model_call: 1, attempt: 1 }], "no host is sought");
+    let transition = script.asks([question("which city?")]);
+    assert_eq!(kinds(&transition.records), "assistant_message call_proposed human_requested");
+    assert_eq!(transition.effects, [Effect::StopModel { model_call: 1, attempt: 1 }], "no host is sought");
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
     let asked = script.question(A).expect("it is asked");
     assert_eq!(asked.request.as_str(), "run-1:1.0:0.1");
@@ -43,8 +43,8 @@ fn a_question_waits_and_its_answer_is_the_result() {
     assert_eq!(asked.content.as_ref().map(|content| content.text.as_str()), Some("which city?"));
     let waiting = script.state().waiting_on().expect("it waits");
     assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Human, "run-1:1.0:0.1 (ask_human)"));
-    let step = script.decides(A, text("Ulm"));
-    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    let transition = script.decides(A, text("Ulm"));
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
     let told = "Question: which city?\nAnswer: Ulm".to_owned();
     assert_eq!(script.result(A), (ToolStatus::Answered, told), "an answer alone tells the model nothing");
 }
@@ -54,9 +54,9 @@ fn a_question_waits_and_its_answer_is_the_result() {
 #[test]
 fn an_answer_goes_on_to_the_model_in_one_step() {
     let mut script = given_round(spec(), [question("which city?")]);
-    let step = script.decides(A, text("Ulm"));
+    let transition = script.decides(A, text("Ulm"));
     let (mut gaps, mut told) = (PlanningGaps::default(), Vec::new());
-    for record in &step.records {
+    for record in &transition.records {
         let plans_before = gaps.precedes(&record.event, record.status);
         told.push((record.status, loop_position(&record.event, record.status).0, plans_before));
     }

@@ -59,8 +59,8 @@ fn retries_of_a_model_call_are_not_further_ones() {
 #[test]
 fn no_model_call_at_all() {
     let mut script = unstarted();
-    let step = script.does(start(limited(|limits| limits.max_iterations = 0)));
-    assert_eq!(kinds(&step.records), "started input_added finished");
+    let transition = script.does(start(limited(|limits| limits.max_iterations = 0)));
+    assert_eq!(kinds(&transition.records), "started input_added finished");
     assert_limit(&script, RunErrorCode::LimitIterations);
 }
 
@@ -68,8 +68,8 @@ fn no_model_call_at_all() {
 fn rounds_of_tool_calls() {
     let mut script = given(limited(|limits| limits.max_tool_rounds = Some(1)));
     round(&mut script, "1");
-    let step = script.asks([tool("a").with("2")]);
-    assert_eq!(kinds(&step.records), "assistant_message call_settled finished");
+    let transition = script.asks([tool("a").with("2")]);
+    assert_eq!(kinds(&transition.records), "assistant_message call_settled finished");
     assert_limit(&script, RunErrorCode::LimitToolRounds);
     let (status, output) = script.result(CallSlot(2, 0));
     assert_eq!(status, ToolStatus::Aborted);
@@ -255,8 +255,8 @@ fn a_limit_withdraws_what_was_asked() {
         limited(|limits| limits.max_run_duration = Some(Millis::secs(1))),
         [tool("a").approval()],
     );
-    let step = script.wakes();
-    assert_eq!(kinds(&step.records), "human_resolved call_settled finished");
+    let transition = script.wakes();
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled finished");
     let asked = script.state().questions().values().next().expect("it was asked");
     assert_eq!(asked.answer.as_ref().map(|answer| &answer.decision), Some(&Decision::Withdrawn));
 }

@@ -45,14 +45,14 @@ fn an_answer_ends_the_run() {
 #[test]
 fn a_start_takes_the_messages_in_and_calls_the_model() {
     let mut script = unstarted();
-    let step = script.does(start(spec()));
-    assert_eq!(kinds(&step.records), "started input_added model_call_started");
+    let transition = script.does(start(spec()));
+    assert_eq!(kinds(&transition.records), "started input_added model_call_started");
     let reads = EntryNo(1);
     assert_eq!(
-        step.effects,
+        transition.effects,
         [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads, checked: true }]
     );
-    let statuses: Vec<RunStatus> = step.records.iter().map(|record| record.status).collect();
+    let statuses: Vec<RunStatus> = transition.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::Preparing, RunStatus::Preparing, RunStatus::ModelRunning]);
     assert_eq!(script.state().started_at(), T0);
     assert_eq!(script.state().session(), Some(&session_id()));
@@ -62,10 +62,10 @@ fn a_start_takes_the_messages_in_and_calls_the_model() {
 fn the_next_call_reads_the_results() {
     let mut script = given_round(spec(), [tool("a"), tool("b")]);
     script.runs(A, "1");
-    let step = script.runs(B, "2");
-    assert_eq!(kinds(&step.records), "call_settled model_call_started");
+    let transition = script.runs(B, "2");
+    assert_eq!(kinds(&transition.records), "call_settled model_call_started");
     // The question, the model's message, and two results.
-    assert!(step.effects.contains(&Effect::CallModel {
+    assert!(transition.effects.contains(&Effect::CallModel {
         model_call: 2,
         attempt: 1,
         last_entry: EntryNo(4),
@@ -95,8 +95,8 @@ fn a_message_that_was_declined_or_cut_fails_the_run_and_runs_nothing() {
         (FinishReason::ContentFilter, RunErrorCode::ContentFiltered),
     ] {
         let mut script = given(spec());
-        let step = script.does(model_asks(1, 1, &[tool("pay"), tool("pay")], finish.clone()));
-        assert_eq!(kinds(&step.records), "assistant_message call_settled call_settled finished");
+        let transition = script.does(model_asks(1, 1, &[tool("pay"), tool("pay")], finish.clone()));
+        assert_eq!(kinds(&transition.records), "assistant_message call_settled call_settled finished");
         assert_eq!(script.end().map(|error| error.code), Some(code));
         assert_eq!(results(&script.journal).len(), 2, "{finish:?}");
     }
@@ -114,8 +114,8 @@ fn other_ends_of_a_message_do_not_fail_the_run() {
 #[test]
 fn what_cannot_run_goes_back_to_the_model_in_the_same_step() {
     let mut script = given(spec());
-    let step = script.asks([bad_tool("wether"), bad_tool("pey")]);
-    assert_eq!(kinds(&step.records), "assistant_message call_settled call_settled model_call_started");
+    let transition = script.asks([bad_tool("wether"), bad_tool("pey")]);
+    assert_eq!(kinds(&transition.records), "assistant_message call_settled call_settled model_call_started");
     assert_eq!(script.result(A).1, "no tool named wether");
     assert_eq!(script.state().tool_calls(), 0, "none was taken up");
 }
@@ -138,8 +138,8 @@ fn waits_double_and_then_the_run_fails() {
     let mut script = given(retrying(RetryPolicy { jitter: false, ..RetryPolicy::default() }));
     for (attempt, seconds) in [(1, 1), (2, 2), (3, 4)] {
         assert_eq!(script.running().attempt, attempt);
-        let step = script.model_fails(ModelErrorKind::Unavailable);
-        assert_eq!(kinds(&step.records), "model_call_failed");
+        let transition = script.model_fails(ModelErrorKind::Unavailable);
+        assert_eq!(kinds(&transition.records), "model_call_failed");
         assert_eq!(script.status(), RunStatus::BackingOff);
         assert_eq!(wait(&script), Some(Millis::secs(seconds)));
         let again = script.wakes();
@@ -148,8 +148,8 @@ fn waits_double_and_then_the_run_fails() {
             Effect::CallModel { model_call: 1, attempt: attempt + 1, last_entry: EntryNo(1), checked: true };
         assert_eq!(again.effects, [next]);
     }
-    let step = script.model_fails(ModelErrorKind::Unavailable);
-    assert_eq!(kinds(&step.records), "model_call_failed finished");
+    let transition = script.model_fails(ModelErrorKind::Unavailable);
+    assert_eq!(kinds(&transition.records), "model_call_failed finished");
     let error = script.end().expect("a reason");
     assert_eq!(error.code, RunErrorCode::Model(ModelErrorKind::Unavailable));
     assert_eq!(script.status(), RunStatus::Failed);
@@ -244,7 +244,7 @@ fn a_backoff_ends_on_time_and_not_before() {
 }
 
 #[test]
-fn news_of_an_earlier_try_are_stale() {
+fn updates_of_an_earlier_try_are_stale() {
     let mut script = given(pausing(3));
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
@@ -264,8 +264,8 @@ fn an_unreachable_model_pauses_the_run_where_asked() {
     let mut script = given(pausing(1));
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
-    let step = script.model_fails(ModelErrorKind::Timeout);
-    assert_eq!(kinds(&step.records), "model_call_failed paused");
+    let transition = script.model_fails(ModelErrorKind::Timeout);
+    assert_eq!(kinds(&transition.records), "model_call_failed paused");
     assert_eq!(script.status(), RunStatus::Paused);
     assert_eq!(script.machine.deadline(), None);
     assert_eq!(
@@ -285,8 +285,8 @@ fn a_failure_that_stays_does_not_pause() {
 fn resuming_is_idempotent_and_gives_fresh_retries() {
     let mut script = given(pausing(0));
     script.model_fails(ModelErrorKind::Timeout);
-    let step = script.resumes("r1");
-    assert_eq!(kinds(&step.records), "resumed model_call_started");
+    let transition = script.resumes("r1");
+    assert_eq!(kinds(&transition.records), "resumed model_call_started");
     assert_eq!((script.running().number, script.running().attempt), (1, 2));
     assert_eq!(script.resumes("r1"), agentloop_core::run::machine::Transition::default());
     assert_eq!(script.refuses(resume("r2")), Refusal::WrongPhase(Some(RunStatus::ModelRunning)));

@@ -18,12 +18,12 @@ use agentloop_core::tool::EffectClass;
 use crate::support::*;
 
 /// What the host hears in this step: of which question, and what.
-fn heard<'a>(step: &'a Transition) -> Vec<(&'a str, InputAnswer)> {
+fn heard<'a>(transition: &'a Transition) -> Vec<(&'a str, InputAnswer)> {
     let heard = |effect: &'a Effect| match effect {
         Effect::AnswerInput { input, answer, .. } => Some((input.as_str(), answer.clone())),
         _ => None,
     };
-    step.effects.iter().filter_map(heard).collect()
+    transition.effects.iter().filter_map(heard).collect()
 }
 
 fn text(text: &str) -> Decision {
@@ -52,8 +52,11 @@ fn the_answer_goes_to_the_host_and_the_call_goes_on() {
     assert_eq!(script.state().waiting_on().map(|on| on.kind), Some(WaitKind::Human));
     let question = script.question(A).expect("it waits");
     assert_eq!(question.request.run(), Some(run_id()));
-    let step = script.decides(A, text("that"));
-    assert_eq!((kinds(&step.records).as_str(), heard(&step)), ("human_resolved", vec![("q", said("that"))]));
+    let transition = script.decides(A, text("that"));
+    assert_eq!(
+        (kinds(&transition.records).as_str(), heard(&transition)),
+        ("human_resolved", vec![("q", said("that"))])
+    );
     assert_eq!(script.status(), RunStatus::ToolRunning);
     script.finishes(A, "done");
     assert_eq!(script.result(A), (ToolStatus::Succeeded, "done".to_owned()));
@@ -70,8 +73,8 @@ fn an_empty_text_is_an_answer_only_where_the_question_allows_it() {
     };
     let question = QuestionContent { allow_empty: true, ..question };
     script.does(Input::InputNeeded { slot, attempt, question, timeout, resume_state });
-    let step = script.decides(A, text(""));
-    assert_eq!(heard(&step), [("p", said(""))]);
+    let transition = script.decides(A, text(""));
+    assert_eq!(heard(&transition), [("p", said(""))]);
 }
 
 #[test]
@@ -89,14 +92,14 @@ fn a_host_reads_what_was_filled_in_visited_or_declined() {
     let form = r#"{"type":"object","properties":{"seat":{"type":"string"}}}"#;
     let mut script = asks(&|question| question.form = Some(form.to_owned()));
     let fields = r#"{"seat":"12A"}"#.to_owned();
-    let step = script.decides(A, Decision::Filled { fields: fields.clone() });
-    assert_eq!(heard(&step), [("q", InputAnswer::Filled(fields))]);
+    let transition = script.decides(A, Decision::Filled { fields: fields.clone() });
+    assert_eq!(heard(&transition), [("q", InputAnswer::Filled(fields))]);
     let mut script = asks(&|question| question.url = Some("https://pay.example".to_owned()));
-    let step = script.decides(A, Decision::Visited { done: true });
-    assert_eq!(heard(&step), [("q", InputAnswer::Visited(true))]);
+    let transition = script.decides(A, Decision::Visited { done: true });
+    assert_eq!(heard(&transition), [("q", InputAnswer::Visited(true))]);
     let mut script = asking();
-    let step = script.decides(A, Decision::Declined { message: "no".to_owned() });
-    assert_eq!(heard(&step), [("q", InputAnswer::Refused("declined: no".to_owned()))]);
+    let transition = script.decides(A, Decision::Declined { message: "no".to_owned() });
+    assert_eq!(heard(&transition), [("q", InputAnswer::Refused("declined: no".to_owned()))]);
     assert_eq!(script.status(), RunStatus::ToolRunning);
 }
 
@@ -136,23 +139,23 @@ fn nobody_answers_in_time() {
         other => other,
     };
     script.does(needed);
-    let step = script.wakes();
-    assert_eq!(heard(&step), [("q", InputAnswer::Refused("nobody answered in time".to_owned()))]);
+    let transition = script.wakes();
+    assert_eq!(heard(&transition), [("q", InputAnswer::Refused("nobody answered in time".to_owned()))]);
     assert_eq!(script.status(), RunStatus::ToolRunning);
 }
 
 #[test]
 fn a_question_goes_with_its_call() {
     let mut finished = asking();
-    let step = finished.finishes(A, "done");
-    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
-    assert_eq!(heard(&step), [], "nobody waits for it");
+    let transition = finished.finishes(A, "done");
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
+    assert_eq!(heard(&transition), [], "nobody waits for it");
     let mut lost = asking();
-    let step = lost.loses(A, Ran::Maybe);
-    assert_eq!(kinds(&step.records), "human_resolved call_attempt_failed human_requested");
+    let transition = lost.loses(A, Ran::Maybe);
+    assert_eq!(kinds(&transition.records), "human_resolved call_attempt_failed human_requested");
     let mut aborted = asking();
-    let step = aborted.aborts();
-    assert_eq!(kinds(&step.records), "human_resolved call_settled finished");
+    let transition = aborted.aborts();
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled finished");
 }
 
 #[test]
@@ -162,8 +165,8 @@ fn what_a_human_said_to_an_earlier_try_counts() {
     script.decides(A, text("that"));
     script.loses(A, Ran::Maybe);
     script.grants(A);
-    let step = script.does(needs(A, 2, "q"));
-    assert_eq!((step.records.len(), heard(&step)), (0, vec![("q", said("that"))]));
+    let transition = script.does(needs(A, 2, "q"));
+    assert_eq!((transition.records.len(), heard(&transition)), (0, vec![("q", said("that"))]));
     assert_eq!(script.refuses(needs(A, 1, "q")), Refusal::StaleAttempt);
 }
 
@@ -193,8 +196,8 @@ fn questions_are_bounded() {
     for number in 0..INPUTS_PER_CALL_MAX {
         script.does(needs(A, 1, &format!("q{number}")));
     }
-    let step = script.does(needs(A, 1, "more"));
-    assert!(matches!(&heard(&step)[..], [("more", InputAnswer::Refused(_))]), "{step:?}");
+    let transition = script.does(needs(A, 1, "more"));
+    assert!(matches!(&heard(&transition)[..], [("more", InputAnswer::Refused(_))]), "{transition:?}");
     assert_eq!(script.state().open_questions().count(), INPUTS_PER_CALL_MAX);
 }
 
@@ -214,9 +217,12 @@ fn a_call_without_room_waits_with_the_one_that_asks() {
 #[test]
 fn a_restart_reclaims_a_call_that_asks() {
     let mut script = asking();
-    let step = script.restarts();
-    assert!(matches!(&step.effects[..], [Effect::ReclaimCall(offer)] if offer.slot == A), "{step:?}");
+    let transition = script.restarts();
+    assert!(
+        matches!(&transition.effects[..], [Effect::ReclaimCall(offer)] if offer.slot == A),
+        "{transition:?}"
+    );
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
-    let step = script.decides(A, text("that"));
-    assert_eq!(heard(&step), [("q", said("that"))]);
+    let transition = script.decides(A, text("that"));
+    assert_eq!(heard(&transition), [("q", said("that"))]);
 }

@@ -16,28 +16,28 @@ use crate::support::*;
 const D: CallSlot = CallSlot(1, 3);
 
 /// The calls that a step seeks a host for, in order.
-fn sought(step: &Transition) -> Vec<CallSlot> {
+fn sought(transition: &Transition) -> Vec<CallSlot> {
     let seek = |effect: &Effect| match effect {
         Effect::SeekHost { slot, .. } => Some(*slot),
         _ => None,
     };
-    step.effects.iter().filter_map(seek).collect()
+    transition.effects.iter().filter_map(seek).collect()
 }
 
 fn four(max_parallel: u32) -> (Script, Transition) {
     let mut script = given(parallel(max_parallel));
-    let step = script.asks([tool("a"), tool("b"), tool("c"), tool("d")]);
-    (script, step)
+    let transition = script.asks([tool("a"), tool("b"), tool("c"), tool("d")]);
+    (script, transition)
 }
 
 #[test]
 fn one_at_a_time_keeps_the_model_s_order() {
-    let (mut script, step) = four(1);
-    assert_eq!(sought(&step), [A]);
+    let (mut script, transition) = four(1);
+    assert_eq!(sought(&transition), [A]);
     for (slot, next) in [(A, vec![B]), (B, vec![C]), (C, vec![D]), (D, vec![])] {
         assert_eq!(sought(&script.grants(slot)), []);
-        let step = script.finishes(slot, "done");
-        assert_eq!(sought(&step), next);
+        let transition = script.finishes(slot, "done");
+        assert_eq!(sought(&transition), next);
     }
     let order: Vec<CallSlot> = results(&script.journal).iter().map(|result| result.slot).collect();
     assert_eq!(order, [A, B, C, D]);
@@ -45,31 +45,33 @@ fn one_at_a_time_keeps_the_model_s_order() {
 
 #[test]
 fn nought_at_a_time_is_one() {
-    let (mut script, step) = four(0);
-    assert_eq!(sought(&step), [A]);
+    let (mut script, transition) = four(0);
+    assert_eq!(sought(&transition), [A]);
     script.grants(A);
     assert_eq!(script.refuses(granted(B)), Refusal::StaleAttempt);
 }
 
 #[test]
 fn hosts_are_sought_for_as_many_as_there_is_room_for() {
-    let (mut script, step) = four(2);
-    assert_eq!(sought(&step), [A, B]);
+    let (mut script, transition) = four(2);
+    assert_eq!(sought(&transition), [A, B]);
     assert_eq!(sought(&script.grants(B)), [], "A is sought already");
     assert_eq!(sought(&script.grants(A)), [], "no room");
     assert_eq!(script.refuses(granted(C)), Refusal::StaleAttempt);
     assert_eq!(sought(&script.finishes(B, "2")), [C]);
     assert_eq!(sought(&script.finishes(A, "1")), [D]);
-    let (_, step) = four(9);
-    assert_eq!(sought(&step), [A, B, C, D]);
+    let (_, transition) = four(9);
+    assert_eq!(sought(&transition), [A, B, C, D]);
 }
 
 #[test]
 fn a_grant_leads_to_the_offer_and_keeps_the_room() {
     let (mut script, _) = four(1);
-    let step = script.grants(A);
-    assert_eq!(kinds(&step.records), "call_offered");
-    let [Effect::OfferCall(offer)] = step.effects.as_slice() else { panic!("{:?}", step.effects) };
+    let transition = script.grants(A);
+    assert_eq!(kinds(&transition.records), "call_offered");
+    let [Effect::OfferCall(offer)] = transition.effects.as_slice() else {
+        panic!("{:?}", transition.effects)
+    };
     assert_eq!((offer.slot, offer.attempt, offer.host.clone()), (A, 1, host()));
     assert_eq!((offer.tool.as_str(), offer.arguments.as_str()), ("a", "{}"));
     assert_eq!(offer.deadline, T0.after(Millis::secs(60)));
@@ -83,19 +85,19 @@ fn a_search_ends_when_another_call_takes_its_room() {
     let (mut script, _) = four(2);
     script.grants(A);
     // B is sought, and C, which nobody sought, gets a host first.
-    let step = script.grants(C);
-    assert!(step.effects.contains(&Effect::StopSeeking { slot: B }), "{:?}", step.effects);
+    let transition = script.grants(C);
+    assert!(transition.effects.contains(&Effect::StopSeeking { slot: B }), "{:?}", transition.effects);
     assert_eq!(sought(&script.finishes(C, "3")), [B]);
 }
 
 #[test]
 fn a_call_that_waits_for_leave_takes_no_room() {
     let mut script = given(parallel(1));
-    let step = script.asks([tool("a").approval(), tool("b"), tool("c")]);
-    assert_eq!(sought(&step), [B]);
+    let transition = script.asks([tool("a").approval(), tool("b"), tool("c")]);
+    assert_eq!(sought(&transition), [B]);
     script.grants(B);
-    let step = script.decides(A, agentloop_core::run::human::Decision::Approve);
-    assert_eq!(sought(&step), [], "B has the room");
+    let transition = script.decides(A, agentloop_core::run::human::Decision::Approve);
+    assert_eq!(sought(&transition), [], "B has the room");
     assert_eq!(sought(&script.finishes(B, "2")), [A], "then the model's order again");
 }
 
@@ -112,19 +114,19 @@ fn a_call_that_waits_for_its_next_try_lets_others_go_first() {
     let look = |name| tool(name).class(EffectClass::ReadOnly);
     let mut script = given_round(parallel(1), [look("a"), look("b")]);
     script.grants(A);
-    let step = script.answers(A, passing(Ran::Yes, Millis::secs(5)));
-    assert_eq!(sought(&step), [B]);
-    let step = script.passes(Millis::secs(5));
-    assert_eq!(step.effects[0], Effect::StopSeeking { slot: B });
-    assert_eq!(sought(&step), [A], "its turn comes first again");
+    let transition = script.answers(A, passing(Ran::Yes, Millis::secs(5)));
+    assert_eq!(sought(&transition), [B]);
+    let transition = script.passes(Millis::secs(5));
+    assert_eq!(transition.effects[0], Effect::StopSeeking { slot: B });
+    assert_eq!(sought(&transition), [A], "its turn comes first again");
 }
 
 #[test]
 fn nobody_serves_it() {
     let (mut script, _) = four(2);
-    let step = script.does(denied(A));
-    assert_eq!(kinds(&step.records), "call_settled");
-    assert_eq!(sought(&step), [C]);
+    let transition = script.does(denied(A));
+    assert_eq!(kinds(&transition.records), "call_settled");
+    assert_eq!(sought(&transition), [C]);
     assert_eq!(script.result(A), (ToolStatus::Unavailable, "nobody serves it".to_owned()));
     for slot in [B, C, D] {
         script.does(denied(slot));
@@ -134,8 +136,8 @@ fn nobody_serves_it() {
 
 #[test]
 fn accepting_and_saving_wait_for_company_and_nothing_else_does() {
-    let (mut script, step) = four(1);
-    assert!(!step.may_wait());
+    let (mut script, transition) = four(1);
+    assert!(!transition.may_wait());
     assert!(!script.grants(A).may_wait());
     assert!(script.accepts(A).may_wait());
     assert!(script.saves(A, b"half").may_wait());

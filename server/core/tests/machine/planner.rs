@@ -398,9 +398,9 @@ fn a_context_that_is_full_is_made_smaller_as_part_of_the_step() {
     check(&script, step_on("3"), Err(Refusal::WrongPhase(Some(RunStatus::Compacting))));
     script.does(compacted(1));
     script.says("done");
-    let step = agentloop_core::run::steps::step_of(&run_id(), &script.journal, "2").expect("a step");
+    let transition = agentloop_core::run::steps::step_of(&run_id(), &script.journal, "2").expect("a step");
     assert_eq!(
-        kinds(step.records),
+        kinds(transition.records),
         "planned compaction_started compacted model_call_started assistant_message"
     );
 }

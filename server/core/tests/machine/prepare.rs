@@ -20,15 +20,15 @@ use crate::support::*;
 #[test]
 fn messages_wait_until_everybody_was_asked() {
     let mut script = unstarted();
-    let step = script.does(start(hooked()));
-    assert_eq!(kinds(&step.records), "started input_held");
-    assert_eq!(step.effects, [Effect::Prepare]);
+    let transition = script.does(start(hooked()));
+    assert_eq!(kinds(&transition.records), "started input_held");
+    assert_eq!(transition.effects, [Effect::Prepare]);
     assert_eq!(script.status(), RunStatus::Preparing);
     assert_eq!(script.state().last_entry(), EntryNo(0));
     let waiting = script.state().waiting_on().expect("it waits");
     assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Extension, "audit, memory"));
 
-    let step = script.does(prepared(Prepared {
+    let transition = script.does(prepared(Prepared {
         applied: vec![
             applied("noted"),
             ExtensionCall { system_prompt: "Be kind.".to_owned(), ..applied("") },
@@ -37,9 +37,9 @@ fn messages_wait_until_everybody_was_asked() {
         ..Prepared::default()
     }));
     let expected = "extension_applied extension_applied context_added input_entered model_call_started";
-    assert_eq!(kinds(&step.records), expected);
+    assert_eq!(kinds(&transition.records), expected);
     let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(2), checked: true };
-    assert_eq!(step.effects.last(), Some(&call));
+    assert_eq!(transition.effects.last(), Some(&call));
     assert_eq!(script.state().system_prompt(), "Be kind.");
     assert_eq!(
         script.refuses(prepared(Prepared::default())),
@@ -50,8 +50,8 @@ fn messages_wait_until_everybody_was_asked() {
 #[test]
 fn without_hooks_and_sources_nothing_is_held() {
     let mut script = unstarted();
-    let step = script.does(start(spec()));
-    assert_eq!(kinds(&step.records), "started input_added model_call_started");
+    let transition = script.does(start(spec()));
+    assert_eq!(kinds(&transition.records), "started input_added model_call_started");
     assert_eq!(script.state().system_prompt(), script.state().spec().system_prompt);
 }
 
@@ -59,18 +59,19 @@ fn without_hooks_and_sources_nothing_is_held() {
 fn what_a_hook_puts_in_their_place_enters_and_the_callers_messages_do_not() {
     let mut script = given(hooked());
     let other = Arc::new(Message::text(Role::User, "the weather, please"));
-    let step = script.does(prepared(Prepared { messages: Some(vec![other.clone()]), ..Prepared::default() }));
-    assert_eq!(kinds(&step.records), "input_added model_call_started");
+    let transition =
+        script.does(prepared(Prepared { messages: Some(vec![other.clone()]), ..Prepared::default() }));
+    assert_eq!(kinds(&transition.records), "input_added model_call_started");
     assert!(!script.state().has_waiting_messages());
-    let Event::InputAdded { message, .. } = &step.records[0].event else { panic!("the other message") };
+    let Event::InputAdded { message, .. } = &transition.records[0].event else { panic!("the other message") };
     assert_eq!(*message, other);
 }
 
 #[test]
 fn no_messages_in_their_place_leave_them_as_they_are() {
     let mut script = given(hooked());
-    let step = script.does(prepared(Prepared { messages: Some(Vec::new()), ..Prepared::default() }));
-    assert_eq!(kinds(&step.records), "input_entered model_call_started");
+    let transition = script.does(prepared(Prepared { messages: Some(Vec::new()), ..Prepared::default() }));
+    assert_eq!(kinds(&transition.records), "input_entered model_call_started");
 }
 
 #[test]
@@ -78,9 +79,9 @@ fn a_veto_fails_the_run_and_lets_nothing_into_the_session() {
     let mut script = unstarted();
     script.does(start_after(3, hooked()));
     let failure = Some("vetoed by the hook audit: not today".to_owned());
-    let step =
+    let transition =
         script.does(prepared(Prepared { applied: vec![applied("veto")], failure, ..Prepared::default() }));
-    assert_eq!(kinds(&step.records), "extension_applied finished");
+    assert_eq!(kinds(&transition.records), "extension_applied finished");
     let error = script.end().expect("an error");
     assert_eq!(error.code, RunErrorCode::ExtensionFailed);
     assert!(error.message.contains("not today"));
@@ -90,8 +91,11 @@ fn a_veto_fails_the_run_and_lets_nothing_into_the_session() {
 #[test]
 fn a_run_that_ends_while_it_is_prepared_asks_nobody_any_more() {
     let mut script = given(hooked());
-    let step = script.does(abort(AbortCause::Caller));
-    assert_eq!((kinds(&step.records).as_str(), step.effects), ("finished", vec![Effect::StopPreparing]));
+    let transition = script.does(abort(AbortCause::Caller));
+    assert_eq!(
+        (kinds(&transition.records).as_str(), transition.effects),
+        ("finished", vec![Effect::StopPreparing])
+    );
     assert_eq!(script.state().last_entry(), EntryNo(0));
     assert!(script.step(prepared(Prepared::default())).is_err());
 }
@@ -99,8 +103,8 @@ fn a_run_that_ends_while_it_is_prepared_asks_nobody_any_more() {
 #[test]
 fn after_a_restart_everybody_is_asked_again() {
     let mut script = given(hooked());
-    let step = script.restarts();
-    assert_eq!((step.records.len(), step.effects), (0, vec![Effect::Prepare]));
+    let transition = script.restarts();
+    assert_eq!((transition.records.len(), transition.effects), (0, vec![Effect::Prepare]));
     script.does(prepared(Prepared::default()));
     script.says("sunny");
     assert!(matches!(script.state().phase(), Phase::Finished { .. }));
@@ -109,9 +113,13 @@ fn after_a_restart_everybody_is_asked_again() {
 #[test]
 fn a_planner_is_asked_after_them() {
     let mut script = given(agentloop_core::agent::RunSpec { planner: Some("p".to_owned()), ..hooked() });
-    let step = script.does(prepared(Prepared::default()));
-    assert_eq!(kinds(&step.records), "input_entered");
-    assert!(matches!(step.effects.last(), Some(Effect::Plan { decision: 1, .. })), "{:?}", step.effects);
+    let transition = script.does(prepared(Prepared::default()));
+    assert_eq!(kinds(&transition.records), "input_entered");
+    assert!(
+        matches!(transition.effects.last(), Some(Effect::Plan { decision: 1, .. })),
+        "{:?}",
+        transition.effects
+    );
 }
 
 /// The model asks for one call, of which a hook made this.
@@ -123,15 +131,15 @@ fn with_hook(hooked: HookedCall, tool: Tool) -> (Script, agentloop_core::run::ma
         unreachable!("it is what was built")
     };
     done.hooked = vec![hooked];
-    let step = script.does(Input::ModelFinished(done));
-    (script, step)
+    let transition = script.does(Input::ModelFinished(done));
+    (script, transition)
 }
 
 #[test]
 fn a_hook_changes_what_a_call_runs_with_and_the_model_is_told() {
     let changed = HookedCall { applied: vec![applied("changed")], arguments: Some("{\"n\":2}".to_owned()) };
-    let (mut script, step) = with_hook(changed, tool("look").class(EffectClass::ReadOnly));
-    assert_eq!(kinds(&step.records), "assistant_message extension_applied call_proposed");
+    let (mut script, transition) = with_hook(changed, tool("look").class(EffectClass::ReadOnly));
+    assert_eq!(kinds(&transition.records), "assistant_message extension_applied call_proposed");
     let given = offer(&script.grants(A));
     assert_eq!(given.arguments, "{\"n\":2}");
     script.finishes(A, "two");
@@ -160,8 +168,8 @@ fn what_a_hook_said_of_a_result_is_told_before_it() {
     };
     let (sent, outcome, applied) = (Some(outcome.digest()), ok("[colour]"), vec![applied("redacted")]);
     let finished = Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
-    let step = script.does(finished);
-    assert_eq!(kinds(&step.records), "extension_applied call_settled model_call_started");
+    let transition = script.does(finished);
+    assert_eq!(kinds(&transition.records), "extension_applied call_settled model_call_started");
     let (sent, shown) = (script.finished(A, 1, ok("red")), script.finished(A, 1, ok("[colour]")));
     assert_eq!(script.refuses(sent), Refusal::DuplicateResult, "no hook is asked about it again");
     assert_eq!(script.refuses(shown), Refusal::StaleAttempt, "the host never sent this");
@@ -172,13 +180,13 @@ fn a_queued_run_is_prepared_when_its_turn_comes() {
     let mut script = unstarted();
     script.does(start_queued(hooked()));
     assert_eq!(script.status(), RunStatus::Queued);
-    let step = script.does(enter(&script));
+    let transition = script.does(enter(&script));
     assert_eq!(
-        (kinds(&step.records).as_str(), &step.effects[..]),
+        (kinds(&transition.records).as_str(), &transition.effects[..]),
         ("session_entered", &[Effect::Prepare][..])
     );
-    let step = script.does(prepared(Prepared::default()));
-    assert_eq!(kinds(&step.records), "input_entered model_call_started");
+    let transition = script.does(prepared(Prepared::default()));
+    assert_eq!(kinds(&transition.records), "input_entered model_call_started");
 }
 
 #[test]
@@ -188,6 +196,6 @@ fn what_is_said_meanwhile_follows_what_a_hook_put_in_place() {
     let brought: Vec<_> = script.state().initial_messages().map(|message| message.plain_text()).collect();
     assert_eq!(brought, ["what is the weather?"], "hooks judge what the run was started with");
     let other = Arc::new(Message::text(Role::User, "the weather, please"));
-    let step = script.does(prepared(Prepared { messages: Some(vec![other]), ..Prepared::default() }));
-    assert_eq!(kinds(&step.records), "input_added input_entered model_call_started");
+    let transition = script.does(prepared(Prepared { messages: Some(vec![other]), ..Prepared::default() }));
+    assert_eq!(kinds(&transition.records), "input_added input_entered model_call_started");
 }

@@ -24,9 +24,9 @@ fn queued(spec: agentloop_core::agent::RunSpec) -> Script {
 #[test]
 fn a_queued_run_asks_for_nothing_and_waits_for_its_session() {
     let mut script = unstarted();
-    let step = script.does(start_queued(spec()));
-    assert_eq!(kinds(&step.records), "started input_held");
-    assert_eq!(step.effects, []);
+    let transition = script.does(start_queued(spec()));
+    assert_eq!(kinds(&transition.records), "started input_held");
+    assert_eq!(transition.effects, []);
     assert_eq!((script.status(), script.machine.deadline()), (RunStatus::Queued, None));
     let waiting = script.state().waiting_on().expect("it waits");
     assert_eq!((waiting.kind, waiting.since, waiting.what), (WaitKind::Session, T0, "session-1".to_owned()));
@@ -38,12 +38,12 @@ fn a_queued_run_asks_for_nothing_and_waits_for_its_session() {
 #[test]
 fn it_enters_after_what_others_left_there() {
     let mut machine = queued(spec()).machine;
-    let step = machine.handle(enter_after(41, Vec::new()), T0).expect("taken");
-    assert_eq!(kinds(&step.records), "session_entered input_entered model_call_started");
-    let Event::InputEntered { entry, held } = step.records[1].event else { panic!("the message") };
+    let transition = machine.handle(enter_after(41, Vec::new()), T0).expect("taken");
+    assert_eq!(kinds(&transition.records), "session_entered input_entered model_call_started");
+    let Event::InputEntered { entry, held } = transition.records[1].event else { panic!("the message") };
     assert_eq!((entry, held.0), (EntryNo(42), 2));
     let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(42), checked: true };
-    assert_eq!(step.effects, [call]);
+    assert_eq!(transition.effects, [call]);
     let again = machine.handle(enter_after(42, Vec::new()), T0);
     assert_eq!(again, Err(Refusal::WrongPhase(Some(RunStatus::ModelRunning))));
 }
@@ -79,10 +79,10 @@ fn what_is_remembered_when_it_enters_holds_for_it() {
     let mut spec = spec();
     spec.tool_policy.rules = vec![no("mail")];
     let mut script = queued(spec);
-    let step = script.does(enter_after(0, vec![no("weather")]));
+    let transition = script.does(enter_after(0, vec![no("weather")]));
     let rules = Vec::from([no("weather")]);
     assert_eq!(
-        step.records[0].event,
+        transition.records[0].event,
         Event::SessionEntered { last_entry: EntryNo(0), rules, withdrawn_tools: vec![] }
     );
     script.asks([tool("weather"), tool("pay").approval(), tool("mail")]);
@@ -98,8 +98,8 @@ fn a_journal_with_the_rules_in_its_first_event_is_still_read() {
     let mut spec = spec();
     spec.tool_policy.rules = vec![no("weather")];
     let mut script = queued(spec);
-    let step = script.does(enter(&script));
-    let entered = serde_json::to_value(&step.records[0].event).expect("plain data serialises");
+    let transition = script.does(enter(&script));
+    let entered = serde_json::to_value(&transition.records[0].event).expect("plain data serialises");
     assert_eq!(entered, serde_json::json!({ "kind": "session_entered", "last_entry": 0 }));
     script.restarts();
     script.asks([tool("weather")]);
@@ -112,9 +112,9 @@ fn what_it_is_not_offered_is_decided_when_it_enters() {
     let rules = vec![no("weather")];
     let withdrawn_tools = vec!["weather".to_owned()];
     let entered = Input::Enter { last_entry: EntryNo(0), rules, withdrawn_tools: withdrawn_tools.clone() };
-    let step = script.does(entered);
-    let Event::SessionEntered { withdrawn_tools: told, .. } = &step.records[0].event else {
-        panic!("it enters: {step:?}")
+    let transition = script.does(entered);
+    let Event::SessionEntered { withdrawn_tools: told, .. } = &transition.records[0].event else {
+        panic!("it enters: {transition:?}")
     };
     assert_eq!(*told, withdrawn_tools);
     script.asks([tool("pay").approval()]);
@@ -140,8 +140,8 @@ fn aborted_it_leaves_nothing_in_the_session() {
     for (cause, status) in [(AbortCause::Caller, RunStatus::Aborted), (AbortCause::Fault, RunStatus::Failed)]
     {
         let mut script = queued(spec());
-        let step = script.does(abort(cause));
-        assert_eq!(kinds(&step.records), "finished");
+        let transition = script.does(abort(cause));
+        assert_eq!(kinds(&transition.records), "finished");
         assert_eq!(script.status(), status);
         assert_eq!(history(&script.journal), []);
         script.refuses(enter(&script));

@@ -109,8 +109,8 @@ fn and_hosts_are_not_sought_for_it_any_more() {
     let mut script = given_round(spec(), [tool("look"), pay("5"), pays("6")]);
     assert_eq!(script.watch.owed(), [Owed::Seek(A), Owed::Seek(C)]);
     let denial = script.decision(B, deny());
-    let step = script.does(remembering(denial, RememberScope::Session, Some(rule("*"))));
-    assert_eq!(step.effects, [Effect::StopSeeking { slot: C }]);
+    let transition = script.does(remembering(denial, RememberScope::Session, Some(rule("*"))));
+    assert_eq!(transition.effects, [Effect::StopSeeking { slot: C }]);
     assert_eq!(script.refuses(granted(C)), Refusal::StaleAttempt, "a host that was found meanwhile");
 }
 

@@ -32,15 +32,15 @@ fn a_run_that_never_began_cannot_be_taken_over() {
 #[test]
 fn a_model_call_that_was_cut_is_issued_again() {
     let mut script = given(spec());
-    let step = script.restarts();
-    assert_eq!(kinds(&step.records), "model_call_failed model_call_started");
+    let transition = script.restarts();
+    assert_eq!(kinds(&transition.records), "model_call_failed model_call_started");
     assert_eq!(
-        step.effects,
+        transition.effects,
         [Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(1), checked: true }]
     );
-    let statuses: Vec<RunStatus> = step.records.iter().map(|record| record.status).collect();
+    let statuses: Vec<RunStatus> = transition.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::BackingOff, RunStatus::ModelRunning]);
-    let Event::ModelCallFailed { retry_at, .. } = step.records[0].event else { panic!("the cut try") };
+    let Event::ModelCallFailed { retry_at, .. } = transition.records[0].event else { panic!("the cut try") };
     assert_eq!(retry_at, Some(T0), "its deltas are void, and the next try is at once");
     assert_eq!(script.refuses(model_says(1, 1, "late")), Refusal::StaleModelCall);
 }
@@ -99,12 +99,12 @@ fn calls_with_a_host_are_reclaimed_and_others_sought_again() {
     script.saves(B, b"half");
     script.grants(e);
     script.loses(e, Ran::No);
-    let step = script.restarts();
-    assert_eq!(step.records, []);
+    let transition = script.restarts();
+    assert_eq!(transition.records, []);
     let [Effect::ReclaimCall(a), Effect::ReclaimCall(b), Effect::SeekHost { slot: C, .. }] =
-        step.effects.as_slice()
+        transition.effects.as_slice()
     else {
-        panic!("{:?}", step.effects)
+        panic!("{:?}", transition.effects)
     };
     assert_eq!((a.slot, a.attempt, a.lease.clone()), (A, 1, script.state().lease(A, 1)));
     assert_eq!((b.slot, b.checkpoint.as_deref()), (B, Some(&b"half"[..])));
@@ -196,8 +196,8 @@ fn after_a_restart_an_abort_still_reaches_the_host() {
     let mut script = given_round(parallel(1), [tool("a")]);
     script.grants(A);
     script.restarts();
-    let step = script.aborts();
-    assert!(matches!(step.effects.as_slice(), [Effect::CancelCall { slot: A, attempt: 1, .. }]));
+    let transition = script.aborts();
+    assert!(matches!(transition.effects.as_slice(), [Effect::CancelCall { slot: A, attempt: 1, .. }]));
 }
 
 #[test]

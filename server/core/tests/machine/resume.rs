@@ -27,19 +27,19 @@ fn reply(input: &str, text: &str) -> InputReply {
 /// An UNSAFE call has asked, and its host was released.
 fn suspended() -> Script {
     let mut script = given_to_host(EffectClass::Unsafe);
-    let step = script.does(leaves(A, 1, "seat", b"booked"));
-    assert_eq!(kinds(&step.records), "human_requested", "question and state are one commit");
-    assert_eq!(step.effects, [Effect::ReleaseCall { slot: A, attempt: 1 }]);
+    let transition = script.does(leaves(A, 1, "seat", b"booked"));
+    assert_eq!(kinds(&transition.records), "human_requested", "question and state are one commit");
+    assert_eq!(transition.effects, [Effect::ReleaseCall { slot: A, attempt: 1 }]);
     script
 }
 
 /// The states that a step acknowledges.
-fn acknowledged(step: &Transition) -> Vec<u64> {
+fn acknowledged(transition: &Transition) -> Vec<u64> {
     let number = |effect: &Effect| match effect {
         Effect::AckResumeState { resume_no, .. } => Some(*resume_no),
         _ => None,
     };
-    step.effects.iter().filter_map(number).collect()
+    transition.effects.iter().filter_map(number).collect()
 }
 
 #[test]
@@ -51,9 +51,9 @@ fn the_answer_comes_with_a_new_attempt_that_goes_on() {
     assert_eq!(script.machine.deadline(), None, "it may wait for years");
     let key = script.state().idempotency_key(A);
     script.restarts();
-    let step = script.decides(A, text("12A"));
-    assert_eq!(kinds(&step.records), "human_resolved");
-    assert!(matches!(step.effects[..], [Effect::SeekHost { slot: A, .. }]), "{:?}", step.effects);
+    let transition = script.decides(A, text("12A"));
+    assert_eq!(kinds(&transition.records), "human_resolved");
+    assert!(matches!(transition.effects[..], [Effect::SeekHost { slot: A, .. }]), "{:?}", transition.effects);
     let offer = offer(&script.does(granted_by(A, "host-2")));
     assert_eq!((offer.attempt, offer.resume_state.as_deref()), (2, Some(&b"booked"[..])));
     assert_eq!(offer.answers, [reply("seat", "12A")]);
@@ -79,8 +79,8 @@ fn a_host_that_is_lost_meanwhile_is_no_doubt() {
 #[test]
 fn a_result_that_comes_all_the_same_counts() {
     let mut script = suspended();
-    let step = script.finishes(A, "sold out");
-    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    let transition = script.finishes(A, "sold out");
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled model_call_started");
     assert_eq!(script.result(A), (ToolStatus::Succeeded, "sold out".to_owned()));
 }
 
@@ -166,9 +166,9 @@ fn a_call_whose_answers_have_no_room_asks_no_more() {
     let mut attempt = 1;
     let refused = loop {
         let input = format!("q{attempt}");
-        let step = script.does(leaves(A, attempt, &input, b"on"));
+        let transition = script.does(leaves(A, attempt, &input, b"on"));
         if script.question(A).is_none() {
-            break step;
+            break transition;
         }
         let empty = InputReply::size_of(&input, &InputAnswer::Text(String::new()));
         let taken = script.state().answered_bytes(script.call(A)) + empty;
@@ -245,11 +245,14 @@ fn a_call_that_waits_to_go_on_may_have_taken_effect() {
 #[test]
 fn a_recorded_state_lets_an_unsafe_call_go_on_without_its_host() {
     let mut script = given_to_host(EffectClass::Unsafe);
-    let step = script.does(resumable(A, 1, 1, b"one"));
-    assert_eq!((kinds(&step.records).as_str(), acknowledged(&step)), ("call_checkpoint", vec![1]));
-    assert!(!step.may_wait(), "the host waits for it");
-    let step = script.does(resumable(A, 1, 2, b"two"));
-    assert_eq!(acknowledged(&step), [2]);
+    let transition = script.does(resumable(A, 1, 1, b"one"));
+    assert_eq!(
+        (kinds(&transition.records).as_str(), acknowledged(&transition)),
+        ("call_checkpoint", vec![1])
+    );
+    assert!(!transition.may_wait(), "the host waits for it");
+    let transition = script.does(resumable(A, 1, 2, b"two"));
+    assert_eq!(acknowledged(&transition), [2]);
     let again = script.does(resumable(A, 1, 1, b"one"));
     assert_eq!((again.records.len(), acknowledged(&again)), (0, vec![2]), "the greatest is confirmed");
     script.restarts();

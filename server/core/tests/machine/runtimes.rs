@@ -18,16 +18,16 @@ fn host_id(name: &str) -> HostId {
 }
 
 /// What a step asks to be closed.
-fn closed(step: &Transition) -> Vec<(String, HostId)> {
+fn closed(transition: &Transition) -> Vec<(String, HostId)> {
     let closed = |effect: &Effect| match effect {
         Effect::CloseRuntime { host, runtime } => Some((runtime.to_string(), host.clone())),
         _ => None,
     };
-    step.effects.iter().filter_map(closed).collect()
+    transition.effects.iter().filter_map(closed).collect()
 }
 
-fn sought(step: &Transition) -> Vec<Effect> {
-    step.effects.iter().filter(|effect| matches!(effect, Effect::SeekHost { .. })).cloned().collect()
+fn sought(transition: &Transition) -> Vec<Effect> {
+    transition.effects.iter().filter(|effect| matches!(effect, Effect::SeekHost { .. })).cloned().collect()
 }
 
 fn seek(slot: agentloop_core::id::CallSlot, on: Option<&str>) -> Effect {
@@ -37,15 +37,15 @@ fn seek(slot: agentloop_core::id::CallSlot, on: Option<&str>) -> Effect {
 #[test]
 fn all_calls_of_a_run_go_to_the_host_of_the_first() {
     let mut script = given(RunSpec { runtime_init_data: Some("{}".to_owned()), ..parallel(3) });
-    let step = script.asks([browse(), tool("look"), browse()]);
+    let transition = script.asks([browse(), tool("look"), browse()]);
     let look = Effect::SeekHost { slot: B, tool: "look".to_owned(), on: None };
-    assert_eq!(sought(&step), [seek(A, None), look], "the third waits to know where the first is");
-    let step = script.does(granted_by(A, "h1"));
-    let runtime = offer(&step).runtime.expect("a runtime");
+    assert_eq!(sought(&transition), [seek(A, None), look], "the third waits to know where the first is");
+    let transition = script.does(granted_by(A, "h1"));
+    let runtime = offer(&transition).runtime.expect("a runtime");
     let expected = (run_id().to_string() + "/rt1", "{}".to_owned(), String::new());
     let Runtime { id, init_data, hints } = runtime;
     assert_eq!((id.to_string(), init_data, hints), expected);
-    assert_eq!(sought(&step), [seek(C, Some("h1"))]);
+    assert_eq!(sought(&transition), [seek(C, Some("h1"))]);
     assert_eq!(offer(&script.does(granted_by(B, "h2"))).runtime, None, "it needs none");
     assert_eq!(offer(&script.does(granted_by(C, "h1"))).runtime.map(|runtime| runtime.id.number), Some(1));
 }
@@ -69,11 +69,11 @@ fn it_is_closed_however_the_run_ends() {
 fn a_host_that_is_lost_takes_it_along_and_the_next_call_opens_another() {
     let mut script = given_round(spec(), [browse()]);
     script.does(granted_by(A, "h1"));
-    let step = script.loses(A, Ran::Maybe);
-    assert_eq!(sought(&step), [seek(A, Some("h1"))], "it may have come back");
-    let step = script.does(granted_by(A, "h2"));
-    assert_eq!(offer(&step).runtime.map(|runtime| runtime.id.number), Some(2));
-    assert_eq!(closed(&step), [(run_id().to_string() + "/rt1", host_id("h1"))]);
+    let transition = script.loses(A, Ran::Maybe);
+    assert_eq!(sought(&transition), [seek(A, Some("h1"))], "it may have come back");
+    let transition = script.does(granted_by(A, "h2"));
+    assert_eq!(offer(&transition).runtime.map(|runtime| runtime.id.number), Some(2));
+    assert_eq!(closed(&transition), [(run_id().to_string() + "/rt1", host_id("h1"))]);
     assert!(script.state().uses_runtime(&script.state().runtime().expect("one").id, &host_id("h2")));
 }
 
@@ -82,8 +82,8 @@ fn a_restart_does_not_forget_where_it_is() {
     let mut script = given_round(spec(), [browse(), browse()]);
     script.does(granted_by(A, "h1"));
     script.finishes(A, "seen");
-    let step = script.restarts();
-    assert_eq!(sought(&step), [seek(B, Some("h1"))]);
-    let step = script.does(granted_by(B, "h1"));
-    assert_eq!(offer(&step).runtime.map(|runtime| runtime.id.number), Some(1));
+    let transition = script.restarts();
+    assert_eq!(sought(&transition), [seek(B, Some("h1"))]);
+    let transition = script.does(granted_by(B, "h1"));
+    assert_eq!(offer(&transition).runtime.map(|runtime| runtime.id.number), Some(1));
 }

@@ -27,16 +27,16 @@ fn decision(script: &Script) -> Observation {
 #[test]
 fn what_is_said_enters_before_the_next_model_call() {
     let mut script = given_round(spec(), [tool("weather"), tool("forecast")]);
-    let step = script.does(steer("more", "in Ulm"));
-    assert_eq!(kinds(&step.records), "input_held");
-    assert_eq!(step.effects, [], "what is under way is not disturbed");
+    let transition = script.does(steer("more", "in Ulm"));
+    assert_eq!(kinds(&transition.records), "input_held");
+    assert_eq!(transition.effects, [], "what is under way is not disturbed");
     script.runs(A, "sunny");
     script.does(steer("most", "quickly"));
     script.grants(B);
-    let step = script.finishes(B, "cloudy");
-    assert_eq!(kinds(&step.records), "call_settled input_entered input_entered model_call_started");
+    let transition = script.finishes(B, "cloudy");
+    assert_eq!(kinds(&transition.records), "call_settled input_entered input_entered model_call_started");
     let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(6), checked: true };
-    assert_eq!(step.effects.last(), Some(&call));
+    assert_eq!(transition.effects.last(), Some(&call));
     assert_eq!(roles(&script), [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User, Role::User]);
 }
 
@@ -44,11 +44,11 @@ fn what_is_said_enters_before_the_next_model_call() {
 fn a_run_about_to_finish_asks_the_model_again() {
     let mut script = given(spec());
     script.does(steer("more", "in Ulm"));
-    let step = script.says("it is sunny");
-    assert_eq!(kinds(&step.records), "assistant_message input_entered model_call_started");
+    let transition = script.says("it is sunny");
+    assert_eq!(kinds(&transition.records), "assistant_message input_entered model_call_started");
     assert_eq!(decision(&script), Observation::Continue);
-    let step = script.says("it is cloudy there");
-    assert_eq!(kinds(&step.records), "assistant_message finished");
+    let transition = script.says("it is cloudy there");
+    assert_eq!(kinds(&transition.records), "assistant_message finished");
     assert_eq!(decision(&script), Observation::Stop);
     assert_eq!(roles(&script), [Role::User, Role::Assistant, Role::User, Role::Assistant]);
 }
@@ -57,8 +57,8 @@ fn a_run_about_to_finish_asks_the_model_again() {
 fn a_limit_still_ends_it_and_nothing_said_is_lost() {
     let mut script = given(limited(|limits| limits.max_iterations = 1));
     script.does(steer("more", "in Ulm"));
-    let step = script.says("it is sunny");
-    assert_eq!(kinds(&step.records), "assistant_message input_entered finished");
+    let transition = script.says("it is sunny");
+    assert_eq!(kinds(&transition.records), "assistant_message input_entered finished");
     assert_eq!(script.end().map(|error| error.code), Some(RunErrorCode::LimitIterations));
 }
 
@@ -66,16 +66,16 @@ fn a_limit_still_ends_it_and_nothing_said_is_lost() {
 fn an_end_of_any_kind_lets_it_in_after_the_open_results() {
     let mut script = given_round(spec(), [tool("pay").approval()]);
     script.does(steer("more", "in Ulm"));
-    let step = script.aborts();
-    assert_eq!(kinds(&step.records), "human_resolved call_settled input_entered finished");
+    let transition = script.aborts();
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled input_entered finished");
     let mut script = given(spec());
     script.does(steer("more", "in Ulm"));
-    let step = script.model_fails(ModelErrorKind::BadRequest);
-    assert_eq!(kinds(&step.records), "model_call_failed input_entered finished");
+    let transition = script.model_fails(ModelErrorKind::BadRequest);
+    assert_eq!(kinds(&transition.records), "model_call_failed input_entered finished");
     let mut script = given(spec());
     script.does(steer("more", "in Ulm"));
-    let step = script.does(model_asks(1, 1, &[tool("pay")], FinishReason::Refusal));
-    assert_eq!(kinds(&step.records), "assistant_message call_settled input_entered finished");
+    let transition = script.does(model_asks(1, 1, &[tool("pay")], FinishReason::Refusal));
+    assert_eq!(kinds(&transition.records), "assistant_message call_settled input_entered finished");
     assert_eq!(decision(&script), Observation::Stop);
 }
 
@@ -84,8 +84,8 @@ fn it_is_held_until_a_human_has_answered() {
     let mut script = given_round(spec(), [tool("pay").approval()]);
     script.does(steer("more", "in Ulm"));
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
-    let step = script.decides(A, Decision::Deny { message: String::new() });
-    assert_eq!(kinds(&step.records), "human_resolved call_settled input_entered model_call_started");
+    let transition = script.decides(A, Decision::Deny { message: String::new() });
+    assert_eq!(kinds(&transition.records), "human_resolved call_settled input_entered model_call_started");
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn a_try_that_comes_later_reads_it_too() {
     let mut script = given(spec());
     script.model_fails(ModelErrorKind::Timeout);
     script.does(steer("more", "in Ulm"));
-    let step = script.wakes();
-    assert_eq!(kinds(&step.records), "input_entered model_call_started");
+    let transition = script.wakes();
+    assert_eq!(kinds(&transition.records), "input_entered model_call_started");
     let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: true };
-    assert_eq!(step.effects, [call]);
+    assert_eq!(transition.effects, [call]);
 }
 
 #[test]
@@ -132,6 +132,6 @@ fn a_context_that_is_made_smaller_first_is_read_with_it() {
     script.model_fails(ModelErrorKind::ContextOverflow);
     assert_eq!(script.status(), RunStatus::Compacting);
     script.does(steer("most", "quickly"));
-    let step = script.does(compacted(1));
-    assert_eq!(kinds(&step.records), "compacted input_entered input_entered model_call_started");
+    let transition = script.does(compacted(1));
+    assert_eq!(kinds(&transition.records), "compacted input_entered input_entered model_call_started");
 }

@@ -113,8 +113,8 @@ fn a_late_word_that_it_did_not_run_settles_the_doubt() {
     script.grants(A);
     script.loses(A, Ran::Maybe);
     script.grants_under(&not_to_be_repeated());
-    let step = script.answers(A, passing(Ran::Maybe, Millis(0)));
-    assert_eq!(kinds(&step.records), "", "nothing new: the question stands");
+    let transition = script.answers(A, passing(Ran::Maybe, Millis(0)));
+    assert_eq!(kinds(&transition.records), "", "nothing new: the question stands");
     script.answers(A, passing(Ran::No, Millis(0)));
     assert_eq!(script.question(A), None);
     assert_eq!(script.grants_under(&not_to_be_repeated()), "call_offered");
@@ -187,11 +187,11 @@ fn a_remembered_leave_covers_its_terms_alone() {
     assert_eq!(script.state().remembered_rules()[0].terms, Some(first.digest.clone()));
     script.grants_under(&first);
     script.finishes(A, "paid");
-    let step = script.asks([tool("pay").under(&first)]);
-    assert_eq!(kinds(&step.records), "assistant_message call_proposed", "the rule lets it run");
+    let transition = script.asks([tool("pay").under(&first)]);
+    assert_eq!(kinds(&transition.records), "assistant_message call_proposed", "the rule lets it run");
     let again = agentloop_core::id::CallSlot(2, 0);
-    let step = script.does(granted_under(again, &second));
-    assert_eq!(kinds(&step.records), "human_requested", "but not under other terms");
+    let transition = script.does(granted_under(again, &second));
+    assert_eq!(kinds(&transition.records), "human_requested", "but not under other terms");
     assert_eq!(
         script.call_state(again),
         &CallState::AwaitingApproval { request: Some(script.question(again).expect("it is asked").request) }

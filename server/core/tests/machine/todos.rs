@@ -13,19 +13,21 @@ use crate::support::*;
 #[test]
 fn a_list_is_written_at_once_and_the_model_goes_on() {
     let mut script = given(spec());
-    let step = script.asks([todos(&["book", "pack"])]);
+    let transition = script.asks([todos(&["book", "pack"])]);
     assert_eq!(
-        kinds(&step.records),
+        kinds(&transition.records),
         "assistant_message call_proposed todos_updated call_settled model_call_started"
     );
     assert!(
-        !step.effects.iter().any(|effect| matches!(effect, Effect::SeekHost { .. })),
+        !transition.effects.iter().any(|effect| matches!(effect, Effect::SeekHost { .. })),
         "no host is sought"
     );
-    let Event::TodosUpdated { slot, result, items } = &step.records[2].event else { panic!("{step:?}") };
+    let Event::TodosUpdated { slot, result, items } = &transition.records[2].event else {
+        panic!("{transition:?}")
+    };
     let contents: Vec<&str> = items.iter().map(|item| item.content.as_str()).collect();
     assert_eq!((*slot, contents), (A, vec!["book", "pack"]));
-    let Event::CallSettled { entry, .. } = &step.records[3].event else { panic!("{step:?}") };
+    let Event::CallSettled { entry, .. } = &transition.records[3].event else { panic!("{transition:?}") };
     assert_eq!((entry, *result), (result, EntryNo(3)));
     let told = (ToolStatus::Succeeded, "The list has 2 items, 2 of them open.".to_owned());
     assert_eq!(script.result(A), told);
@@ -35,8 +37,8 @@ fn a_list_is_written_at_once_and_the_model_goes_on() {
 #[test]
 fn it_is_written_beside_calls_that_a_host_runs() {
     let mut script = given(spec());
-    let step = script.asks([tool("weather"), todos(&["pack"])]);
-    assert!(kinds(&step.records).contains("todos_updated"));
+    let transition = script.asks([tool("weather"), todos(&["pack"])]);
+    assert!(kinds(&transition.records).contains("todos_updated"));
     assert_eq!(script.status(), RunStatus::ToolRunning, "the other call is still to be made");
     assert_eq!(script.result(B).0, ToolStatus::Succeeded);
 }
@@ -56,8 +58,8 @@ fn a_rule_may_deny_it() {
     let mut denied: RunSpec = spec();
     denied.tool_policy.rules.push(rule);
     let mut script = given(denied);
-    let step = script.asks([todos(&["pack"])]);
-    assert!(!kinds(&step.records).contains("todos_updated"), "{}", kinds(&step.records));
+    let transition = script.asks([todos(&["pack"])]);
+    assert!(!kinds(&transition.records).contains("todos_updated"), "{}", kinds(&transition.records));
     assert_eq!(script.result(A).0, ToolStatus::Rejected);
 }
 
@@ -65,6 +67,10 @@ fn a_rule_may_deny_it() {
 fn an_approval_is_not_asked() {
     let mut asks = spec();
     asks.tool_policy.require_approval_by_default = true;
-    let step = given(asks).asks([todos(&[])]);
-    assert!(kinds(&step.records).contains("todos_updated call_settled"), "{}", kinds(&step.records));
+    let transition = given(asks).asks([todos(&[])]);
+    assert!(
+        kinds(&transition.records).contains("todos_updated call_settled"),
+        "{}",
+        kinds(&transition.records)
+    );
 }

@@ -67,9 +67,9 @@ fn several_that_fall_due_together_are_done_together() {
         [tool("a").approval(), tool("b").class(EffectClass::ReadOnly), tool("c").approval()],
     );
     script.grants(B);
-    let step = script.wakes();
+    let transition = script.wakes();
     let events = "human_resolved call_settled human_resolved call_settled call_settled model_call_started";
-    assert_eq!(kinds(&step.records), events);
+    assert_eq!(kinds(&transition.records), events);
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_call_that_is_given_up_is_told_to_stop() {
         let mut script =
             given_round(spec(), [tool("slow").class(class).deadline_is_outcome().within(Millis(1_500))]);
         script.grants(A);
-        let step = script.wakes();
-        assert_eq!(kinds(&step.records), "call_settled model_call_started");
-        assert!(step.effects.iter().any(|effect| {
+        let transition = script.wakes();
+        assert_eq!(kinds(&transition.records), "call_settled model_call_started");
+        assert!(transition.effects.iter().any(|effect| {
             matches!(effect, agentloop_core::run::effect::Effect::CancelCall { slot: A, attempt: 1, .. })
         }));
         assert_eq!(script.result(A), (ToolStatus::TimedOut, output.to_owned()));

@@ -3,8 +3,8 @@
 //! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota.rs` reads from the
 //! store what is kept: sessions, bytes, tokens and cost.
 
-mod held;
 mod rate;
+mod use_permit;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use agentloop_core::id::TenantId;
 use agentloop_core::time::Millis;
 use tokio::time::Instant;
 
-pub use self::held::Held;
-use self::held::HeldCounts;
 use self::rate::CallRates;
+use self::use_permit::UseCounts;
+pub use self::use_permit::UsePermit;
 use super::principal::Principal;
 
 /// The time after which a refused caller may look again, if nobody knows when there is room.
@@ -202,7 +202,7 @@ pub struct Quotas(Arc<Inner>);
 struct Inner {
     limits: QuotaLimits,
     rates: Mutex<CallRates>,
-    held: HeldCounts,
+    held: UseCounts,
     /// Refusals, by quota and scope.
     refused: [[AtomicU64; 2]; Quota::ALL.len()],
 }
@@ -215,7 +215,7 @@ impl Quotas {
             Self(Arc::new(Inner {
                 limits,
                 rates: Mutex::default(),
-                held: HeldCounts::default(),
+                held: UseCounts::default(),
                 refused: Default::default(),
             }))
         })
@@ -242,16 +242,21 @@ impl Quotas {
     ///
     /// # Errors
     /// [`QuotaExceeded`]: nothing is counted.
-    pub fn hold(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> Result<Held, QuotaExceeded> {
+    pub fn hold(
+        &self,
+        quota: Quota,
+        tenant: &TenantId,
+        name: Option<&str>,
+    ) -> Result<UsePermit, QuotaExceeded> {
         let bounds = self.bounds_of(quota, tenant, name);
-        Held::new(self, quota, bounds, true).map_err(|scope| self.refuse(quota, scope, LOOK_AGAIN))
+        UsePermit::new(self, quota, bounds, true).map_err(|scope| self.refuse(quota, scope, LOOK_AGAIN))
     }
 
     /// As [`Self::hold`], for a run that was started before this process: it counts, and is never refused.
     #[must_use]
-    pub fn hold_anyway(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> Held {
+    pub fn hold_anyway(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> UsePermit {
         let bounds = self.bounds_of(quota, tenant, name);
-        Held::new(self, quota, bounds, false).unwrap_or_else(|_| unreachable!("nothing is compared"))
+        UsePermit::new(self, quota, bounds, false).unwrap_or_else(|_| unreachable!("nothing is compared"))
     }
 
     /// The bounds on this caller, each with the holder whose use is compared with it.

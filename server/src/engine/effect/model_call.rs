@@ -1,4 +1,4 @@
-//! Makes one attempt of a model call: streams the answer to the run's feed, and ends in one input with the whole message
+//! Makes one attempt of a model call: streams the response to the run's feed, and ends in one input with the whole message
 //! or the failure.
 
 use std::sync::Arc;
@@ -44,11 +44,11 @@ pub(in crate::engine) struct ModelCall {
     /// Retries of this model call so far, for the log.
     pub(in crate::engine) retry: u32,
     pub(in crate::engine) system_prompt: String,
-    /// The hooks that see the answer's tool calls. `None` if the run has no hooks.
+    /// The hooks that see the response's tool calls. `None` if the run has no hooks.
     pub(in crate::engine) extensions: Option<RunExtensions>,
     /// True if the context must be checked against the run's bounds before anything is sent.
     pub(in crate::engine) checked: bool,
-    /// For the request and the answer.
+    /// For the request and the response.
     pub(in crate::engine) memory: Charge,
 }
 
@@ -115,7 +115,7 @@ impl ModelCall {
             options,
             timeouts: self.spec.timeouts.clone(),
         });
-        // The request is charged as it was encoded. What is left is for the answer.
+        // The request is charged as it was encoded. What is left is for the response.
         self.memory.set(ANSWER_BYTES);
         let mut answer_bytes = 0;
         let mut deltas = DeltaCoalescer::new(deltas);
@@ -134,7 +134,7 @@ impl ModelCall {
             self.feed.push_delta(self.now(), delta)?;
         }
         let ended = self.now();
-        let (message, finish, usage) = self.feed.complete_answer()?;
+        let (message, finish, usage) = self.feed.complete_response()?;
         let calls: Vec<&ToolCall> = message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
         let (facts, hooked) = match &self.extensions {

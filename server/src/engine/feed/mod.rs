@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, SessionKey, TenantId};
 use agentloop_core::message::{FinishReason, SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::input::AnswerSoFar;
+use agentloop_core::run::input::ResponseSoFar;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
@@ -33,7 +33,7 @@ const RECENT_BYTES_MAX: usize = 256 * 1024;
 /// The most bytes in a run's ring. A subscriber that loses durable events there finds them in the journal.
 const RING_BYTES_MAX: usize = 1024 * 1024;
 
-/// The answer that a piece or an end is for is not under way.
+/// The response that a piece or an end is for is not under way.
 const ENDED: AssembleError = AssembleError::Malformed("the answer was ended before");
 
 /// Entries of feeds that are gone are swept out of the table when it has this many entries, or twice as many as the last
@@ -48,7 +48,7 @@ pub struct Feeds(Mutex<FeedTable>);
 struct FeedTable {
     feeds: HashMap<RunKey, Weak<Inner>>,
     /// The runs of each session that have an entry in `feeds`, so that a deletion does not look through all feeds.
-    by_session: HashMap<(TenantId, SessionId), BTreeSet<RunId>>,
+    by_session: HashMap<SessionKey, BTreeSet<RunId>>,
     /// The number of entries at which entries of feeds that are gone are swept out.
     sweep_at: usize,
 }
@@ -60,12 +60,12 @@ pub struct Feed(Arc<Inner>);
 struct Inner {
     session: SessionId,
     ring: Arc<Ring<FeedItem>>,
-    partial: Mutex<Option<PartialAnswer>>,
+    partial: Mutex<Option<PartialResponse>>,
     recent: Mutex<Recent>,
 }
 
-/// The answer of the model call under way, as far as it has come.
-struct PartialAnswer {
+/// The response of the model call under way, as far as it has come.
+struct PartialResponse {
     call: ModelAttempt,
     /// Digest of the tools that the model was offered.
     tools: Digest,
@@ -137,7 +137,7 @@ impl Feeds {
     }
 
     /// Publishes the last event of a run's journal. Subscribers read earlier ones from the journal. This is needed if the
-    /// store wrote events and lost the answer: nobody published them, and the run's end may be among them.
+    /// store wrote events and lost the reply: nobody published them, and the run's end may be among them.
     pub(in crate::engine) fn publish_last(&self, key: &RunKey, session: &SessionId, last: &Record) {
         if let Some(feed) = self.get(key).filter(|feed| feed.0.session == *session) {
             feed.publish(&[Arc::new(last.clone())]);
@@ -156,8 +156,8 @@ impl Feeds {
     /// so they are no start for later subscribers.
     pub(in crate::engine) fn remove_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
         let mut table = self.table();
-        let sessions = table.by_session.keys().filter(|(tenant, session)| is_left(tenant, session));
-        for (tenant, session) in sessions.cloned().collect::<Vec<_>>() {
+        let sessions = table.by_session.keys().filter(|key| is_left(&key.tenant, &key.session));
+        for SessionKey { tenant, session } in sessions.cloned().collect::<Vec<_>>() {
             drop(table.take_session(&tenant, &session));
         }
     }
@@ -170,13 +170,13 @@ impl Feeds {
 impl FeedTable {
     fn insert(&mut self, key: &RunKey, inner: &Arc<Inner>) {
         self.feeds.insert(key.clone(), Arc::downgrade(inner));
-        let of_session = (key.tenant.clone(), inner.session.clone());
+        let of_session = SessionKey::new(key.tenant.clone(), inner.session.clone());
         self.by_session.entry(of_session).or_default().insert(key.run.clone());
     }
 
     /// Removes the feeds of a session, and returns those that exist still.
     fn take_session(&mut self, tenant: &TenantId, session: &SessionId) -> Vec<Arc<Inner>> {
-        let of_session = (tenant.clone(), session.clone());
+        let of_session = SessionKey::new(tenant.clone(), session.clone());
         let runs = self.by_session.remove(&of_session).unwrap_or_default();
         let mut taken = Vec::new();
         for run in runs {
@@ -198,7 +198,7 @@ impl FeedTable {
     fn sweep(&mut self) {
         let Self { feeds, by_session, sweep_at } = self;
         feeds.retain(|_, feed| feed.strong_count() > 0);
-        by_session.retain(|(tenant, _), runs| {
+        by_session.retain(|SessionKey { tenant, .. }, runs| {
             runs.retain(|run| feeds.contains_key(&RunKey::new(tenant.clone(), run.clone())));
             !runs.is_empty()
         });
@@ -268,13 +268,13 @@ impl Feed {
         }
     }
 
-    /// Begins the answer of an attempt of a model call, with the digest of the tools that the model is offered.
+    /// Begins the response of an attempt of a model call, with the digest of the tools that the model is offered.
     pub fn begin_answer(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
         let content = AnswerContent::Growing(Box::new(Assembler::new(call.model_call)));
-        *self.partial() = Some(PartialAnswer { call, tools, began, first: None, delta_seq: 0, content });
+        *self.partial() = Some(PartialResponse { call, tools, began, first: None, delta_seq: 0, content });
     }
 
-    /// Adds a piece to the answer and shows it to subscribers. Later ones get the answer so far as a snapshot.
+    /// Adds a piece to the response and shows it to subscribers. Later ones get the response so far as a snapshot.
     ///
     /// # Errors
     /// [`AssembleError`] if the message passes its bounds.
@@ -292,11 +292,11 @@ impl Feed {
         Ok(())
     }
 
-    /// Completes the answer. It stays at hand until its event is published, for a run that ends before that.
+    /// Completes the response. It stays at hand until its event is published, for a run that ends before that.
     ///
     /// # Errors
-    /// [`AssembleError`] if no piece ended the answer, or if there is none.
-    pub(in crate::engine) fn complete_answer(
+    /// [`AssembleError`] if no piece ended the response, or if there is none.
+    pub(in crate::engine) fn complete_response(
         &self,
     ) -> Result<(SharedMessage, FinishReason, Usage), AssembleError> {
         let mut partial = self.partial();
@@ -313,20 +313,20 @@ impl Feed {
         Ok((message, done.finish_reason, done.usage))
     }
 
-    /// Forgets the answer, because its attempt failed.
+    /// Forgets the response, because its attempt failed.
     pub fn drop_answer(&self) {
         *self.partial() = None;
     }
 
-    /// The answer so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
-    pub(in crate::engine) fn answer_so_far(&self, now: Timestamp) -> Option<AnswerSoFar> {
+    /// The response so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
+    pub(in crate::engine) fn response_so_far(&self, now: Timestamp) -> Option<ResponseSoFar> {
         let partial = self.partial();
         let partial = partial.as_ref()?;
         let (message, usage) = match &partial.content {
             AnswerContent::Growing(assembler) => (Arc::new(assembler.partial()), assembler.usage()),
             AnswerContent::Complete(message, usage) => (message.clone(), *usage),
         };
-        Some(AnswerSoFar {
+        Some(ResponseSoFar {
             model_call: partial.call.model_call,
             attempt: partial.call.attempt,
             message,
@@ -337,7 +337,7 @@ impl Feed {
         })
     }
 
-    /// A snapshot of the answer so far, if it has any pieces.
+    /// A snapshot of the response so far, if it has any pieces.
     fn snapshot(&self, at: Timestamp) -> Option<Transient> {
         let partial = self.partial();
         let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
@@ -367,12 +367,12 @@ impl Feed {
         self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn partial(&self) -> MutexGuard<'_, Option<PartialAnswer>> {
+    fn partial(&self) -> MutexGuard<'_, Option<PartialResponse>> {
         self.0.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// True for events after which the answer so far is not shown any more.
+/// True for events after which the response so far is not shown any more.
 fn ends_answer(event: &Event) -> bool {
     matches!(event, Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. })
 }

@@ -318,7 +318,7 @@ async fn the_last_pieces_alone_are_not_shown() {
     let late = fixture.items(0);
     fixture.feed.push_delta(at, Delta::Text { text: "all of it".to_owned() }).unwrap();
     fixture.feed.push_delta(at, Delta::Finish { reason: FinishReason::Stop }).unwrap();
-    fixture.feed.complete_answer().unwrap();
+    fixture.feed.complete_response().unwrap();
     let mut late = Box::pin(late);
     assert!(matches!(late.next().await, Some(Ok(FeedItem::Durable(_)))), "it follows the feed");
     let entry = fixture.owner.entry.0 + 1;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::{EntryNo, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, SessionId, SessionKey, TenantId};
 
 use super::{History, HistoryMemory};
 use crate::store::{Store, StoreError};
@@ -24,12 +24,6 @@ const LOADED_AT_ONCE_BYTES: usize = 256 * 1024;
 pub(in crate::engine) struct HistoryCache {
     memory: HistoryMemory,
     state: Mutex<CacheState>,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash, Clone)]
-struct SessionKey {
-    tenant: TenantId,
-    session: SessionId,
 }
 
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use crate::model::{EncodedPool, EncodedPrefix};
 
 /// Messages of this size are shared: a session, its forks and other sessions with an equal message hold it once.
 const SHARED_BYTES_MIN: usize = 1024;
-/// What a history holds beside each message.
+/// Bytes that a history holds beside each message.
 const ENTRY_BYTES: usize = 128;
 
 /// Tenants whose memory is kept before that of those without a history is dropped.
@@ -27,9 +27,9 @@ pub(in crate::engine) struct HistoryMemory {
     tenants: Option<Arc<Mutex<HashMap<TenantId, HistoryMemory>>>>,
 }
 
-/// What one history holds.
+/// The memory that one history holds.
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct HistoryCharges {
     memory: HistoryMemory,
     /// For everything that is not shared.
     own: Charge,
@@ -75,7 +75,7 @@ impl HistoryMemory {
     }
 }
 
-impl Holdings {
+impl HistoryCharges {
     pub(super) fn new(memory: &HistoryMemory) -> Self {
         let (own, standing) = (memory.ledger.charge(0), memory.ledger.charge_standing(0));
         Self { memory: memory.clone(), own, shared: Vec::new(), shared_bytes: 0, standing }
@@ -149,7 +149,7 @@ mod tests {
         let ledger = MemoryLedger::unbounded();
         let memory = HistoryMemory::new(&ledger);
         let message = |text: &str| Arc::new(Message::text(Role::User, text.repeat(10_000)));
-        let [mut first, mut second] = [Holdings::new(&memory), Holdings::new(&memory)];
+        let [mut first, mut second] = [HistoryCharges::new(&memory), HistoryCharges::new(&memory)];
         let kept = [first.add(message("x")), second.add(message("x"))];
         assert!(Arc::ptr_eq(&kept[0], &kept[1]));
         assert!((10_000..10_500).contains(&ledger.used()), "{}", ledger.used());
@@ -165,11 +165,11 @@ mod tests {
     fn small_messages_are_charged_to_each() {
         let ledger = MemoryLedger::unbounded();
         let memory = HistoryMemory::new(&ledger);
-        let mut holdings = [Holdings::new(&memory), Holdings::new(&memory)];
-        for holding in &mut holdings {
+        let mut charges = [HistoryCharges::new(&memory), HistoryCharges::new(&memory)];
+        for holding in &mut charges {
             holding.add(Arc::new(Message::text(Role::User, "hi")));
         }
-        assert_eq!(ledger.used(), holdings.iter().map(Holdings::bytes).sum::<usize>());
+        assert_eq!(ledger.used(), charges.iter().map(HistoryCharges::bytes).sum::<usize>());
         assert!(ledger.used() > 2 * ENTRY_BYTES);
     }
 }

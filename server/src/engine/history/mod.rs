@@ -14,8 +14,8 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Added, Event, Record};
 
 pub(in crate::engine) use self::cache::HistoryCache;
+use self::memory::HistoryCharges;
 pub(in crate::engine) use self::memory::HistoryMemory;
-use self::memory::Holdings;
 use crate::model::{EncodedPrefix, estimate, has_legacy_signature, with_signature_owner};
 use crate::store::{EntryRow, Store, StoreError, StretchMax};
 
@@ -42,7 +42,7 @@ pub(in crate::engine) struct History {
     estimated: TokenCount,
     /// Messages of the live run that have not entered the session yet, by the seq of their event.
     held: BTreeMap<Seq, Entry>,
-    holdings: Holdings,
+    charges: HistoryCharges,
 }
 
 /// Tokens of the first messages of the view.
@@ -65,7 +65,7 @@ impl History {
             counted: None,
             estimated: TokenCount::default(),
             held: BTreeMap::new(),
-            holdings: Holdings::new(memory),
+            charges: HistoryCharges::new(memory),
         }
     }
 
@@ -133,15 +133,15 @@ impl History {
     /// Gives the memory back. The entries are read from the store when they are needed again.
     pub(in crate::engine) fn unload(&mut self) {
         let held = std::mem::take(&mut self.held);
-        *self = Self::unloaded(self.holdings.memory(), self.last);
+        *self = Self::unloaded(self.charges.memory(), self.last);
         let held_bytes = held.values().filter_map(Entry::message).map(|message| message.size()).sum();
-        self.holdings.keep(held_bytes);
+        self.charges.keep(held_bytes);
         self.held = held;
     }
 
     /// Bytes that it holds, shared ones included.
     pub(in crate::engine) fn bytes(&self) -> usize {
-        self.holdings.bytes() + self.encoded.bytes()
+        self.charges.bytes() + self.encoded.bytes()
     }
 
     /// About as many bytes as the next request encodes anew.
@@ -152,7 +152,7 @@ impl History {
     /// Sets the messages that have not entered the session yet, from the state of a run that is taken over.
     pub(in crate::engine) fn set_held<'m>(&mut self, held: impl Iterator<Item = (Seq, &'m SharedMessage)>) {
         self.held =
-            held.map(|(seq, message)| (seq, Entry::Message(self.holdings.add(shown(message))))).collect();
+            held.map(|(seq, message)| (seq, Entry::Message(self.charges.add(shown(message))))).collect();
     }
 
     /// The number of the session's last entry.
@@ -195,7 +195,7 @@ impl History {
         match entry {
             Entry::Message(message) => {
                 let message = shown(&message);
-                self.holdings.keep(message.size());
+                self.charges.keep(message.size());
                 Entry::Message(message)
             }
             Entry::Compaction(_) => entry,
@@ -205,9 +205,9 @@ impl History {
     /// The entry as it is held: without parts that the model is never shown, and shared with other histories.
     fn hold(&mut self, entry: Entry) -> Entry {
         match entry {
-            Entry::Message(message) => Entry::Message(self.holdings.add(shown(&message))),
+            Entry::Message(message) => Entry::Message(self.charges.add(shown(&message))),
             Entry::Compaction(compaction) => {
-                self.holdings.grow(compaction.summary.len());
+                self.charges.grow(compaction.summary.len());
                 Entry::Compaction(compaction)
             }
         }
@@ -240,7 +240,7 @@ impl History {
         self.view_bytes = self.view.iter().map(|message| message.size()).sum();
         if last_compaction(&self.entries).is_some_and(|compaction| compaction.cut.is_some()) {
             // Messages that were cut are copies.
-            self.holdings.grow(self.view_bytes);
+            self.charges.grow(self.view_bytes);
         }
         self.paired = PairedHistory::default();
         self.paired.extend(&self.view);
@@ -271,7 +271,7 @@ impl History {
 
     /// Drops the encoding, to free its memory.
     fn forget_encoded(&mut self) {
-        self.encoded = self.holdings.memory().encoded_prefix();
+        self.encoded = self.charges.memory().encoded_prefix();
     }
 
     /// Estimated tokens of the next request. Starts from the provider's last count, which covers everything that is sent.

@@ -1,4 +1,4 @@
-//! What a run was started with, for a caller whose repetition is not the same request.
+//! The request that started a run, for a caller whose repetition is not the same request.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use agentloop_core::run::event::Event;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 
-/// What a run was started with, from its first events.
+/// The request that started a run, from its first events.
 #[derive(Debug, Clone)]
 pub struct RunOrigin {
     /// The session of the run.
@@ -22,7 +22,7 @@ pub struct RunOrigin {
 }
 
 impl Engine {
-    /// What a run was started with, with at most this many messages. `None` if no run has the id.
+    /// The request that started a run, with at most this many messages. `None` if no run has the id.
     ///
     /// # Errors
     /// The error of the store.

@@ -209,7 +209,7 @@ impl Engine {
         }
         let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed, need).await?;
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
-        // before the step is durable.
+        // before the transition is durable.
         task.permit.set_live(mailbox);
         task.recovery_place = place;
         let effects = task.take_over().await?;
@@ -299,14 +299,14 @@ impl Engine {
 impl RunTask {
     /// Handles [`Input::Recovered`] and makes the events durable. Returns the effects that are still to be performed.
     async fn take_over(&mut self) -> Result<Vec<Effect>, StoreError> {
-        let mut step = self
+        let mut transition = self
             .machine
             .handle(Input::Recovered, self.deps.clock.now())
             .expect("a run that has started can be taken over");
-        self.seek_hosts(&mut step, self.deps.clock.now());
-        self.unwritten.extend(step.records);
+        self.seek_hosts(&mut transition, self.deps.clock.now());
+        self.unwritten.extend(transition.records);
         self.flush().await?;
         self.ask_open_questions();
-        Ok(step.effects)
+        Ok(transition.effects)
     }
 }

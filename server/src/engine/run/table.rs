@@ -60,9 +60,8 @@ impl Mailbox {
         state.await.ok()
     }
 
-    /// Sends a message whose reply is awaited, and drops this end. A message that enters the channel while the receiver is being
-    /// dropped stays there, with the sender of its reply, as long as any sending end exists: whoever kept one while it waits for
-    /// the reply would wait forever.
+    /// Sends a message whose reply is awaited, and drops this end. A message that arrives while the receiver is dropped keeps its
+    /// reply sender as long as any mailbox end exists. So drop this end before waiting for the reply.
     async fn send_last(self, mail: Mail) -> Option<()> {
         self.0.send(mail).await.ok()
     }
@@ -85,7 +84,7 @@ enum Entry {
     Live(Mailbox, CancellationToken),
 }
 
-/// Whether a run that is starting counts as live. A request that only hands messages to another run, or queues one, holds a
+/// The way in which a run that is starting counts as live. A request that only hands messages to another run, or queues one, holds a
 /// permit too, and adds no live run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Admission {

@@ -15,14 +15,14 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::Progress;
 use crate::engine::{Engine, Inner};
 use crate::store::StoreError;
-use crate::tool::{CallAnswer, CallInHand, CallSink, CallUpdate, Disposition, SinkUnavailable, Verdict};
+use crate::tool::{CallInHand, CallSink, CallUpdate, Disposition, ReportedResult, SinkUnavailable, Verdict};
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
-        let input = match news {
+        let input = match update {
             CallUpdate::Granted { host, instance, terms } => {
                 Input::SlotGranted { slot, host, instance, terms: Some(terms) }
             }
@@ -73,15 +73,15 @@ impl CallSink for Engine {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let input = || Input::CallFinished {
             slot: call.slot,
-            attempt: answer.attempt,
-            lease: Digest::claimed(answer.lease.clone()),
-            host: answer.host.clone(),
-            outcome: answer.outcome.clone(),
+            attempt: result.attempt,
+            lease: Digest::claimed(result.lease.clone()),
+            host: result.host.clone(),
+            outcome: result.outcome.clone(),
             sent: None,
             applied: Vec::new(),
         };
@@ -155,9 +155,9 @@ impl WeakSink {
 
 #[async_trait]
 impl CallSink for WeakSink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         if let Ok(engine) = self.engine() {
-            engine.news(tenant, call, news).await;
+            engine.report_update(tenant, call, update).await;
         }
     }
 
@@ -165,9 +165,9 @@ impl CallSink for WeakSink {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        self.engine()?.finished(tenant, call, answer).await
+        self.engine()?.finished(tenant, call, result).await
     }
 
     async fn uses_runtime(

@@ -5,7 +5,7 @@ use agentloop_core::tool::Digest;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::session::start::{Author, OnBusy, Started};
+use crate::engine::session::start::{Author, OnBusy, StartedRun};
 use crate::store::RunRow;
 
 impl Engine {
@@ -20,7 +20,7 @@ impl Engine {
         digest: &Digest,
         on_busy: OnBusy,
         author: &Author,
-    ) -> Result<Option<Started>, EngineError> {
+    ) -> Result<Option<StartedRun>, EngineError> {
         self.check_running()?;
         self.find_started(tenant, run, digest, on_busy, author).await
     }
@@ -34,20 +34,20 @@ impl Engine {
         tenant: &TenantId,
         id: &RunId,
         author: &Author,
-    ) -> Result<Started, EngineError> {
+    ) -> Result<StartedRun, EngineError> {
         self.check_running()?;
         if let Some(row) = self.store().run(tenant, id).await? {
             if !author.may_use(row.created_by.as_deref()) {
                 return Err(EngineError::RunNotFound);
             }
-            return Ok(Started { run: row.run, session: row.session, joined: true, steered: false });
+            return Ok(StartedRun { run: row.run, session: row.session, joined: true, steered: false });
         }
         let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
         let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         if !author.may_use(row.created_by.as_deref()) {
             return Err(EngineError::RunNotFound);
         }
-        Ok(Started { run, session: row.session, joined: true, steered: true })
+        Ok(StartedRun { run, session: row.session, joined: true, steered: true })
     }
 
     /// The run that an earlier request with this id started or steered.
@@ -58,7 +58,7 @@ impl Engine {
         digest: &Digest,
         on_busy: OnBusy,
         author: &Author,
-    ) -> Result<Option<Started>, EngineError> {
+    ) -> Result<Option<StartedRun>, EngineError> {
         if let Some(row) = self.store().run(tenant, id).await? {
             if !author.may_use(row.created_by.as_deref()) {
                 return Err(EngineError::IdReused);
@@ -77,13 +77,13 @@ impl Engine {
         if !author.may_use(row.created_by.as_deref()) {
             return Err(EngineError::IdReused);
         }
-        Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
+        Ok(Some(StartedRun { run, session: row.session, joined: true, steered: true }))
     }
 }
 
-fn join(row: RunRow, digest: &Digest) -> Result<Started, EngineError> {
+fn join(row: RunRow, digest: &Digest) -> Result<StartedRun, EngineError> {
     if row.request_digest == *digest {
-        Ok(Started { run: row.run, session: row.session, joined: true, steered: false })
+        Ok(StartedRun { run: row.run, session: row.session, joined: true, steered: false })
     } else {
         Err(EngineError::IdReused)
     }

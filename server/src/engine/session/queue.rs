@@ -46,11 +46,11 @@ impl Engine {
         let mut machine = Machine::new(run.clone());
         let not_offered = self.not_offered(&run, request);
         let start = start_input(run, session, None, deps.ids.seed(), request, not_offered);
-        let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
+        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let history = History::new(&deps.histories.memory().of(&tenant));
         let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = step.records;
+        task.unwritten = transition.records;
         task.write(Some(create_run(request)), None).await?;
         drop(lock);
         // The session may have become free before this run was in the queue.
@@ -105,7 +105,7 @@ impl Engine {
             let mut history = self.history(&tenant, session, last_entry).await?;
             history.set_held(queued.state().waiting_messages());
             let mut machine = queued.clone();
-            let step = machine
+            let transition = machine
                 .handle(Input::Enter { last_entry, rules, withdrawn_tools }, deps.clock.now())
                 .expect("a queued run enters its session");
             let past = &claimed.records;
@@ -114,12 +114,12 @@ impl Engine {
             task.preview.clone_from(&claimed.row.preview);
             task.created_by.clone_from(&claimed.row.created_by);
             task.held = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
-            task.unwritten = step.records;
+            task.unwritten = transition.records;
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {
                     task.permit.set_live(mailbox);
                     self.await_caller(task.permit.key(), task.machine.state());
-                    self.launch(task, step.effects);
+                    self.launch(task, transition.effects);
                     // The next run in the queue may have been queued to interrupt this one.
                     self.advance_queue_later(&tenant, session);
                     return Ok(());

@@ -12,7 +12,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 
-use crate::auth::Held;
+use crate::auth::UsePermit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
@@ -55,7 +55,7 @@ pub struct StartRequest {
     pub imports: bool,
 }
 
-/// Who asks to start a run. By default nobody who was asked who they are: then every session may be entered.
+/// The caller that asks to start a run. By default nobody who was asked who they are: then every session may be entered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     /// Name that new runs and sessions are recorded with.
@@ -90,7 +90,7 @@ pub enum OnBusy {
 
 /// The run that a request led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedRun {
     /// The new run, or the one that was joined.
     pub run: RunId,
     /// The session of that run.
@@ -110,7 +110,7 @@ impl Engine {
     /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`], [`EngineError::TooManyRunsOfTenant`],
     /// [`EngineError::QuotaExceeded`], [`EngineError::MemoryExhausted`], [`EngineError::RequestTooLarge`],
     /// [`EngineError::ShuttingDown`], or the store's.
-    pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
+    pub async fn start(&self, request: StartRequest) -> Result<StartedRun, EngineError> {
         Ok(self.start_with(request, |_| ()).await?.0)
     }
 
@@ -122,8 +122,8 @@ impl Engine {
     pub async fn start_with<T: Send + 'static>(
         &self,
         request: StartRequest,
-        then: impl FnOnce(&Started) -> T + Send + 'static,
-    ) -> Result<(Started, T), EngineError> {
+        then: impl FnOnce(&StartedRun) -> T + Send + 'static,
+    ) -> Result<(StartedRun, T), EngineError> {
         self.check_running()?;
         let engine = self.clone();
         let begun = async move {
@@ -134,7 +134,7 @@ impl Engine {
         self.run_detached("start", Box::pin(begun)).await
     }
 
-    async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
+    async fn start_or_join(&self, request: StartRequest) -> Result<StartedRun, EngineError> {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = RunKey::new(request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
@@ -211,7 +211,7 @@ impl Engine {
         }
     }
 
-    async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
+    async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<StartedRun, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.new_session_id(&tenant));
         let author = request.author.name.as_deref();
@@ -242,7 +242,7 @@ impl Engine {
             }
             (Admission::Busy(live), OnBusy::Steer) => {
                 self.steer(&live, &run, request).await?;
-                return Ok(Started { run: live, session, joined: true, steered: true });
+                return Ok(StartedRun { run: live, session, joined: true, steered: true });
             }
             (Admission::Queued(next), OnBusy::Steer) => {
                 // Start the run that is about to be the live one; the next attempt steers it.
@@ -250,14 +250,14 @@ impl Engine {
                 return Err(EngineError::Store(StoreError::SessionMoved));
             }
         }
-        Ok(Started { run, session, joined: false, steered: false })
+        Ok(StartedRun { run, session, joined: false, steered: false })
     }
 
     /// Creates a run in a free session and starts its task.
     async fn enter_new(
         &self,
         permit: StartPermit,
-        held: Option<Held>,
+        held: Option<UsePermit>,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,
@@ -269,14 +269,14 @@ impl Engine {
         let mut machine = Machine::new(run.clone());
         let not_offered = self.not_offered(&run, request);
         let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request, not_offered);
-        let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
+        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.held = held;
-        task.unwritten = step.records;
+        task.unwritten = transition.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         task.permit.set_live(mailbox);
-        self.launch(task, step.effects);
+        self.launch(task, transition.effects);
         Ok(())
     }
 
@@ -310,12 +310,12 @@ impl Engine {
         let mut machine = Machine::new(run.clone());
         let none = NotOffered::default();
         let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request, none);
-        let step = machine
+        let transition = machine
             .handle(Input::Import(Box::new(start)), deps.clock.now())
             .expect("a new run takes its import");
         let epoch = deps.store.epoch();
         let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = step.records;
+        task.unwritten = transition.records;
         task.write(Some(create_run(request)), Some(last_entry)).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())

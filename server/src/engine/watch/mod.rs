@@ -1,10 +1,10 @@
 //! Watching: lists of runs that stay live, and everything that happens in one session.
 
 mod peers;
-mod place;
 mod run_list;
 mod run_watch;
 mod session;
+mod session_position;
 mod watchers;
 
 pub use self::peers::{RunChange, RunTap};

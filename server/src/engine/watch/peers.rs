@@ -40,7 +40,7 @@ pub struct RunChange {
     pub(super) from: ChangedFrom,
 }
 
-/// What a run was before a change.
+/// The state of a run before a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum ChangedFrom {
@@ -115,7 +115,7 @@ impl TapSender {
 
 /// The state of following the changes at other replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Following {
+pub(super) enum FollowState {
     /// There is no transport between replicas.
     #[default]
     NoPeers,
@@ -130,14 +130,14 @@ pub(super) enum Following {
 pub(super) struct Peers {
     /// Number of watchers of runs. The other replicas are followed while there are any.
     pub(super) watchers: watch::Sender<usize>,
-    pub(super) following: watch::Sender<Following>,
+    pub(super) following: watch::Sender<FollowState>,
     /// True if a snapshot began before the other replicas were followed.
     pub(super) began_alone: AtomicBool,
 }
 
 impl Peers {
     pub(super) fn there_are(&self) -> bool {
-        *self.following.borrow() != Following::NoPeers
+        *self.following.borrow() != FollowState::NoPeers
     }
 
     pub(super) fn watched_by(&self, watchers: usize) {
@@ -148,12 +148,12 @@ impl Peers {
     /// than none.
     pub(super) async fn wait(&self) {
         let mut following = self.following.subscribe();
-        let _late = timeout(FOLLOWED_WAIT, following.wait_for(|now| *now != Following::NotYet)).await;
+        let _late = timeout(FOLLOWED_WAIT, following.wait_for(|now| *now != FollowState::NotYet)).await;
     }
 
     /// Notes that a snapshot begins. If other replicas are not followed yet, it may miss changes there, and begins again once they are.
     pub(super) fn begin(&self) {
-        if *self.following.borrow() == Following::NotYet {
+        if *self.following.borrow() == FollowState::NotYet {
             self.began_alone.store(true, Ordering::Relaxed);
         }
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::watch::watchers::{ListChange, Place, Read, WatchHandle};
+use crate::engine::watch::watchers::{ListChange, ListPosition, Read, WatchHandle};
 use crate::store::{PageRequest, RunFilter, RunRow, Store};
 
 /// Rows of a snapshot that are read at a time.
@@ -246,13 +246,13 @@ impl RunList {
 }
 
 /// The place of a token; `None` if it is not one for this filter.
-fn parse(token: &str, digest: &str) -> Option<Place> {
+fn parse(token: &str, digest: &str) -> Option<ListPosition> {
     let mut parts = token.splitn(3, '.');
     let (process, no, of) = (parts.next()?, parts.next()?, parts.next()?);
     if of != digest {
         return None;
     }
-    Some(Place { process: u64::from_str_radix(process, 16).ok()?, no: no.parse().ok()? })
+    Some(ListPosition { process: u64::from_str_radix(process, 16).ok()?, no: no.parse().ok()? })
 }
 
 fn digest_of(tenant: &TenantId, filter: &RunFilter) -> String {
@@ -299,7 +299,7 @@ mod tests {
         let filter = |text: &str| RunFilter { text: text.to_owned(), ..RunFilter::default() };
         let [one, other] = ["a", "b"].map(|text| digest_of(&TenantId::local(), &filter(text)));
         let token = format!("ff.7.{one}");
-        assert_eq!(parse(&token, &one), Some(Place { process: 255, no: 7 }));
+        assert_eq!(parse(&token, &one), Some(ListPosition { process: 255, no: 7 }));
         assert_eq!(parse(&token, &other), None);
         for forged in ["", "0", "ff.7", "x.7.a", "ff.x.a", "ff..a", "ff.-1.a"] {
             assert_eq!(parse(forged, "a"), None, "{forged}");

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::watch::peers::{Following, KEPT_FOR, Peers, RunChange, RunTap};
+use crate::engine::watch::peers::{FollowState, KEPT_FOR, Peers, RunChange, RunTap};
 use crate::engine::watch::watchers::RunWatchers;
 
 /// Tells the transport between replicas when somebody watches a list of runs. The transport says when it follows the other replicas.
@@ -41,7 +41,7 @@ impl RunWatch {
     /// True after [`Self::followed`], until [`Self::unfollowed`].
     #[must_use]
     pub fn is_followed(&self) -> bool {
-        *self.peers().following.borrow() == Following::Followed
+        *self.peers().following.borrow() == FollowState::Followed
     }
 
     /// Says that the changes at all other replicas arrive from now on, except those of replicas that refused. Watchers that wait for
@@ -51,12 +51,12 @@ impl RunWatch {
         if self.peers().began_alone.swap(false, Ordering::Relaxed) {
             self.watchers.missed(self.clock.now());
         }
-        self.peers().following.send_replace(Following::Followed);
+        self.peers().following.send_replace(FollowState::Followed);
     }
 
     /// Says that the changes at other replicas do not arrive any more.
     pub fn unfollowed(&self) {
-        self.peers().following.send_replace(Following::NotYet);
+        self.peers().following.send_replace(FollowState::NotYet);
         self.watchers.missed(self.clock.now());
     }
 
@@ -67,7 +67,7 @@ impl RunWatch {
 
 impl Drop for RunWatch {
     fn drop(&mut self) {
-        self.peers().following.send_replace(Following::NoPeers);
+        self.peers().following.send_replace(FollowState::NoPeers);
     }
 }
 

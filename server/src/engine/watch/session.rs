@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, SessionKey, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use futures_util::Stream;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
-use crate::engine::watch::place::{Place, digest_of};
+use crate::engine::watch::session_position::{SessionPosition, digest_of};
 use crate::store::{SessionRow, SessionRuns};
 
 /// One thing that happened in a session.
@@ -55,7 +55,7 @@ pub struct SessionUpdate {
     pub token: String,
 }
 
-/// What subscribers of a session are to look at.
+/// The parts of a session at which its subscribers are to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum SessionChange {
     /// There may be a new run.
@@ -67,9 +67,9 @@ pub(in crate::engine) enum SessionChange {
 }
 
 /// The subscribers of each session that has any.
-type Subscribers = HashMap<(TenantId, SessionId), Vec<Weak<Changes>>>;
+type Subscribers = HashMap<SessionKey, Vec<Weak<Changes>>>;
 
-/// Who subscribes to sessions.
+/// The subscribers of sessions.
 #[derive(Default)]
 pub(in crate::engine) struct SessionWatchers {
     /// Number of subscribers, so that nobody looks at the table while there are none.
@@ -77,7 +77,7 @@ pub(in crate::engine) struct SessionWatchers {
     table: Mutex<Subscribers>,
 }
 
-/// What a subscriber has not looked at yet.
+/// The parts at which a subscriber has not looked yet.
 #[derive(Default)]
 struct Changes {
     runs: AtomicBool,
@@ -92,7 +92,7 @@ impl SessionWatchers {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let key = (tenant.clone(), session.clone());
+        let key = SessionKey::new(tenant.clone(), session.clone());
         let table = self.table();
         for changes in table.get(&key).into_iter().flatten().filter_map(Weak::upgrade) {
             let flag = match what {
@@ -107,7 +107,7 @@ impl SessionWatchers {
 
     fn enter(self: &Arc<Self>, tenant: &TenantId, session: &SessionId) -> Entered {
         let changes = Arc::<Changes>::default();
-        let key = (tenant.clone(), session.clone());
+        let key = SessionKey::new(tenant.clone(), session.clone());
         self.table().entry(key.clone()).or_default().push(Arc::downgrade(&changes));
         self.count.fetch_add(1, Ordering::Relaxed);
         Entered { watchers: self.clone(), key, changes }
@@ -121,7 +121,7 @@ impl SessionWatchers {
 /// One subscriber's entry in the table, until it is dropped.
 struct Entered {
     watchers: Arc<SessionWatchers>,
-    key: (TenantId, SessionId),
+    key: SessionKey,
     changes: Arc<Changes>,
 }
 
@@ -171,7 +171,10 @@ impl Engine {
         let place = if token.is_empty() {
             None
         } else {
-            Some(Place::parse(token, &digest_of(tenant, session)).ok_or(EngineError::BadResumeToken)?)
+            Some(
+                SessionPosition::parse(token, &digest_of(tenant, session))
+                    .ok_or(EngineError::BadResumeToken)?,
+            )
         };
         let subscription = SessionSubscription::open(self.clone(), tenant, session, place).await?;
         Ok(futures_util::stream::unfold(subscription, |mut subscription| async move {
@@ -221,7 +224,7 @@ impl SessionSubscription {
         engine: Engine,
         tenant: &TenantId,
         session: &SessionId,
-        place: Option<Place>,
+        place: Option<SessionPosition>,
     ) -> Result<Self, EngineError> {
         let stop = engine.follow_shard(tenant, session)?;
         // From here on nothing is missed: what happens next is found by the queries below or told as a change.
@@ -234,7 +237,7 @@ impl SessionSubscription {
                 let created_at = read().await?.created_at;
                 let SessionRuns { last_no, runs } = store.session_runs(tenant, session, None).await?;
                 let runs = runs.into_iter().map(|(_, row)| (row.run, Seq(0))).collect();
-                Place { created_at, last_no, runs }
+                SessionPosition { created_at, last_no, runs }
             }
         };
         // The row is read after the runs above: an entry that it does not have yet is of one of them, or of a later run. And it
@@ -390,7 +393,8 @@ impl SessionSubscription {
             SessionItem::Event { event: FeedItem::Transient(_), .. } | SessionItem::Deleted => String::new(),
             SessionItem::Event { .. } | SessionItem::Session(_) | SessionItem::Synced { .. } => {
                 let runs = self.runs.iter().map(|run| (run.run.clone(), run.seq)).collect();
-                Place { created_at: self.created_at, last_no: self.last_no, runs }.token(&self.digest)
+                SessionPosition { created_at: self.created_at, last_no: self.last_no, runs }
+                    .token(&self.digest)
             }
         };
         SessionUpdate { item, token }

@@ -12,7 +12,7 @@ use agentloop_core::tool::Digest;
 
 use super::peers::{ChangedFrom, RunChange};
 use super::run_list::wait_of;
-use super::watchers::{ListChange, Place, Read, RunWatchers, WatchHandle};
+use super::watchers::{ListChange, ListPosition, Read, RunWatchers, WatchHandle};
 use crate::clock::{Clock, TestClock};
 use crate::engine::Engine;
 use crate::store::conformance::fixture::summary;
@@ -60,7 +60,7 @@ impl Fixture {
         Self { watchers: Arc::default(), clock: TestClock::at(Timestamp(1_000)) }
     }
 
-    fn watch(&self, filter: &RunFilter, after: Option<Place>) -> (WatchHandle, Option<u64>) {
+    fn watch(&self, filter: &RunFilter, after: Option<ListPosition>) -> (WatchHandle, Option<u64>) {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         self.watchers.watch(&TenantId::local(), filter, after, || 7, &clock)
     }
@@ -120,7 +120,7 @@ fn a_run_that_was_deleted_is_removed_before_another_of_its_id_is_told() {
     fixture.moved("b", 1);
     let Read::Change(_, ListChange::Removed { deleted: true }, no) = watch.read() else { panic!("first") };
     assert_eq!(no, 0, "a token from here on tells the deletion again, and then the new run");
-    let (again, _) = fixture.watch(&RunFilter::default(), Some(Place { process: 7, no }));
+    let (again, _) = fixture.watch(&RunFilter::default(), Some(ListPosition { process: 7, no }));
     assert_eq!(unread(&again), ["a x", "a 2", "b 1"]);
     assert_eq!(unread(&watch), ["a 2", "b 1"]);
     is_deleted(2);
@@ -173,12 +173,12 @@ fn a_token_continues_where_every_later_change_is_known() {
     assert_eq!((run.as_str(), no), ("a", 1));
     drop(first);
     fixture.moved("c", 1);
-    let place = |no| Some(Place { process: 7, no });
+    let place = |no| Some(ListPosition { process: 7, no });
     let (second, goes_on) = fixture.watch(&any, place(no));
     assert_eq!((goes_on, unread(&second)), (Some(3), vec!["b 1".to_owned(), "c 1".to_owned()]));
     assert_eq!(fixture.watch(&any, place(3)).1, Some(3));
     assert_eq!(fixture.watch(&any, place(4)).1, None, "nobody gave it out");
-    assert_eq!(fixture.watch(&any, Some(Place { process: 8, no: 3 })).1, None, "of another process");
+    assert_eq!(fixture.watch(&any, Some(ListPosition { process: 8, no: 3 })).1, None, "of another process");
     assert_eq!(fixture.watch(&any, place(u64::MAX)).1, None);
     drop(second);
     // Nobody watches for so long that changes are not kept any more.
@@ -202,7 +202,7 @@ fn too_many_unread_changes_are_a_new_snapshot() {
     fixture.moved("a", 1);
     assert_eq!(unread(&watch), ["a 1"]);
     // The oldest changes are not kept.
-    let place = |no| Some(Place { process: 7, no });
+    let place = |no| Some(ListPosition { process: 7, no });
     assert_eq!(fixture.watch(&RunFilter::default(), place(1)).1, None);
     assert_eq!(fixture.watch(&RunFilter::default(), place(9_999)).1, Some(10_001));
 }

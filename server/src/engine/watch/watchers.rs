@@ -105,7 +105,7 @@ pub(super) struct WatchHandle {
     clock: Arc<dyn Clock>,
 }
 
-/// What a watcher reads.
+/// The next thing for a watcher to read.
 pub(super) enum Read {
     /// The newest change of a run. All changes up to the number were read.
     Change(RunId, ListChange, u64),
@@ -117,9 +117,9 @@ pub(super) enum Read {
     Stalled,
 }
 
-/// A place in the changes of one process.
+/// A position in the changes of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ListPosition {
     pub(super) process: u64,
     pub(super) no: u64,
 }
@@ -197,7 +197,7 @@ impl RunWatchers {
         self: &Arc<Self>,
         tenant: &TenantId,
         filter: &RunFilter,
-        after: Option<Place>,
+        after: Option<ListPosition>,
         process: impl FnOnce() -> u64,
         clock: &Arc<dyn Clock>,
     ) -> (WatchHandle, Option<u64>) {
@@ -256,7 +256,7 @@ impl State {
     }
 
     /// The changes after a place. `None` if some are not known any more.
-    fn after(&self, place: Place) -> Option<impl Iterator<Item = &Numbered>> {
+    fn after(&self, place: ListPosition) -> Option<impl Iterator<Item = &Numbered>> {
         let next = place.no.checked_add(1)?;
         let known = self.recent.front().map_or(self.last, |first| first.no.saturating_sub(1));
         let is_known = place.process == self.process && (known..=self.last).contains(&place.no);
@@ -303,7 +303,7 @@ impl Watcher {
         self.arrived.notify_one();
     }
 
-    /// What the change means for this list; `None` if nothing.
+    /// The change of this list that follows; `None` if there is none.
     fn change_of_list(&self, change: &Arc<RunChange>) -> Option<ListChange> {
         let row = &change.row;
         if self.tenant != change.tenant || !self.filter.matches_for_good(row) {

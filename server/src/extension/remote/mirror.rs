@@ -127,7 +127,7 @@ impl RemoteExtensions {
     /// Passes a request of another replica on to the host with this connection. It has `wait` to respond.
     ///
     /// # Errors
-    /// That of the host, or [`ExtensionError::Lost`] if the host is gone.
+    /// The error of the host, or [`ExtensionError::Lost`] if the host is gone.
     pub(crate) async fn forward(
         &self,
         connection: ConnectionId,

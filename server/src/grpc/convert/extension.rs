@@ -138,7 +138,7 @@ pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
     }
 }
 
-/// Converts a question to an extension.
+/// Converts a request to an extension.
 pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
     let state = &ask.run.state;
     let request = match &ask.body {

@@ -37,7 +37,7 @@ const MODEL: &[&str] = &[
     "router",
 ];
 
-/// What the model reads: the prompt, the history, and what a vendor adds to them, shortens or repeats.
+/// Fields for the input of the model: the prompt, the history, and what a vendor adds to them, shortens or repeats.
 const CONVERSATION: &[&str] = &[
     "cachedcontent",
     "chathistory",

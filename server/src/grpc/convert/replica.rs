@@ -16,7 +16,7 @@ pub fn replica(row: ReplicaRow) -> wire::Replica {
     };
     let silent_for = silent_for.map(|for_so_long| u64::try_from(for_so_long.as_millis()).unwrap_or(u64::MAX));
     wire::Replica {
-        number: u64::try_from(number).unwrap_or_default(),
+        number: number.0,
         address,
         version,
         joined_at: Some(timestamp(joined_at)),

@@ -1,4 +1,4 @@
-//! Who is calling: takes the credentials out of each request, asks the authenticator, and puts the principal into the
+//! The identity of callers: takes the credentials out of each request, asks the authenticator, and puts the principal into the
 //! request. Without configured credentials nobody is asked.
 
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tower::{Layer, Service};
 
 use crate::auth::jwt::KeySource;
 use crate::auth::{
-    Authenticator, Credentials, Held, Identity, Principal, Quota, QuotaExceeded, Quotas, Rejection, Role,
+    Authenticator, Credentials, Identity, Principal, Quota, QuotaExceeded, Quotas, Rejection, Role, UsePermit,
 };
 use crate::clock::Clock;
 use crate::engine::Author;
@@ -116,7 +116,7 @@ impl Gate {
     }
 
     /// Counts a call with a stream. Those of tool hosts are counted as hosts.
-    fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<Held>, QuotaExceeded> {
+    fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<UsePermit>, QuotaExceeded> {
         let is_stream = REQUEST_STREAMS.contains(&path) || ANSWER_STREAMS.contains(&path);
         let quotas = self.quotas.as_ref().filter(|_| is_stream && path != CONNECT);
         quotas.map(|quotas| quotas.hold(Quota::Streams, &principal.tenant, Some(&principal.name))).transpose()
@@ -182,7 +182,7 @@ impl Gate {
 struct Admitted {
     identity: Identity,
     /// Counts its stream, if it has one and there is a quota.
-    held: Option<Held>,
+    held: Option<UsePermit>,
 }
 
 /// A call that may not begin.
@@ -322,7 +322,7 @@ where
     }
 }
 
-/// Who makes a request. Without authentication it is nobody in the tenant `local`, who may do everything.
+/// The caller of a request. Without authentication it is nobody in the tenant `local`, who may do everything.
 #[derive(Debug, Clone)]
 pub(in crate::grpc) struct Caller {
     tenant: TenantId,

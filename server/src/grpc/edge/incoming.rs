@@ -64,12 +64,12 @@ pub struct Peer {
     pub(in crate::grpc) link: Link,
 }
 
-/// The way to whoever sends a call on: another replica's connection as long as it is open, or this replica itself.
+/// The connection over which a call was forwarded: from another replica, or within this one.
 #[derive(Debug, Clone)]
-pub struct Link(Way);
+pub struct Link(LinkEnd);
 
 #[derive(Debug, Clone)]
-enum Way {
+enum LinkEnd {
     Connection(Weak<Open>),
     Here(Arc<Open>),
 }
@@ -77,7 +77,7 @@ enum Way {
 impl Default for Link {
     /// A connection that is lost.
     fn default() -> Self {
-        Self(Way::Connection(Weak::new()))
+        Self(LinkEnd::Connection(Weak::new()))
     }
 }
 
@@ -90,7 +90,7 @@ struct Open {
 impl Link {
     /// The link of one call that this replica sends to its own services.
     pub(in crate::grpc) fn here() -> Self {
-        Self(Way::Here(Arc::default()))
+        Self(LinkEnd::Here(Arc::default()))
     }
 
     /// Notes that the other side ends: it resets calls that nobody has left.
@@ -109,8 +109,8 @@ impl Link {
 
     fn open(&self) -> Option<Arc<Open>> {
         match &self.0 {
-            Way::Connection(open) => open.upgrade(),
-            Way::Here(open) => Some(open.clone()),
+            LinkEnd::Connection(open) => open.upgrade(),
+            LinkEnd::Here(open) => Some(open.clone()),
         }
     }
 }
@@ -125,7 +125,7 @@ struct Preface {
 impl Connection {
     fn new(stream: Transport, peer: Peer, slot: OwnedSemaphorePermit) -> Self {
         let open = Arc::new(Open::default());
-        let peer = Peer { link: Link(Way::Connection(Arc::downgrade(&open))), ..peer };
+        let peer = Peer { link: Link(LinkEnd::Connection(Arc::downgrade(&open))), ..peer };
         let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
         Self { stream, preface: Some(preface), peer, _open: open, _slot: slot }
     }

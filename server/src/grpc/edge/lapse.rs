@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
-use crate::auth::{Authenticator, Held, Identity};
+use crate::auth::{Authenticator, Identity, UsePermit};
 use crate::clock::Clock;
 use crate::grpc::status::unauthenticated;
 
@@ -60,7 +60,7 @@ async fn lapse(authenticator: Arc<Authenticator>, clock: Arc<dyn Clock>, identit
 pub(super) fn lapsing_response(
     response: http::Response<Body>,
     lapse: Lapse,
-    held: Option<Held>,
+    held: Option<UsePermit>,
 ) -> http::Response<Body> {
     // A call that has failed has its status in the headers, and no more.
     if response.headers().contains_key(Status::GRPC_STATUS) {
@@ -79,7 +79,7 @@ struct LapsingBody {
     body: Option<Body>,
     lapse: Lapse,
     is_response: bool,
-    _held: Option<Held>,
+    _held: Option<UsePermit>,
 }
 
 impl http_body::Body for LapsingBody {

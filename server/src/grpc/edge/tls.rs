@@ -34,10 +34,10 @@ impl std::fmt::Debug for TlsFiles {
     }
 }
 
-/// How clients of an acceptor are treated.
+/// The treatment of an acceptor's clients.
 #[derive(Debug, Clone)]
 pub struct TlsClients {
-    /// Whether they present certificates.
+    /// The demand that they present certificates.
     pub auth: ClientAuth,
     /// The names of which a certificate must have one; empty means any.
     pub allowed_subjects: Vec<SubjectPattern>,

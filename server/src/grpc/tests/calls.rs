@@ -58,16 +58,16 @@ async fn a_call_travels_whole() {
     host.say(result("r/2.1", 3));
     assert_eq!(host.ack().await, ("r/2.1".into(), v1::ResultVerdict::Recorded));
     let heard = harness.engine.all();
-    let news: Vec<&CallUpdate> = heard
+    let updates: Vec<&CallUpdate> = heard
         .iter()
         .filter_map(|heard| match heard {
-            Heard::News(_, news) => Some(news),
+            Heard::Update(_, update) => Some(update),
             Heard::Finished(..) => None,
         })
         .collect();
     assert!(
         matches!(
-            news.as_slice(),
+            updates.as_slice(),
             [
                 CallUpdate::Accepted { attempt: 3, .. },
                 CallUpdate::Checkpoint { attempt: 3, .. },
@@ -75,7 +75,7 @@ async fn a_call_travels_whole() {
                 CallUpdate::Output { chunk_seq: 1, stderr: true, .. }
             ]
         ),
-        "{news:?}"
+        "{updates:?}"
     );
     assert!(matches!(heard.last(), Some(Heard::Finished(..))));
 }
@@ -148,7 +148,7 @@ async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowle
     harness.engine.heard(3).await;
     harness.engine.available.store(false, Ordering::SeqCst);
     host.say(result("r/1.1", 1));
-    assert!(matches!(host.told().await, Told::GoAway(_)));
+    assert!(matches!(host.told().await, ServerFrame::GoAway(_)));
     let status = host.next().await.expect_err("the stream ends");
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.get_details_retry_info().is_some());
@@ -164,7 +164,7 @@ async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowle
     };
     let calls_in_hand = vec![in_hand("r/1.0", false), in_hand("r/1.1", true), in_hand("r/1.2", false)];
     host.say(Say::Hello(v1::Hello { calls_in_hand, ..hello("h", &["weather"]) }));
-    let Told::Welcome(welcome) = host.told().await else { panic!("no welcome") };
+    let ServerFrame::Welcome(welcome) = host.told().await else { panic!("no welcome") };
     let verdicts: Vec<_> = welcome.calls.iter().map(v1::CallVerdict::disposition).collect();
     let go_on = v1::CallDisposition::Continue;
     assert_eq!(verdicts, [go_on, go_on, v1::CallDisposition::Stop]);
@@ -173,7 +173,7 @@ async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowle
         assert_eq!(host.ack().await, (call.into(), v1::ResultVerdict::Recorded));
     }
     assert!(
-        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })))
+        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::Update(_, CallUpdate::Lost { .. })))
     );
 }
 
@@ -190,7 +190,7 @@ async fn a_cancel_is_pushed() {
         CancelCause::Aborted,
         "the user has changed their mind",
     );
-    let Told::Cancel(cancel) = host.told().await else { panic!("no cancel") };
+    let ServerFrame::Cancel(cancel) = host.told().await else { panic!("no cancel") };
     assert_eq!((cancel.call_id.as_str(), cancel.attempt), ("r/1.0", 1));
     assert_eq!(cancel.grace_period, Some(prost_types::Duration { seconds: 5, nanos: 0 }));
     host.say(Say::CancelAck(v1::CancelAck {

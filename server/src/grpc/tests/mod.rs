@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_proto::v1::connect_request::Frame as Say;
-use agentloop_proto::v1::connect_response::Frame as Told;
+use agentloop_proto::v1::connect_response::Frame as ServerFrame;
 use agentloop_proto::v1::tool_host_client::ToolHostClient;
 use agentloop_proto::v1::{self, ConnectRequest, ConnectResponse};
 use tokio::net::TcpListener;
@@ -77,7 +77,7 @@ impl Harness {
     async fn host(&self, name: &str, tools: &[&str]) -> Host {
         let mut host = self.dial().await;
         host.say(Say::Hello(hello(name, tools)));
-        let Told::Welcome(_) = host.told().await else { panic!("no welcome") };
+        let ServerFrame::Welcome(_) = host.told().await else { panic!("no welcome") };
         host
     }
 
@@ -112,13 +112,13 @@ impl Host {
         loop {
             let next = tokio::time::timeout(PATIENCE, self.told.message()).await.expect("something comes");
             match next {
-                Ok(Some(ConnectResponse { frame: Some(Told::Ping(_)) })) => {}
+                Ok(Some(ConnectResponse { frame: Some(ServerFrame::Ping(_)) })) => {}
                 next => return next,
             }
         }
     }
 
-    async fn told(&mut self) -> Told {
+    async fn told(&mut self) -> ServerFrame {
         self.next()
             .await
             .expect("the stream goes on")
@@ -129,7 +129,7 @@ impl Host {
 
     async fn call(&mut self) -> v1::CallRequest {
         match self.told().await {
-            Told::CallRequest(request) => request,
+            ServerFrame::CallRequest(request) => request,
             other => panic!("no call: {other:?}"),
         }
     }
@@ -145,14 +145,14 @@ impl Host {
 
     async fn ack(&mut self) -> (String, v1::ResultVerdict) {
         match self.told().await {
-            Told::ResultAck(ack) => (ack.call_id.clone(), ack.verdict()),
+            ServerFrame::ResultAck(ack) => (ack.call_id.clone(), ack.verdict()),
             other => panic!("no acknowledgement: {other:?}"),
         }
     }
 
     /// The protocol error, and the status that the stream ends with.
     async fn thrown_out(&mut self) -> (String, Status) {
-        let Told::ProtocolError(error) = self.told().await else { panic!("no protocol error") };
+        let ServerFrame::ProtocolError(error) = self.told().await else { panic!("no protocol error") };
         (error.message, self.next().await.expect_err("the stream ends with an error"))
     }
 }

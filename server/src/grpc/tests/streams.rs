@@ -123,7 +123,7 @@ async fn tools_change_on_a_live_stream() {
     host.say(Say::UpdateTools(v1::UpdateTools {
         capabilities: vec![tool("b"), unknown, tool("not a name")],
     }));
-    let Told::ToolsUpdated(updated) = host.told().await else { panic!("no verdicts") };
+    let ServerFrame::ToolsUpdated(updated) = host.told().await else { panic!("no verdicts") };
     let verdicts: Vec<_> = updated.capabilities.iter().map(|v| (v.name.as_str(), v.accepted)).collect();
     assert_eq!(verdicts, [("b", true), ("", false), ("not a name", false)]);
     assert!(updated.capabilities[1..].iter().all(|verdict| !verdict.reason.is_empty()));
@@ -173,7 +173,7 @@ async fn shutting_down_is_announced_and_ends_the_stream() {
     let harness = Harness::new().await;
     let mut host = harness.host("h", &["a"]).await;
     harness.tools.go_away();
-    let Told::GoAway(go_away) = host.told().await else { panic!("no go-away") };
+    let ServerFrame::GoAway(go_away) = host.told().await else { panic!("no go-away") };
     assert_eq!(go_away.reconnect_after, Some(prost_types::Duration { seconds: 1, nanos: 0 }));
     // A host that comes now is refused before its stream begins: a replica in between may take it to the next owner.
     let (_say, frames) = mpsc::unbounded_channel();

@@ -41,7 +41,7 @@ struct Account {
     waiting_len: AtomicUsize,
     /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
     wanted: Notify,
-    /// What each tenant holds, where they leave room for each other.
+    /// The bytes that each tenant holds, where they leave room for each other.
     parts: Option<Parts>,
 }
 

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::format::{FORMAT, FormatVersion, RecordedCall};
 
-/// Maximum size of a line: a request with its whole conversation, images included, and its answer.
+/// Maximum size of a line: a request with its whole conversation, images included, and its response.
 const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Maximum size of a recording that is replayed, because its answers are held in memory.
+/// Maximum size of a recording that is replayed, because its responses are held in memory.
 const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Reason why a recording cannot be written or replayed.

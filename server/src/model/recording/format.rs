@@ -39,7 +39,7 @@ pub(super) struct RecordedCall {
     pub(super) duration: Millis,
     /// The request as it was sent, without secrets.
     pub(super) request: RecordedRequest,
-    /// The deltas of the answer, in order.
+    /// The deltas of the response, in order.
     pub(super) deltas: Vec<Delta>,
     /// The end of the call.
     pub(super) end: CallEnd,
@@ -59,7 +59,7 @@ pub(super) struct RecordedRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum CallEnd {
-    /// The answer is complete.
+    /// The response is complete.
     Finished,
     /// The call failed after the deltas.
     Failed {

@@ -6,7 +6,7 @@
 //! | `file` | appends and reads lines, also cut ones |
 //! | `record` | a model that records the calls of another |
 //! | `outline` | the parts of a request that a recording must match |
-//! | `replay` | a model that answers from the file |
+//! | `replay` | a model that responds from the file |
 
 mod file;
 mod format;

@@ -1,4 +1,4 @@
-//! A model that answers from a recording only.
+//! A model that responds from a recording only.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -17,13 +17,13 @@ use crate::model::{Model, ModelError, ModelRequest};
 #[derive(Debug)]
 pub(crate) struct ReplayModel {
     file: String,
-    answers: Vec<RecordedAnswer>,
-    /// True for each answer that was replayed.
+    answers: Vec<RecordedResponse>,
+    /// True for each response that was replayed.
     played: Mutex<Vec<bool>>,
 }
 
 #[derive(Debug)]
-struct RecordedAnswer {
+struct RecordedResponse {
     line: usize,
     digest: Digest,
     outline: Outline,
@@ -43,22 +43,22 @@ impl ReplayModel {
             tracing::warn!(file, line, "the last line of the recording is cut and is left out");
         }
         let mut texts = SharedTexts::default();
-        let answers: Vec<RecordedAnswer> = recording
+        let answers: Vec<RecordedResponse> = recording
             .lines
             .into_iter()
             .map(|(line, recorded)| {
                 let outline = Outline::of(&recorded.request, &mut texts);
                 let digest = outline.digest();
-                RecordedAnswer { line, digest, outline, deltas: recorded.deltas, end: recorded.end }
+                RecordedResponse { line, digest, outline, deltas: recorded.deltas, end: recorded.end }
             })
             .collect();
         let played = Mutex::new(vec![false; answers.len()]);
         Ok(Self { file, answers, played })
     }
 
-    /// Returns the first recorded answer to this request that was not replayed yet. Cancelled calls come last,
-    /// because the rest of their answer is unknown.
-    fn answer(&self, asked: &Outline) -> Result<&RecordedAnswer, ModelError> {
+    /// Returns the first recorded response to this request that was not replayed yet. Cancelled calls come last,
+    /// because the rest of their response is unknown.
+    fn answer(&self, asked: &Outline) -> Result<&RecordedResponse, ModelError> {
         let digest = asked.digest();
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         let position = |cancelled: bool| {

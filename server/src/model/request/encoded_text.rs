@@ -35,7 +35,7 @@ pub(in crate::model) enum Piece<'a> {
     Shared(Bytes),
 }
 
-/// What a request holds of a complete piece.
+/// The part of a complete piece that a request holds.
 struct Sent(CompletePiece);
 
 impl AsRef<[u8]> for Sent {

@@ -16,7 +16,7 @@ pub(in crate::model) struct Origin {
     family: String,
 }
 
-/// Treatment of the state that came with earlier answers.
+/// Treatment of the state that came with earlier responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum StatePolicy {
     /// Send back state of the request's own origin, unchanged.
@@ -38,7 +38,7 @@ impl Origin {
         Self { provider: Arc::clone(provider), family: family(model).to_owned() }
     }
 
-    /// Labels state that came with an answer with this origin.
+    /// Labels state that came with a response with this origin.
     pub(in crate::model) fn state(&self, data: impl Into<String>) -> ProviderState {
         let provider = self.provider.as_ref().to_owned();
         ProviderState { provider, family: self.family.clone(), data: data.into() }
@@ -90,18 +90,18 @@ pub(in crate::model) fn family(model: &str) -> &str {
 
 /// One provider, as seen by the code that repeats calls.
 pub(in crate::model) trait Adapter: Send + Sync + 'static {
-    /// Sends the request and streams the answer.
+    /// Sends the request and streams the response.
     fn call(
         &self,
         request: &ModelRequest,
         states: StatePolicy,
     ) -> BoxStream<'static, Result<Delta, ModelError>>;
 
-    /// Returns the origin of the answer to this request.
+    /// Returns the origin of the response to this request.
     fn origin(&self, request: &ModelRequest) -> Origin;
 }
 
-/// Calls the model. If the provider refuses the state of earlier answers before it sends any delta, the request
+/// Calls the model. If the provider refuses the state of earlier responses before it sends any delta, the request
 /// is sent once more without state.
 ///
 /// A provider may bind state to an account, key or deployment that is not known here. Without state the model

@@ -203,7 +203,7 @@ impl ModelError {
         }
     }
 
-    /// The answer is a JSON document, but not in this provider's format.
+    /// The response is a JSON document, but not in this provider's format.
     pub(crate) fn no_answer() -> Self {
         Self::new(
             ModelErrorKind::BadRequest,

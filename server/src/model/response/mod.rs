@@ -1,4 +1,4 @@
-//! Parts of reading an answer that several providers share.
+//! Parts of reading a response that several providers share.
 
 pub(in crate::model) mod failure;
 pub(in crate::model) mod fields;

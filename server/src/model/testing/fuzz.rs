@@ -13,7 +13,7 @@ use crate::model::provider::openai::{ChatChunk, ChatDecoder};
 use crate::model::provider::responses::ResponsesDecoder;
 use crate::model::response::fields::read;
 use crate::model::response::template::{Template, TextEvent};
-use crate::model::transport::http::{AnswerReader, Decoder};
+use crate::model::transport::http::{Decoder, ResponseReader};
 use crate::model::transport::sse::{SseEvent, SseParser};
 
 /// An event stream gives the same events wherever it is cut.
@@ -85,7 +85,7 @@ fn assembled(deltas: Vec<Delta>, complete: bool) {
 fn deltas_of<'a, D: Decoder + Default>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<Delta>, Result<(), ModelError>) {
-    let (mut reader, mut deltas) = (AnswerReader::new(D::default()), Vec::new());
+    let (mut reader, mut deltas) = (ResponseReader::new(D::default()), Vec::new());
     for piece in pieces {
         match reader.push(piece, &mut deltas) {
             Err(error) => return (deltas, Err(error)),

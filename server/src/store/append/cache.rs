@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agentloop_core::id::RunKey;
+use agentloop_core::id::{RunKey, SessionKey};
 use agentloop_core::tool::Digest;
 
 use super::check::{CommitRows, LastNumbers, RunHead, RunInCommit, SessionHead, SessionInCommit};
-use super::encode::{EncodedAppend, SessionKey};
+use super::encode::EncodedAppend;
 
 /// Runs, sessions and specs in the cache, each. A kind that would exceed this is dropped whole.
 const CACHED_MAX: usize = 8_192;

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId};
+use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId, SessionKey};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
-use super::encode::{EncodedAppend, NewEntry, SessionKey};
+use super::encode::{EncodedAppend, NewEntry};
 use crate::store::codec::EncodedSpec;
 use crate::store::{CreateRun, RunSummary, StoreError};
 
@@ -218,7 +218,7 @@ impl<'a> CommitRows<'a> {
     fn check_owner(&self, append: &EncodedAppend) -> Result<(), StoreError> {
         let run = &self.runs.get(&append.run).ok_or(StoreError::Conflict)?.head;
         let is_owner = run.epoch == append.epoch && run.last_seq == append.after;
-        let in_session = run.session == append.session.1 && self.sessions.contains_key(&append.session);
+        let in_session = run.session == append.session.session && self.sessions.contains_key(&append.session);
         (is_owner && in_session).then_some(()).ok_or(StoreError::Conflict)
     }
 
@@ -309,7 +309,7 @@ impl<'a> CommitRows<'a> {
                 no: run_no,
                 epoch: append.epoch,
                 last_seq: Seq(0),
-                session: append.session.1.clone(),
+                session: append.session.session.clone(),
                 queue_no,
             })
         });

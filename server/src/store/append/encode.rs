@@ -1,7 +1,7 @@
 //! An append in its stored form: its events as rows, and what they mean for the tables beside the journal.
 
 use agentloop_core::blob::BlobDigest;
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, SessionKey};
 use agentloop_core::message::{Message, Part, Role};
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
@@ -9,8 +9,6 @@ use agentloop_core::time::Timestamp;
 
 use crate::store::codec::{self, EncodedEvent, EncodedSpec};
 use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary};
-
-pub(in crate::store) type SessionKey = (TenantId, SessionId);
 
 /// An append, ready to be checked and written.
 #[derive(Debug)]
@@ -107,7 +105,7 @@ impl EncodedAppend {
             ended_at: last.at,
             last: last.seq,
             run: RunKey::new(append.tenant.clone(), append.run),
-            session: (append.tenant, append.session),
+            session: SessionKey::new(append.tenant, append.session),
             epoch: append.epoch,
             after: append.after,
             events: Vec::with_capacity(append.records.len()),
@@ -163,7 +161,7 @@ impl EncodedAppend {
         if let Event::HumanResolved { request, answer, .. } = event {
             let question = question_of(&self.run.run, request);
             self.answered.push(ClosedQuestion { question, seq });
-            self.remembered.extend(rule_row(&self.session.1, request, answer));
+            self.remembered.extend(rule_row(&self.session.session, request, answer));
         }
         if let Event::TodosUpdated { result, items, .. } = event {
             self.todos.push(NewTodos { entry: *result, items: codec::text(items) });

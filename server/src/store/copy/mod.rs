@@ -149,7 +149,7 @@ async fn copy(
     Ok(report)
 }
 
-/// How far the copy is: negative at its begin, else the last session that was copied.
+/// The progress of the copy: negative at its begin, else the last session that was copied.
 async fn begin(db: &mut PgConnection, identity: i64) -> Result<i64, CopyError> {
     let sql = "SELECT source, last FROM copied";
     if let Some(row) = sqlx::query(sql).fetch_optional(&mut *db).await? {

@@ -28,14 +28,14 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use agentloop_core::id::Epoch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 use self::readers::Readers;
-pub use self::replica::{Holdings, Replica, ReplicaOptions};
+pub use self::replica::{Replica, ReplicaOptions, ReplicaShards};
 pub use self::scope::Scope;
 
 use self::blobs::Blobs;
@@ -132,7 +132,7 @@ impl PostgresStore {
     /// [`OpenError`], of which [`OpenError::Fenced`] says that others have taken the replica for dead.
     pub async fn open_replica(
         options: &PostgresOptions,
-        number: i64,
+        number: OwnerNo,
         scope: Scope,
     ) -> Result<Self, OpenError> {
         let opened = Box::pin(open::open_replica(options, number)).await?;

@@ -1,5 +1,6 @@
 //! Opening a database: its settings are checked, it is locked, its schema is migrated.
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::Epoch;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
@@ -12,6 +13,7 @@ use super::{PostgresOptions, index, migrations, pooler, rows, settings};
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::LastNumbers;
 use crate::store::features_used::FeaturesUsed;
+use crate::store::number::int;
 
 /// The oldest version of PostgreSQL that is supported, as `server_version_num` has it.
 const VERSION_MIN: i32 = 150_000;
@@ -21,7 +23,7 @@ pub enum OpenError {
     /// The address is none.
     #[error("store.url is not the address of a database ({what}); write postgres://USER@HOST:PORT/DATABASE")]
     BadUrl {
-        /// What is wrong with it.
+        /// The fault in it.
         what: String,
     },
     /// Nobody answers at the address.
@@ -174,11 +176,11 @@ pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) readers: Readers,
     pub(in crate::store::postgres) owner: Owner,
     pub(in crate::store::postgres) hold: Hold,
-    pub(in crate::store::postgres) started: Started,
+    pub(in crate::store::postgres) started: StoreStart,
 }
 
-/// What the database tells a server that starts.
-pub(in crate::store::postgres) struct Started {
+/// The facts that the database tells a server that starts.
+pub(in crate::store::postgres) struct StoreStart {
     pub(in crate::store::postgres) epoch: Epoch,
     pub(in crate::store::postgres) numbers: LastNumbers,
     pub(in crate::store::postgres) used: FeaturesUsed,
@@ -211,7 +213,7 @@ pub(in crate::store::postgres) async fn open(
 /// changes nothing.
 pub(in crate::store::postgres) async fn open_replica(
     options: &PostgresOptions,
-    number: i64,
+    number: OwnerNo,
 ) -> Result<OpenedStore, OpenError> {
     let base = connect_options(options)?;
     let at = place(&base);
@@ -219,9 +221,9 @@ pub(in crate::store::postgres) async fn open_replica(
     let failed = |error: Error| failure(&at, &error);
     settings::to_write_beside_others(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
-    owner::name_connection(&mut db, number).await.map_err(failed)?;
+    owner::name_connection(&mut db, int(number.0)).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
-    let owner = owner::enter(&mut db, number).await.map_err(|error| not_had(&at, error))?;
+    let owner = owner::enter(&mut db, int(number.0)).await.map_err(|error| not_had(&at, error))?;
     let started = begin(&mut db, options, owner, Hold::Lease).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
     let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
@@ -274,7 +276,7 @@ async fn begin(
     options: &PostgresOptions,
     owner: Owner,
     hold: Hold,
-) -> Result<Started, Error> {
+) -> Result<StoreStart, Error> {
     let epoch = ops::begin_epoch(db, hold, SystemClock.now()).await?;
     let numbers = ops::number_block(db, owner).await?;
     if hold == Hold::Lock {
@@ -285,7 +287,7 @@ async fn begin(
     if !options.search {
         index::empty(db).await?;
     }
-    Ok(Started { epoch, numbers, used })
+    Ok(StoreStart { epoch, numbers, used })
 }
 
 async fn check_copied(db: &mut PgConnection, at: &str) -> Result<(), OpenError> {

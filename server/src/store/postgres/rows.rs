@@ -12,7 +12,7 @@ pub(in crate::store::postgres) use crate::store::sql::column::{
 };
 pub(in crate::store::postgres) use crate::store::sql::row::{event, job, run, session, whole_event};
 
-/// What the function `agentloop_must` raises.
+/// The error code that the function `agentloop_must` raises.
 pub(in crate::store::postgres) const DIFFERS: &str = "AL001";
 
 /// PostgreSQL's code of an error. `None` for errors that are not the server's.

@@ -25,13 +25,13 @@ struct Owned {
 }
 
 impl Scope {
-    /// That of a server alone.
+    /// The scope of a server without other replicas.
     #[must_use]
     pub fn all() -> Self {
         Self(None)
     }
 
-    /// That of a replica which owns nothing yet.
+    /// The scope of a replica that owns nothing yet.
     #[must_use]
     pub fn none() -> Self {
         let [words, leaving] = [(); 2].map(|()| std::array::from_fn(|_| AtomicU64::new(0)));
@@ -98,13 +98,13 @@ impl Scope {
         }
     }
 
-    /// How often a shard was added. When it has risen, numbers of runs come from a new block: a later run of a session has a higher
+    /// The number of times that a shard was added. When it has risen, numbers of runs come from a new block: a later run of a session has a higher
     /// number, also than those of the owner before.
     pub(in crate::store::postgres) fn additions(&self) -> u64 {
         self.0.as_ref().map_or(0, |owned| owned.additions.load(Ordering::Acquire))
     }
 
-    /// How often a shard was taken away. Whoever remembers rows of sessions forgets them when it rises: others may write to them.
+    /// The number of times that a shard was taken away. Whoever remembers rows of sessions forgets them when it rises: others may write to them.
     pub(in crate::store::postgres) fn removals(&self) -> u64 {
         self.0.as_ref().map_or(0, |owned| owned.removals.load(Ordering::Acquire))
     }

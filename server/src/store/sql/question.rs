@@ -93,7 +93,7 @@ impl QuestionOrigin {
     /// The question as a list has it; `None` if the filter leaves it out or it is damaged, which is noted and logged.
     ///
     /// # Errors
-    /// That of the read, unless it is damage.
+    /// The error of the read, unless it is damage.
     pub(in crate::store) fn listed(
         self,
         tenant: &TenantId,

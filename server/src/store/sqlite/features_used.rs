@@ -1,4 +1,4 @@
-//! Which features the database has used, as its tables say.
+//! The features that the database has used, as its tables say.
 
 use sqlx::{Error, Row as _, SqliteConnection};
 

@@ -9,7 +9,7 @@ mod session;
 pub(in crate::store) use self::op::{OwnOp, WriteOp, WriteResult};
 pub(in crate::store) use self::queue::{WeakWriteSender, WriteQueue, WriteSender, write_queue};
 pub(in crate::store) use self::request::{
-    Answer, WriteCounters, WriteGroup, WriteRequest, answers_of, audit_rows, groups, only_appends,
+    WriteCounters, WriteGroup, WriteReply, WriteRequest, audit_rows, groups, only_appends, replies_of,
     set_recorded,
 };
 pub(in crate::store) use self::send::closed;

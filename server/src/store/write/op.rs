@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use agentloop_core::id::{HostId, RuleId, RunId, RunKey, SessionId, TenantId};
+use agentloop_core::id::{HostId, RuleId, RunId, RunKey, SessionId, SessionKey, TenantId};
 use agentloop_core::time::Timestamp;
 
 use super::session::{NewFork, NewNotes, NewSession, NewUpdate};
@@ -119,7 +119,7 @@ impl<O: OwnOp> WriteOp<O> {
     /// The session that the write changes, where it names one.
     pub(in crate::store) fn session(&self) -> Option<(&TenantId, &SessionId)> {
         match self {
-            Self::Append(append) => Some((&append.session.0, &append.session.1)),
+            Self::Append(append) => Some((&append.session.tenant, &append.session.session)),
             Self::CreateSession(NewSession { tenant, session, .. })
             | Self::GetOrCreateSession(NewSession { tenant, session, .. })
             | Self::UpdateSession(NewUpdate { tenant, session, .. })
@@ -193,7 +193,7 @@ impl<O: OwnOp> WriteOp<O> {
             Self::CreateSession(NewSession { tenant, session, .. })
             | Self::GetOrCreateSession(NewSession { tenant, session, .. })
             | Self::Fork(NewFork { tenant, session, .. }) => {
-                cache.drop_session(&(tenant.clone(), session.clone()));
+                cache.drop_session(&SessionKey::new(tenant.clone(), session.clone()));
                 // It takes the next number, where the writer does not count them itself.
                 cache.drop_numbers();
             }

@@ -1,4 +1,4 @@
-//! Writes in a writer's queue, those of one commit, and their answers.
+//! Writes in a writer's queue, those of one commit, and their replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use crate::audit::{Act, ActsOfCommit, AuditEntry};
 use crate::store::append::EncodedAppend;
 use crate::store::{StoreError, StoreStats};
 
-/// The answer to a [`WriteRequest`].
-pub(in crate::store) type Answer<O> = Result<WriteResult<<O as OwnOp>::Result>, StoreError>;
+/// The reply to a [`WriteRequest`].
+pub(in crate::store) type WriteReply<O> = Result<WriteResult<<O as OwnOp>::Result>, StoreError>;
 
 /// A [`WriteOp`] in the writer's queue, with the sender of its result.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(in crate::store) struct WriteRequest<O: OwnOp> {
     pub(in crate::store) op: WriteOp<O>,
     /// The call that it is for, whose row of the audit log goes into the same commit.
     pub(in crate::store) act: Option<Arc<Act>>,
-    pub(in crate::store) reply: oneshot::Sender<Answer<O>>,
+    pub(in crate::store) reply: oneshot::Sender<WriteReply<O>>,
 }
 
 /// Writes of a commit that are executed together.
@@ -50,33 +50,33 @@ pub(in crate::store) fn only_appends<O: OwnOp>(requests: &[WriteRequest<O>]) -> 
     requests.iter().map(|request| request.op.as_append()).collect()
 }
 
-/// The answers to appends.
-pub(in crate::store) fn answers_of<R>(
+/// The replies to appends.
+pub(in crate::store) fn replies_of<R>(
     appends: Vec<Result<(), StoreError>>,
 ) -> impl Iterator<Item = Result<WriteResult<R>, StoreError>> {
     appends.into_iter().map(|done| done.map(|()| WriteResult::Done))
 }
 
-/// The answers to the writes that are done.
+/// The replies to the writes that are done.
 fn done<'a, O: OwnOp>(
     requests: &'a [WriteRequest<O>],
-    answers: &'a [Answer<O>],
+    replies: &'a [WriteReply<O>],
 ) -> impl Iterator<Item = &'a WriteRequest<O>> {
-    requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(request, _)| request)
+    requests.iter().zip(replies).filter(|(_, reply)| reply.is_ok()).map(|(request, _)| request)
 }
 
 /// Says of the acts of these writes that the audit log has them.
-pub(in crate::store) fn set_recorded<O: OwnOp>(requests: &[WriteRequest<O>], answers: &[Answer<O>]) {
-    done(requests, answers).filter_map(|request| request.act.as_ref()).for_each(|act| act.set_recorded());
+pub(in crate::store) fn set_recorded<O: OwnOp>(requests: &[WriteRequest<O>], replies: &[WriteReply<O>]) {
+    done(requests, replies).filter_map(|request| request.act.as_ref()).for_each(|act| act.set_recorded());
 }
 
 /// The rows of the audit log about those of the writes that are done.
 pub(in crate::store) fn audit_rows<O: OwnOp>(
     requests: &[WriteRequest<O>],
-    answers: &[Answer<O>],
+    replies: &[WriteReply<O>],
 ) -> Vec<AuditEntry> {
     let mut acts = ActsOfCommit::default();
-    let first = done(requests, answers).filter(|request| acts.is_first(request.act.as_ref()));
+    let first = done(requests, replies).filter(|request| acts.is_first(request.act.as_ref()));
     first.flat_map(|request| request.op.audited(request.act.as_ref())).collect()
 }
 
@@ -90,9 +90,9 @@ pub(in crate::store) struct WriteCounters {
 
 impl WriteCounters {
     /// Counts a commit with those of its appends that were not refused.
-    pub(in crate::store) fn count<O: OwnOp>(&self, requests: &[WriteRequest<O>], answers: &[Answer<O>]) {
+    pub(in crate::store) fn count<O: OwnOp>(&self, requests: &[WriteRequest<O>], replies: &[WriteReply<O>]) {
         let (mut appends, mut bytes) = (0, 0);
-        for append in done(requests, answers).filter_map(|request| request.op.as_append()) {
+        for append in done(requests, replies).filter_map(|request| request.op.as_append()) {
             appends += 1;
             bytes += append.bytes() as u64;
         }

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use super::op::{OwnOp, WriteOp, WriteResult};
 use super::queue::{WriteSender, WriterGone};
-use super::request::{Answer, WriteRequest};
+use super::request::{WriteReply, WriteRequest};
 use crate::audit;
 use crate::store::{ClaimedRow, SessionRow, StoreError};
 
@@ -16,7 +16,7 @@ pub(in crate::store) fn closed() -> StoreError {
 
 impl<O: OwnOp> WriteSender<O> {
     /// Returns when the write is durable or refused. The row of the caller's act goes with it.
-    pub(in crate::store) async fn write(&self, op: WriteOp<O>) -> Answer<O> {
+    pub(in crate::store) async fn write(&self, op: WriteOp<O>) -> WriteReply<O> {
         let (reply, answer) = oneshot::channel();
         let act = if op.is_act() { audit::unrecorded() } else { None };
         self.send(WriteRequest { op, act, reply }).await.map_err(|WriterGone| closed())?;

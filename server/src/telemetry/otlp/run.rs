@@ -28,7 +28,7 @@ pub struct RunSpans {
     otlp: Otlp,
     run: RunId,
     session: SessionId,
-    started: Option<Started>,
+    started: Option<RunStart>,
     model_call: Option<CurrentModelCall>,
     /// Calls that are proposed and not settled.
     calls: BTreeMap<CallSlot, Call>,
@@ -55,7 +55,7 @@ struct CurrentCompaction {
 }
 
 /// The content of the run's first event.
-struct Started {
+struct RunStart {
     at: Timestamp,
     spec: Arc<RunSpec>,
     trace: RunTrace,
@@ -107,7 +107,7 @@ impl RunSpans {
         match &record.event {
             Event::Started { spec, traceparent, .. } => {
                 let trace = RunTrace::new(self.run.clone(), at, *traceparent);
-                self.started = Some(Started { at, spec: spec.clone(), trace });
+                self.started = Some(RunStart { at, spec: spec.clone(), trace });
             }
             Event::InputAdded { message, .. } | Event::InputHeld { message, .. }
                 if self.otlp.captures_content() =>

@@ -1,6 +1,7 @@
 //! The frames of a link, as JSON texts. Fields and kinds of frames are only added. A reader ignores fields that it does not know,
 //! and leaves out a frame that it cannot read, so two versions of the server can talk.
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallInHand, Disposition};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::extension::ExtensionError;
 use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
 use crate::tool::host::remote::MirroredTool;
-use crate::tool::{CallAnswer, CallOwner, Verdict};
+use crate::tool::{CallOwner, ReportedResult, Verdict};
 
 /// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.
 pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -23,7 +24,7 @@ pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToHub {
     /// The first frame. `to` is the replica that is meant: another one may have its address by now.
-    Hello { from: i64, to: i64, version: String },
+    Hello { from: OwnerNo, to: OwnerNo, version: String },
     /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`], [`crate::tool::Tools::seek_on`].
     Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
     /// The call needs no host any more: [`crate::tool::Tools::stop_seeking`].
@@ -38,7 +39,7 @@ pub(super) enum ToHub {
     Command { no: u64, command: Command },
     /// The run knows how this attempt ended.
     Heard { tenant: TenantId, call: CallId, attempt: u32 },
-    /// The reply to a question of the hub.
+    /// The reply to a request of the hub.
     Reply { no: u64, reply: Reply },
     /// A request to an extension of a host. `encoded` is the message of the contract in base64.
     Ask { id: String, connection: u64, time_left: Millis, encoded: String },
@@ -93,10 +94,22 @@ pub(super) enum Reply {
 pub(super) enum ToOwner {
     /// The reply to [`ToHub::Hello`]: the link is open.
     Welcome { version: String },
-    /// Something happened to a call: [`crate::tool::CallSink::news`].
-    News { tenant: TenantId, call: CallId, news: CallUpdate },
+    /// Something happened to a call: [`crate::tool::CallSink::report_update`].
+    #[serde(rename = "news")]
+    CallUpdate {
+        tenant: TenantId,
+        call: CallId,
+        #[serde(rename = "news")]
+        update: CallUpdate,
+    },
     /// The host has done the call: [`crate::tool::CallSink::finished`].
-    Finished { no: u64, tenant: TenantId, call: CallId, answer: CallAnswer },
+    Finished {
+        no: u64,
+        tenant: TenantId,
+        call: CallId,
+        #[serde(rename = "answer")]
+        result: ReportedResult,
+    },
     /// Asks whether a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].
     UsesRuntime { no: u64, tenant: TenantId, runtime: RuntimeId, host: HostId },
     /// Asks what a host that is back is to do with its calls: [`crate::tool::CallSink::dispositions`].

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::frame::ToHub;
 use super::queue::LinkSender;
-use super::{ClusterTools, EncodeRequest, State, Way};
+use super::{ClusterTools, EncodeRequest, HubConnection, State};
 use crate::extension::ExtensionError;
 use crate::extension::remote::{
     ExtensionRequest, ExtensionResponse, MirroredHost, RequestSender, ResponseBody,
@@ -33,7 +33,7 @@ impl RequestSender for HostAtHub {
 impl ClusterTools {
     /// Enters the connections of hosts that the hub tells of.
     pub(super) fn mirror_hosts(&self, state: &mut State, rows: Vec<(u64, Option<MirroredHost>)>) {
-        let Way::Link(link) = &state.way else { return };
+        let HubConnection::Link(link) = &state.hub else { return };
         let link = link.clone();
         // Those that are closed come first: another host may declare the same extension differently by now.
         let (open, closed): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(_, host)| host.is_some());
@@ -50,7 +50,7 @@ impl ClusterTools {
         }
     }
 
-    /// The way to the hosts of the hub has ended. Requests to their extensions are lost, as if the hosts were.
+    /// The connection to the hub has ended. Requests to their extensions are lost, as if the hosts were.
     pub(super) fn drop_hosts(&self, state: &mut State) {
         for known in std::mem::take(&mut state.hosts).into_values() {
             self.own.extensions().leave(known);

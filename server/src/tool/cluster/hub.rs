@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallKey, RunId, RunKey, TenantId, ToolKey};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
@@ -15,7 +16,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use super::frame::{ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
-use super::{ClusterTools, RunOwner, State, Way};
+use super::{ClusterTools, HubConnection, RunOwner, State};
 use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
@@ -40,7 +41,7 @@ pub struct HubEnd {
 struct OpenLink<'a> {
     cluster: &'a ClusterTools,
     sender: &'a LinkSender,
-    peer: i64,
+    peer: OwnerNo,
     no: u64,
     /// Work that goes on beside the frames: requests to extensions, and ends of attempts that are told again.
     beside: FuturesUnordered<BoxFuture<'a, ()>>,
@@ -65,7 +66,7 @@ impl HubEnd {
         if to != cluster.me || !cluster.takes_links() || !cluster.knows(from) {
             return;
         }
-        tracing::info!(replica = from, version, "a replica has opened its link to the tool hosts");
+        tracing::info!(replica = from.0, version, "a replica has opened its link to the tool hosts");
         let (no, before) = cluster.routes.open(from, sender.clone());
         let _close = CloseOnDrop { cluster, peer: from, no };
         if !cluster.takes_links() {
@@ -76,13 +77,13 @@ impl HubEnd {
         sender.send(&ToOwner::Welcome { version: env!("CARGO_PKG_VERSION").to_owned() });
         cluster.routes.opened();
         // The ends of attempts while it was away. A reclaim brings those of its call once more.
-        let beside = FuturesUnordered::from_iter([cluster.retell(from).boxed()]);
+        let beside = FuturesUnordered::from_iter([cluster.resend_ends(from).boxed()]);
         let mut link = OpenLink { cluster, sender, peer: from, no, beside };
         tokio::select! {
             () = link.serve(frames) => {}
             () = cluster.gone(from) => {}
         }
-        tracing::info!(replica = from, "the link of a replica to the tool hosts has ended");
+        tracing::info!(replica = from.0, "the link of a replica to the tool hosts has ended");
     }
 }
 
@@ -119,7 +120,7 @@ impl OpenLink<'_> {
         }
     }
 
-    fn tell_tools(&self, changed: BTreeSet<(TenantId, String)>) {
+    fn tell_tools(&self, changed: BTreeSet<ToolKey>) {
         let mut rows = Vec::new();
         let mut bytes = 0;
         for row in self.cluster.own.mirrored_tools(changed) {
@@ -154,20 +155,20 @@ impl OpenLink<'_> {
                 if !self.claim(&mut state, &owner, &call.run) {
                     return;
                 }
-                cluster.kept_news.over(&owner.tenant, &call);
+                cluster.pending_updates.forget_call(&owner.tenant, &call);
                 let sought = match on {
                     Some(host) => own.seek_on(&owner, &call, &tool, &host),
                     None => own.seek(&owner, &call, &tool),
                 };
-                let news = match sought {
+                let update = match sought {
                     Seek::Granted { host, instance, terms: Some(terms) } => {
                         CallUpdate::Granted { host, instance, terms }
                     }
                     Seek::Denied(message) => CallUpdate::Denied { message },
-                    // The grant follows, like any news.
+                    // The grant follows, like any update.
                     Seek::Queued | Seek::Granted { terms: None, .. } => return,
                 };
-                self.sender.send(&ToOwner::News { tenant: owner.tenant, call, news });
+                self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
             }
             ToHub::StopSeeking { tenant, call } => {
                 if !self.is_others(&state, &tenant, &call.run) {
@@ -183,9 +184,9 @@ impl OpenLink<'_> {
                 if !self.claim(&mut state, &owner, &call.run) {
                     return;
                 }
-                for news in cluster.kept_news.of(&owner.tenant, &call) {
+                for update in cluster.pending_updates.of(&owner.tenant, &call) {
                     let (tenant, call) = (owner.tenant.clone(), call.clone());
-                    self.sender.send(&ToOwner::News { tenant, call, news });
+                    self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
                 }
                 own.reclaim(&owner, &call, *offer);
             }
@@ -205,7 +206,7 @@ impl OpenLink<'_> {
             }
             ToHub::Heard { tenant, call, attempt } => {
                 if !self.is_others(&state, &tenant, &call.run) {
-                    cluster.kept_news.heard(&tenant, &call, attempt);
+                    cluster.pending_updates.forget_end(&tenant, &call, attempt);
                 }
             }
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
@@ -236,7 +237,7 @@ impl OpenLink<'_> {
             // What this replica has of the run is of an earlier claim.
             state.table.release(&owner.tenant, run);
         } else {
-            tracing::info!(replica = self.peer, run.id = %run, "a frame of an earlier owner of a run is left out");
+            tracing::info!(replica = self.peer.0, run.id = %run, "a frame of an earlier owner of a run is left out");
         }
         is_latest
     }
@@ -251,17 +252,17 @@ impl OpenLink<'_> {
 impl ClusterTools {
     pub(super) fn takes_links(&self) -> bool {
         let state = self.lock();
-        matches!(state.way, Way::Here) && !state.is_closed
+        matches!(state.hub, HubConnection::Here) && !state.is_closed
     }
 
     /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the calls that they
     /// have, and the hub asks about those later.
-    fn release_all(&self, runs: Vec<(TenantId, RunId)>) {
+    fn release_all(&self, runs: Vec<RunKey>) {
         let state = self.lock();
-        for (tenant, run) in &runs {
-            self.release_at_hosts(&state, tenant, run);
+        for key in &runs {
+            self.release_at_hosts(&state, &key.tenant, &key.run);
         }
-        self.left.add(runs);
+        self.orphaned.add(runs);
     }
 
     /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.
@@ -272,12 +273,12 @@ impl ClusterTools {
     }
 
     /// True if there is a replica with this number that is not fenced.
-    fn knows(&self, peer: i64) -> bool {
+    fn knows(&self, peer: OwnerNo) -> bool {
         self.ownerships.get().is_some_and(|ownerships| has_peer(&ownerships.borrow(), peer))
     }
 
     /// Waits until no such replica is known any more.
-    async fn gone(&self, peer: i64) {
+    async fn gone(&self, peer: OwnerNo) {
         if let Some(mut ownerships) = self.ownerships.get().cloned()
             && ownerships.wait_for(|ownership| !has_peer(ownership, peer)).await.is_ok()
         {
@@ -288,28 +289,28 @@ impl ClusterTools {
     }
 
     /// Tells an owner how attempts of its runs ended, if it was not told.
-    async fn retell(&self, peer: i64) {
-        for (tenant, call) in self.kept_news.calls_with(is_end) {
+    async fn resend_ends(&self, peer: OwnerNo) {
+        for CallKey { tenant, call } in self.pending_updates.calls_with(is_end) {
             if self.owners.owner_of(&tenant, &call.run).await == RunOwner::Peer(peer) {
-                self.retell_call(peer, &tenant, &call);
+                self.resend_ends_of(peer, &tenant, &call);
             }
         }
     }
 
-    fn retell_call(&self, peer: i64, tenant: &TenantId, call: &CallId) {
-        for news in self.kept_news.of(tenant, call).into_iter().filter(is_end) {
+    fn resend_ends_of(&self, peer: OwnerNo, tenant: &TenantId, call: &CallId) {
+        for update in self.pending_updates.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
-            self.routes.send(peer, &ToOwner::News { tenant, call, news }, false);
+            self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, false);
         }
     }
 }
 
 /// True for the end of an attempt.
-fn is_end(news: &CallUpdate) -> bool {
-    ended_attempt(news).is_some()
+fn is_end(update: &CallUpdate) -> bool {
+    ended_attempt(update).is_some()
 }
 
-fn has_peer(ownership: &Ownership, number: i64) -> bool {
+fn has_peer(ownership: &Ownership, number: OwnerNo) -> bool {
     ownership.peers().any(|peer| peer.number == number)
 }
 
@@ -322,7 +323,7 @@ async fn changed<K: Ord>(changes: &Changes<K>, sender: &LinkSender) {
 /// Removes the link also when its task is dropped.
 struct CloseOnDrop<'a> {
     cluster: &'a ClusterTools,
-    peer: i64,
+    peer: OwnerNo,
     no: u64,
 }
 

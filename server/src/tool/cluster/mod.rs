@@ -9,28 +9,29 @@
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
 //!   the hub says if a host has the call. If none has, it says if the call may have begun;
 //! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
-//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](left) later.
+//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs) later.
 
 mod frame;
 mod hosts;
 mod hub;
-mod keep;
-mod kept_news;
-mod left;
+mod hub_history;
+mod hub_link;
+mod orphaned_runs;
 mod owner;
 mod owners;
+mod pending_updates;
 mod queue;
 mod routes;
 mod sink;
 mod table;
-mod tenure;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
 use tokio::sync::mpsc;
@@ -38,20 +39,20 @@ use tokio::time::Instant;
 
 pub use frame::LINK_FRAME_BYTES_MAX;
 pub use hub::HubEnd;
-pub use keep::{LinkDialer, LinkInbound};
+pub use hub_link::{LinkDialer, LinkInbound};
 pub use owners::{LocatedOwners, RunOwner, RunOwners};
 pub use queue::LinkFrames;
 
 use self::frame::{Command, ToHub};
-use self::kept_news::KeptNews;
-use self::left::LeftRuns;
-use self::owner::Question;
+use self::orphaned_runs::OrphanedRuns;
+use self::owner::EngineRequest;
+use self::pending_updates::PendingUpdates;
 use self::queue::LinkSender;
 use self::routes::Routes;
-use self::table::{Open, Table};
+use self::table::{OpenCallState, Table};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
-use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel};
+use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
 use crate::tool::{CallSink, RemoteTools, Seek, Tools as _};
 
 /// Encodes a request to an extension as the message of the contract.
@@ -60,32 +61,32 @@ pub type EncodeRequest = fn(&ExtensionRequest) -> Vec<u8>;
 /// The tools of a replica: its own hosts while it is the hub, and those of the hub otherwise.
 pub struct ClusterTools {
     /// The number of this replica.
-    me: i64,
+    me: OwnerNo,
     own: Arc<RemoteTools>,
     owners: Arc<dyn RunOwners>,
     encode: EncodeRequest,
     state: Mutex<State>,
     /// The other replicas. It is set by [`Self::keep_linked`].
     ownerships: OnceLock<Ownerships>,
-    /// News for the engine that do not come from the own hosts.
-    news: NewsSender,
-    news_receiver: Mutex<Option<NewsReceiver>>,
-    /// Questions of the hub to the engine. Those of one host are few, and the hub bounds those about results.
-    questions: mpsc::UnboundedSender<Question>,
-    questions_receiver: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
+    /// Updates for the engine that do not come from the own hosts.
+    reports: CallReportSender,
+    reports_receiver: Mutex<Option<CallReportReceiver>>,
+    /// Requests of the hub to the engine. Those of one host are few, and the hub bounds those about results.
+    requests: mpsc::UnboundedSender<EngineRequest>,
+    requests_receiver: Mutex<Option<mpsc::UnboundedReceiver<EngineRequest>>>,
     /// The engine. It is set after construction, because the engine is made after its tools.
     engine: OnceLock<Arc<dyn CallSink>>,
     /// As the hub: the links of the other replicas, and the runs behind them.
     routes: Routes,
-    /// As the hub: the news that their runs have not dealt with.
-    kept_news: KeptNews,
+    /// As the hub: the updates that their runs have not dealt with.
+    pending_updates: PendingUpdates,
     /// As the hub: runs whose owner's link has ended.
-    left: LeftRuns,
+    orphaned: OrphanedRuns,
 }
 
 struct State {
-    way: Way,
-    /// Number of the present way to the hub. Frames of an earlier one are dropped.
+    hub: HubConnection,
+    /// Number of the present connection to the hub. Frames of an earlier one are dropped.
     link: u64,
     table: Table,
     /// The connections of hosts with extensions at the hub, by their number there.
@@ -93,34 +94,34 @@ struct State {
     /// True once the links are ended for good.
     is_closed: bool,
     /// The tools that were told since the link was opened, until all are.
-    listed: Option<BTreeSet<(TenantId, String)>>,
+    listed: Option<BTreeSet<ToolKey>>,
 }
 
-/// The way to the hub.
-enum Way {
+/// The connection to the hub.
+enum HubConnection {
     /// This replica is the hub.
     Here,
     /// The hub is another replica, and is reached over this link.
     Link(LinkSender),
-    /// There has been no way since this time. Calls wait.
+    /// There has been no connection since this time. Calls wait.
     Away(Instant),
 }
 
 impl ClusterTools {
-    /// The tools of the replica with this number. It has no way to a hub before [`Self::keep_linked`] finds one. `own` takes no
+    /// The tools of the replica with this number. It has no connection to a hub before [`Self::keep_linked`] finds one. `own` takes no
     /// hosts until then.
     #[must_use]
     pub fn new(
-        me: i64,
+        me: OwnerNo,
         own: Arc<RemoteTools>,
         owners: Arc<dyn RunOwners>,
         encode: EncodeRequest,
     ) -> Arc<Self> {
         own.step_down();
-        let (news, news_receiver) = channel();
-        let (questions, questions_receiver) = mpsc::unbounded_channel();
+        let (reports, reports_receiver) = channel();
+        let (requests, requests_receiver) = mpsc::unbounded_channel();
         let state = State {
-            way: Way::Away(Instant::now()),
+            hub: HubConnection::Away(Instant::now()),
             link: 0,
             table: Table::default(),
             hosts: BTreeMap::new(),
@@ -134,14 +135,14 @@ impl ClusterTools {
             encode,
             state: Mutex::new(state),
             ownerships: OnceLock::new(),
-            news,
-            news_receiver: Mutex::new(Some(news_receiver)),
-            questions,
-            questions_receiver: Mutex::new(Some(questions_receiver)),
+            reports,
+            reports_receiver: Mutex::new(Some(reports_receiver)),
+            requests,
+            requests_receiver: Mutex::new(Some(requests_receiver)),
             engine: OnceLock::new(),
             routes: Routes::default(),
-            kept_news: KeptNews::default(),
-            left: LeftRuns::default(),
+            pending_updates: PendingUpdates::default(),
+            orphaned: OrphanedRuns::default(),
         })
     }
 
@@ -154,36 +155,36 @@ impl ClusterTools {
     /// True while this replica is the hub.
     #[must_use]
     pub fn is_hub(&self) -> bool {
-        matches!(self.lock().way, Way::Here)
+        matches!(self.lock().hub, HubConnection::Here)
     }
 
-    /// True while there is a way to the hub, or this replica is the hub.
+    /// True while there is a link to the hub, or this replica is the hub.
     #[cfg(test)]
-    pub(crate) fn has_way(&self) -> bool {
-        !matches!(self.lock().way, Way::Away(_))
+    pub(crate) fn is_connected(&self) -> bool {
+        !matches!(self.lock().hub, HubConnection::Away(_))
     }
 
     /// This replica is the hub from now on. `kept_for` is the time for which the one before may yet keep its hosts.
     fn become_hub(&self, kept_for: Millis) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Here) {
+        if matches!(state.hub, HubConnection::Here) {
             return;
         }
         self.drop_hosts(&mut state);
         self.own.step_up(kept_for);
-        state.way = Way::Here;
+        state.hub = HubConnection::Here;
         state.link += 1;
         state.listed = None;
         let link = state.link;
         for (call, open) in state.table.calls() {
             let owner = open.owner;
             match open.state {
-                Open::Sought { tool, on, .. } => {
+                OpenCallState::Sought { tool, on, .. } => {
                     let sought = match on {
                         Some(host) => self.own.seek_on(&owner, &call, &tool, &host),
                         None => self.own.seek(&owner, &call, &tool),
                     };
-                    // The run waits for news, because it was told that the call is queued.
+                    // The run waits for an update, because it was told that the call is queued.
                     let update = match sought {
                         Seek::Queued => continue,
                         Seek::Granted { host, instance, terms: Some(terms) } => {
@@ -193,11 +194,11 @@ impl ClusterTools {
                         Seek::Denied(message) => CallUpdate::Denied { message },
                     };
                     state.table.note(&owner.tenant, &call, &update, link);
-                    self.news.send(owner.tenant, call, update);
+                    self.reports.send(owner.tenant, call, update);
                 }
                 // Its run offers it, or gives it up. The room that it had is gone.
-                Open::Granted { .. } => {}
-                Open::Offered { offer, .. } => self.own.reclaim(&owner, &call, *offer),
+                OpenCallState::Granted { .. } => {}
+                OpenCallState::Offered { offer, .. } => self.own.reclaim(&owner, &call, *offer),
             }
         }
         for (_, command) in state.table.take_commands() {
@@ -210,14 +211,14 @@ impl ClusterTools {
     /// Another replica is the hub.
     fn leave_hub(&self) {
         let mut state = self.lock();
-        if !matches!(state.way, Way::Here) {
+        if !matches!(state.hub, HubConnection::Here) {
             return;
         }
-        state.way = Way::Away(Instant::now());
+        state.hub = HubConnection::Away(Instant::now());
         state.link += 1;
         self.routes.end_all();
-        self.kept_news.clear();
-        self.left.clear();
+        self.pending_updates.clear();
+        self.orphaned.clear();
         self.own.step_down();
         drop(state);
         tracing::info!("another replica takes the tool hosts");
@@ -227,9 +228,9 @@ impl ClusterTools {
     pub fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        if let Way::Link(sender) = &state.way {
+        if let HubConnection::Link(sender) = &state.hub {
             sender.end();
-            state.way = Way::Away(Instant::now());
+            state.hub = HubConnection::Away(Instant::now());
             state.link += 1;
         }
         self.routes.end_all();
@@ -239,19 +240,19 @@ impl ClusterTools {
     fn carry_out(&self, command: Command) {
         match command {
             Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.kept_news.over(&tenant, &call);
+                self.pending_updates.forget_call(&tenant, &call);
                 self.own.cancel(&tenant, &call, attempt, cause, &reason);
             }
             Command::AnswerInput { tenant, call, attempt, input, answer } => {
-                self.kept_news.answered(&tenant, &call, &input);
+                self.pending_updates.forget_question(&tenant, &call, &input);
                 self.own.answer_input(&tenant, &call, attempt, &input, answer);
             }
             Command::AckResumeState { tenant, call, attempt, resume_no } => {
-                self.kept_news.recorded(&tenant, &call, resume_no);
+                self.pending_updates.forget_resume_states(&tenant, &call, resume_no);
                 self.own.ack_resume_state(&tenant, &call, attempt, resume_no);
             }
             Command::ReleaseCall { tenant, call, attempt } => {
-                self.kept_news.over(&tenant, &call);
+                self.pending_updates.forget_call(&tenant, &call);
                 self.own.release_call(&tenant, &call, attempt);
             }
             Command::CloseRuntime { tenant, host, runtime } => {
@@ -279,7 +280,7 @@ impl ClusterTools {
 
     /// Has a command done at the hub: here, or over the link, now or later.
     fn command(&self, state: &mut State, command: Command) {
-        if matches!(state.way, Way::Here) {
+        if matches!(state.hub, HubConnection::Here) {
             let (tenant, run) = command.run();
             if self.is_elsewhere(tenant, run) {
                 self.carry_out_late(command);
@@ -301,16 +302,16 @@ impl ClusterTools {
     fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
         let message = "the way to the tool hosts changed before the call was sent".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::No, busy: false };
-        self.news.send(tenant.clone(), call.clone(), lost);
+        self.reports.send(tenant.clone(), call.clone(), lost);
     }
 
-    /// Denies the calls that have looked for a host since before `time`, if there has been no way to any for as long.
+    /// Denies the calls that have looked for a host since before `time`, if there has been no connection to the hub for as long.
     fn deny_without_way(&self, time: Instant) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Away(since) if since < time) {
-            for (tenant, call, tool) in state.table.take_sought_before(time) {
+        if matches!(state.hub, HubConnection::Away(since) if since < time) {
+            for (CallKey { tenant, call }, tool) in state.table.take_sought_before(time) {
                 let message = format!("no tool host that serves `{tool}` can be reached");
-                self.news.send(tenant, call, CallUpdate::Denied { message });
+                self.reports.send(tenant, call, CallUpdate::Denied { message });
             }
         }
     }
@@ -324,7 +325,7 @@ impl ClusterTools {
 impl State {
     /// Sends a frame to the hub, if there is a link.
     fn send(&self, frame: &ToHub) {
-        if let Way::Link(sender) = &self.way {
+        if let HubConnection::Link(sender) = &self.hub {
             sender.send(frame);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallInHand;
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -14,27 +14,27 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::frame::{Reply, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
-use super::table::{Noted, Open};
-use super::{ClusterTools, RunOwner, Way};
-use crate::tool::host::deliver::{HostAnswer, deliver};
+use super::table::{OpenCallState, UpdateAction};
+use super::{ClusterTools, HubConnection, RunOwner};
+use crate::tool::host::deliver::{AcceptedResult, deliver};
 use crate::tool::host::remote::MirroredTool;
-use crate::tool::{CallAnswer, CallSink};
+use crate::tool::{CallSink, ReportedResult};
 
-/// How often calls are looked for that wait for a host without a way to any.
+/// Time between two looks for calls that wait for a host without a connection to the hub.
 const WAITING_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Tools that are entered on the task of the link. More go to a blocking thread, because their schemas are compiled.
 const TOOLS_INLINE_MAX: usize = 2;
 
-/// A question of the hub to the engine.
-pub(super) struct Question {
+/// A request of the hub to the engine.
+pub(super) struct EngineRequest {
     link: LinkSender,
     no: u64,
     tenant: TenantId,
-    asked: Asked,
+    kind: EngineRequestKind,
 }
 
-enum Asked {
-    Finished { call: CallId, answer: CallAnswer },
+enum EngineRequestKind {
+    Finished { call: CallId, result: ReportedResult },
     UsesRuntime { runtime: RuntimeId, host: HostId },
     Dispositions { run: RunId, calls: Vec<CallInHand> },
 }
@@ -43,26 +43,26 @@ impl ClusterTools {
     /// Serves the own hosts, and passes what hosts report to the engine, until it is dropped. Run it once, on a task of its own.
     /// It takes the place of [`crate::tool::RemoteTools::drive`].
     pub async fn drive(self: Arc<Self>, engine: Arc<dyn CallSink>) {
-        let news = self.news_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let questions = self.questions_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(news), Some(questions), Ok(())) = (news, questions, self.engine.set(engine)) else {
+        let reports = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let requests = self.requests_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(reports), Some(requests), Ok(())) = (reports, requests, self.engine.set(engine)) else {
             tracing::error!("ClusterTools::drive was called twice; the second call does nothing");
             return;
         };
         let hosts = self.own.clone().drive(Arc::new(RoutedSink(Arc::downgrade(&self))));
         let cluster = &*self;
-        let tell = move |tenant: TenantId, call: CallId, news: CallUpdate| async move {
-            cluster.tell_engine(&tenant, &call, news).await;
+        let tell = move |tenant: TenantId, call: CallId, update: CallUpdate| async move {
+            cluster.tell_engine(&tenant, &call, update).await;
         };
         // Only own hosts send results without a stream, and `hosts` takes those.
-        let news = deliver(news, tell, |_, _: HostAnswer| std::future::ready(()));
-        let asked = self.clone();
-        // Each question has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
-        let answering = UnboundedReceiverStream::new(questions).for_each_concurrent(None, move |question| {
-            let cluster = asked.clone();
-            async move { cluster.answer(question).await }
+        let updates = deliver(reports, tell, |_, _: AcceptedResult| std::future::ready(()));
+        let shared = self.clone();
+        // Each request has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
+        let answering = UnboundedReceiverStream::new(requests).for_each_concurrent(None, move |request| {
+            let cluster = shared.clone();
+            async move { cluster.do_request(request).await }
         });
-        tokio::join!(hosts, news, answering, cluster.watch_waiting(), cluster.watch_left());
+        tokio::join!(hosts, updates, answering, cluster.watch_waiting(), cluster.watch_orphaned());
     }
 
     async fn watch_waiting(&self) {
@@ -85,16 +85,16 @@ impl ClusterTools {
             sender.end();
             return state.link;
         }
-        state.way = Way::Link(sender);
+        state.hub = HubConnection::Link(sender);
         self.own.mirror_over(state.link);
         state.listed = Some(BTreeSet::new());
         for (call, open) in state.table.calls() {
             let owner = open.owner;
             match open.state {
-                Open::Sought { tool, on, .. } => state.send(&ToHub::Seek { owner, call, tool, on }),
+                OpenCallState::Sought { tool, on, .. } => state.send(&ToHub::Seek { owner, call, tool, on }),
                 // Its run offers it, or gives it up. The room that it had is gone.
-                Open::Granted { .. } => {}
-                Open::Offered { offer, .. } => state.send(&ToHub::Reclaim { owner, call, offer }),
+                OpenCallState::Granted { .. } => {}
+                OpenCallState::Offered { offer, .. } => state.send(&ToHub::Reclaim { owner, call, offer }),
             }
         }
         for (no, command) in state.table.commands() {
@@ -106,8 +106,8 @@ impl ClusterTools {
     /// The link with this number has ended.
     pub(super) fn closed(&self, link: u64) {
         let mut state = self.lock();
-        if state.link == link && matches!(state.way, Way::Link(_)) {
-            state.way = Way::Away(Instant::now());
+        if state.link == link && matches!(state.hub, HubConnection::Link(_)) {
+            state.hub = HubConnection::Away(Instant::now());
             state.listed = None;
             self.drop_hosts(&mut state);
             // A blocking task may still enter tools of this link, whose hub may have lost its place.
@@ -122,29 +122,31 @@ impl ClusterTools {
             return self.enter_tools(link, rows).await;
         }
         let mut state = self.lock();
-        let Way::Link(sender) = &state.way else { return };
+        let HubConnection::Link(sender) = &state.hub else { return };
         if state.link != link {
             return;
         }
         let sender = sender.clone();
-        let ask = |no, tenant, asked| {
+        let ask = |no, tenant, kind| {
             // The receiver is gone only when the process ends.
-            let _ended = self.questions.send(Question { link: sender.clone(), no, tenant, asked });
+            let _ended = self.requests.send(EngineRequest { link: sender.clone(), no, tenant, kind });
         };
         match frame {
-            ToOwner::News { tenant, call, news } => match state.table.note(&tenant, &call, &news, link) {
-                Noted::Pass => self.news.send(tenant, call, news),
-                Noted::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
-                Noted::Drop => {}
-            },
-            ToOwner::Finished { no, tenant, call, answer } => {
-                ask(no, tenant, Asked::Finished { call, answer });
+            ToOwner::CallUpdate { tenant, call, update } => {
+                match state.table.note(&tenant, &call, &update, link) {
+                    UpdateAction::Pass => self.reports.send(tenant, call, update),
+                    UpdateAction::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
+                    UpdateAction::Drop => {}
+                }
+            }
+            ToOwner::Finished { no, tenant, call, result } => {
+                ask(no, tenant, EngineRequestKind::Finished { call, result });
             }
             ToOwner::UsesRuntime { no, tenant, runtime, host } => {
-                ask(no, tenant, Asked::UsesRuntime { runtime, host });
+                ask(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
             }
             ToOwner::Dispositions { no, tenant, run, calls } => {
-                ask(no, tenant, Asked::Dispositions { run, calls });
+                ask(no, tenant, EngineRequestKind::Dispositions { run, calls });
             }
             ToOwner::Done { no } => state.table.done(no),
             ToOwner::Answered { id, connection, result } => {
@@ -170,7 +172,7 @@ impl ClusterTools {
                 return;
             }
             if let Some(listed) = &mut state.listed {
-                listed.extend(rows.iter().map(|row| (row.tenant.clone(), row.name.clone())));
+                listed.extend(rows.iter().map(|row| ToolKey::new(row.tenant.clone(), row.name.clone())));
             }
         }
         if rows.len() <= TOOLS_INLINE_MAX {
@@ -183,20 +185,20 @@ impl ClusterTools {
         }
     }
 
-    /// Answers a question of the hub.
-    async fn answer(&self, question: Question) {
-        let Question { link, no, tenant, asked } = question;
-        let reply = match asked {
-            Asked::Finished { call, answer } => {
+    /// Does a request of the hub, and sends the reply.
+    async fn do_request(&self, request: EngineRequest) {
+        let EngineRequest { link, no, tenant, kind } = request;
+        let reply = match kind {
+            EngineRequestKind::Finished { call, result } => {
                 // The result comes after everything that was told of the call before it.
-                self.news.flush(&tenant, &call.run).await;
-                self.record_here(&tenant, &call, answer).await.map(Reply::Verdict)
+                self.reports.flush(&tenant, &call.run).await;
+                self.record_here(&tenant, &call, result).await.map(Reply::Verdict)
             }
-            Asked::UsesRuntime { runtime, host } => match self.engine() {
+            EngineRequestKind::UsesRuntime { runtime, host } => match self.engine() {
                 Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(Reply::Used),
                 Err(unavailable) => Err(unavailable),
             },
-            Asked::Dispositions { run, calls } => match self.engine() {
+            EngineRequestKind::Dispositions { run, calls } => match self.engine() {
                 Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(Reply::Dispositions),
                 Err(unavailable) => Err(unavailable),
             },
@@ -205,20 +207,20 @@ impl ClusterTools {
         link.send(&ToHub::Reply { no, reply });
     }
 
-    /// Passes news to the engine, and notes that they have arrived.
-    async fn tell_engine(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    /// Passes an update to the engine, and notes that it has arrived.
+    async fn tell_engine(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         let Ok(engine) = self.engine() else { return };
-        let accepted = match &news {
+        let accepted = match &update {
             CallUpdate::Accepted { attempt, .. } => Some(*attempt),
             _ => None,
         };
-        let ended = ended_attempt(&news);
-        engine.news(tenant, call, news).await;
+        let ended = ended_attempt(&update);
+        engine.report_update(tenant, call, update).await;
         if let Some(attempt) = accepted {
             self.lock().table.accepted(tenant, call, attempt);
         }
         if let Some(attempt) = ended
-            // A replica that lost the run has dropped the news, and the next owner needs them.
+            // A replica that lost the run has dropped the update, and the next owner needs it.
             && self.owners.owner_of(tenant, &call.run).await == RunOwner::Here
         {
             self.lock().send(&ToHub::Heard { tenant: tenant.clone(), call: call.clone(), attempt });

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 
 use crate::cluster::locate::Locate;
-use crate::cluster::{Holder, Ownerships};
+use crate::cluster::{Ownerships, ShardOwner};
 
 /// The replica that owns a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub enum RunOwner {
     /// This one. It also answers for runs that do not exist.
     Here,
     /// The replica with this number.
-    Peer(i64),
+    Peer(OwnerNo),
     /// Nobody for the moment, or nobody who is known.
     Nobody,
 }
@@ -44,10 +45,10 @@ impl LocatedOwners {
 impl RunOwners for LocatedOwners {
     async fn owner_of(&self, tenant: &TenantId, run: &RunId) -> RunOwner {
         match self.locate.shard_of_run(tenant, run).await {
-            Ok(Some(shard)) => match self.ownerships.borrow().holder(shard) {
-                Holder::Me => RunOwner::Here,
-                Holder::Peer(peer) => RunOwner::Peer(peer.number),
-                Holder::Nobody => RunOwner::Nobody,
+            Ok(Some(shard)) => match self.ownerships.borrow().owner(shard) {
+                ShardOwner::Me => RunOwner::Here,
+                ShardOwner::Peer(peer) => RunOwner::Peer(peer.number),
+                ShardOwner::Nobody => RunOwner::Nobody,
             },
             Ok(None) => RunOwner::Here,
             Err(error) => {

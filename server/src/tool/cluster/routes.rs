@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::id::{Epoch, RunId, TenantId};
+use agentloop_core::cluster::shard::OwnerNo;
+use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -26,19 +27,19 @@ pub(super) struct Routes {
 
 #[derive(Debug, Default)]
 struct Inner {
-    links: BTreeMap<i64, OwnerLink>,
-    runs: BTreeMap<(TenantId, RunId), Route>,
+    links: BTreeMap<OwnerNo, OwnerLink>,
+    runs: BTreeMap<RunKey, Route>,
     last_link: u64,
-    questions: BTreeMap<u64, OpenQuestion>,
-    last_question: u64,
-    /// When replicas last left a question without a reply in time.
-    late: BTreeMap<i64, Instant>,
+    pending: BTreeMap<u64, PendingReply>,
+    last_request: u64,
+    /// When replicas last left a request without a reply in time.
+    late: BTreeMap<OwnerNo, Instant>,
 }
 
 /// The replica whose task has a run, by the latest claim of the run that is known here.
 #[derive(Debug, Clone, Copy)]
 struct Route {
-    peer: i64,
+    peer: OwnerNo,
     epoch: Epoch,
 }
 
@@ -51,12 +52,12 @@ struct OwnerLink {
 }
 
 #[derive(Debug)]
-struct OpenQuestion {
+struct PendingReply {
     link: u64,
     reply: oneshot::Sender<Reply>,
 }
 
-/// The reason for which a question has no reply.
+/// The reason for which a request has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoReply {
     /// There is no link, or it broke.
@@ -74,7 +75,7 @@ impl Default for Routes {
 impl Routes {
     /// Enters the link of a replica. An earlier one of the same replica ends. Returns the number of the link, and the runs of the
     /// earlier one.
-    pub(super) fn open(&self, peer: i64, sender: LinkSender) -> (u64, Vec<(TenantId, RunId)>) {
+    pub(super) fn open(&self, peer: OwnerNo, sender: LinkSender) -> (u64, Vec<RunKey>) {
         let mut inner = self.lock();
         let before = inner.links.get(&peer).cloned();
         let runs = before.map(|before| {
@@ -99,12 +100,12 @@ impl Routes {
     }
 
     /// Removes a link that has ended. Returns the runs whose calls came over it. Another link of the replica is left alone.
-    pub(super) fn close(&self, peer: i64, no: u64) -> Vec<(TenantId, RunId)> {
+    pub(super) fn close(&self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
         self.lock().close(peer, no)
     }
 
     /// True while this link is the present one of the replica.
-    pub(super) fn is_open(&self, peer: i64, no: u64) -> bool {
+    pub(super) fn is_open(&self, peer: OwnerNo, no: u64) -> bool {
         self.lock().links.get(&peer).is_some_and(|link| link.no == no)
     }
 
@@ -115,21 +116,21 @@ impl Routes {
             link.sender.end();
         }
         inner.runs.clear();
-        inner.questions.clear();
+        inner.pending.clear();
     }
 
     /// The replica whose calls of this run came last.
-    pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<i64> {
-        self.lock().runs.get(&(tenant.clone(), run.clone())).map(|route| route.peer)
+    pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<OwnerNo> {
+        self.lock().runs.get(&RunKey::new(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
     /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
     /// known.
-    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: i64, epoch: Epoch) -> bool {
+    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo, epoch: Epoch) -> bool {
         let mut inner = self.lock();
         let is_latest = inner.forget_up_to(tenant, run, epoch);
         if is_latest {
-            inner.runs.insert((tenant.clone(), run.clone()), Route { peer, epoch });
+            inner.runs.insert(RunKey::new(tenant.clone(), run.clone()), Route { peer, epoch });
         }
         is_latest
     }
@@ -140,9 +141,9 @@ impl Routes {
     }
 
     /// This replica has no task of the run any more. Returns false if another replica has.
-    pub(super) fn unroute(&self, tenant: &TenantId, run: &RunId, peer: i64) -> bool {
+    pub(super) fn unroute(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo) -> bool {
         let mut inner = self.lock();
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         match inner.runs.get(&key) {
             Some(route) if route.peer != peer => false,
             Some(_) | None => {
@@ -153,13 +154,13 @@ impl Routes {
     }
 
     /// Sends a frame to a replica. Without a link it is lost.
-    pub(super) fn send(&self, peer: i64, frame: &ToOwner, may_drop: bool) {
+    pub(super) fn send(&self, peer: OwnerNo, frame: &ToOwner, may_drop: bool) {
         let Some(link) = self.lock().links.get(&peer).cloned() else { return };
         if !may_drop {
             link.sender.send(frame);
         } else if !link.sender.send_unless_busy(frame) {
             tracing::debug!(
-                replica = peer,
+                replica = peer.0,
                 "output or progress dropped: the replica of its run does not keep up"
             );
         }
@@ -168,9 +169,9 @@ impl Routes {
     /// Asks a replica for the verdict on a result of this size. Only some results are on their way at a time.
     pub(super) async fn ask_in_turn(
         &self,
-        peer: i64,
+        peer: OwnerNo,
         bytes: usize,
-        question: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(u64) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
         let results = self.lock().links.get(&peer).map(|link| link.results.clone());
@@ -178,22 +179,22 @@ impl Routes {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
         let turn = timeout_at(until, results.acquire_many_owned(bytes)).await;
         let _turn = turn.map_err(|_late| NoReply::Late)?.map_err(|_closed| NoReply::NoLink)?;
-        self.ask(peer, question, until).await
+        self.ask(peer, request, until).await
     }
 
     /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
     /// with calls of many runs would wait for each.
     pub(super) async fn ask_briefly(
         &self,
-        peer: i64,
-        question: impl FnOnce(u64) -> ToOwner,
+        peer: OwnerNo,
+        request: impl FnOnce(u64) -> ToOwner,
         wait: Duration,
     ) -> Result<Reply, NoReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
         if is_late(self.lock().late.get(&peer)) {
             return Err(NoReply::Late);
         }
-        let replied = self.ask(peer, question, Instant::now() + wait).await;
+        let replied = self.ask(peer, request, Instant::now() + wait).await;
         match replied {
             Err(NoReply::Late) => drop(self.lock().late.insert(peer, Instant::now())),
             Ok(_) | Err(NoReply::NoLink) => drop(self.lock().late.remove(&peer)),
@@ -203,32 +204,32 @@ impl Routes {
 
     async fn ask(
         &self,
-        peer: i64,
-        question: impl FnOnce(u64) -> ToOwner,
+        peer: OwnerNo,
+        request: impl FnOnce(u64) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
             let link = inner.links.get(&peer).cloned().ok_or(NoReply::NoLink)?;
-            inner.last_question += 1;
-            let no = inner.last_question;
-            inner.questions.insert(no, OpenQuestion { link: link.no, reply });
+            inner.last_request += 1;
+            let no = inner.last_request;
+            inner.pending.insert(no, PendingReply { link: link.no, reply });
             // Sent under the lock, so that no later frame overtakes it.
-            link.sender.send(&question(no));
+            link.sender.send(&request(no));
             ForgetOnDrop { routes: self, no }
         };
         let replied = timeout_at(until, replied).await.map_err(|_late| NoReply::Late)?;
         replied.map_err(|_broken| NoReply::NoLink)
     }
 
-    /// A replica has replied. Its reply to a question that is over is dropped.
+    /// A replica has replied. Its reply to a request that is over is dropped.
     pub(super) fn reply(&self, link: u64, no: u64, reply: Reply) {
         let mut inner = self.lock();
-        if inner.questions.get(&no).is_some_and(|question| question.link == link)
-            && let Some(question) = inner.questions.remove(&no)
+        if inner.pending.get(&no).is_some_and(|pending| pending.link == link)
+            && let Some(pending) = inner.pending.remove(&no)
         {
-            let _gone = question.reply.send(reply);
+            let _gone = pending.reply.send(reply);
         }
     }
 
@@ -240,7 +241,7 @@ impl Routes {
 impl Inner {
     /// Removes the route of a run unless it comes from a claim after this one. Returns false if it stays.
     fn forget_up_to(&mut self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         if self.runs.get(&key).is_some_and(|route| route.epoch > epoch) {
             return false;
         }
@@ -248,9 +249,9 @@ impl Inner {
         true
     }
 
-    fn close(&mut self, peer: i64, no: u64) -> Vec<(TenantId, RunId)> {
+    fn close(&mut self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
         // Whoever waits for a reply over this link learns that it broke.
-        self.questions.retain(|_, question| question.link != no);
+        self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {
             return Vec::new();
         }
@@ -261,7 +262,7 @@ impl Inner {
     }
 }
 
-/// Forgets a question when nobody waits for its reply any more.
+/// Forgets a request when nobody waits for its reply any more.
 struct ForgetOnDrop<'a> {
     routes: &'a Routes,
     no: u64,
@@ -269,6 +270,6 @@ struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        self.routes.lock().questions.remove(&self.no);
+        self.routes.lock().pending.remove(&self.no);
     }
 }

@@ -12,26 +12,26 @@ use tokio::time::{Instant, timeout_at};
 use super::frame::{Reply, ToOwner, size};
 use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
-use crate::tool::{CallAnswer, CallSink, SinkUnavailable, Verdict};
+use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
 
 /// Time for which a result waits for an owner that can be reached. Then its host is asked to bring it again, and its stream ends.
 const OWNER_WAIT: Duration = Duration::from_secs(20);
 /// Time for which a result waits for the verdict of an owner that can be reached: longer than its store tries to write, so that
 /// a slow database sends no host away. An owner that is dead or frozen is found out before.
 const RESULT_WAIT: Duration = Duration::from_secs(12);
-/// How often an owner is looked for in that time.
+/// Time between two looks for an owner in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Time for a question about a host that connects. The host waits for its welcome.
-const QUESTION_WAIT: Duration = Duration::from_secs(3);
+/// Time for a request about a host that connects. The host waits for its welcome.
+const REQUEST_WAIT: Duration = Duration::from_secs(3);
 
 /// Receives what the own hosts report, and passes it on.
 pub(super) struct RoutedSink(pub(super) Weak<ClusterTools>);
 
 #[async_trait]
 impl CallSink for RoutedSink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
         if let Some(cluster) = self.0.upgrade() {
-            cluster.route_news(tenant, call, news).await;
+            cluster.route_update(tenant, call, update).await;
         }
     }
 
@@ -39,11 +39,11 @@ impl CallSink for RoutedSink {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
-        let verdict = cluster.route_result(tenant, call, answer).await?;
-        cluster.kept_news.over(tenant, call);
+        let verdict = cluster.route_result(tenant, call, result).await?;
+        cluster.pending_updates.forget_call(tenant, call);
         Ok(verdict)
     }
 
@@ -90,7 +90,7 @@ impl ClusterTools {
         }
     }
 
-    /// What hosts are to do with these calls of a run, as its owner says, or its journal.
+    /// The orders to hosts about these calls of a run, as its owner says, or its journal.
     pub(super) async fn dispositions(
         &self,
         tenant: &TenantId,
@@ -125,9 +125,9 @@ impl ClusterTools {
         self.routes.of_run(tenant, run).map(RunOwner::Peer)
     }
 
-    async fn route_news(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
-        self.kept_news.keep(tenant, call, &news);
-        let is_passing = matches!(news, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
+    async fn route_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
+        self.pending_updates.keep(tenant, call, &update);
+        let is_passing = matches!(update, CallUpdate::Output { .. } | CallUpdate::Progress { .. });
         if is_passing && self.known_owner(tenant, &call.run).is_none() {
             // No task of the run could show it, and a look-up in the database is slow.
             return;
@@ -136,19 +136,19 @@ impl ClusterTools {
             RunOwner::Here => {
                 let link = self.lock().link;
                 // The engine refuses what no run waits for.
-                let _noted = self.lock().table.note(tenant, call, &news, link);
-                let ended = ended_attempt(&news);
+                let _noted = self.lock().table.note(tenant, call, &update, link);
+                let ended = ended_attempt(&update);
                 if let Ok(engine) = self.engine() {
-                    engine.news(tenant, call, news).await;
+                    engine.report_update(tenant, call, update).await;
                 }
                 if let Some(attempt) = ended {
-                    self.kept_news.heard(tenant, call, attempt);
+                    self.pending_updates.forget_end(tenant, call, attempt);
                 }
             }
             RunOwner::Peer(peer) => {
-                let may_drop = is_passing || matches!(news, CallUpdate::Checkpoint { .. });
+                let may_drop = is_passing || matches!(update, CallUpdate::Checkpoint { .. });
                 let (tenant, call) = (tenant.clone(), call.clone());
-                self.routes.send(peer, &ToOwner::News { tenant, call, news }, may_drop);
+                self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, may_drop);
             }
             // Whoever owns the run next asks for its calls.
             RunOwner::Nobody => {}
@@ -161,17 +161,17 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let until = Instant::now() + OWNER_WAIT;
-        let bytes = size(&answer);
+        let bytes = size(&result);
         let mut openings = self.routes.openings();
         let mut owner = self.owner(tenant, &call.run).await;
         loop {
             openings.mark_unchanged();
             match owner {
                 RunOwner::Here => {
-                    let verdict = self.record_here(tenant, call, answer.clone()).await;
+                    let verdict = self.record_here(tenant, call, result.clone()).await;
                     if verdict.is_ok() {
                         return verdict;
                     }
@@ -183,8 +183,8 @@ impl ClusterTools {
                     continue;
                 }
                 RunOwner::Peer(peer) => {
-                    let (of, id, result) = (tenant.clone(), call.clone(), answer.clone());
-                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, answer: result };
+                    let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
+                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, result };
                     match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
                         Ok(Reply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
@@ -215,10 +215,10 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let attempt = answer.attempt;
-        let verdict = self.engine()?.finished(tenant, call, answer).await?;
+        let attempt = result.attempt;
+        let verdict = self.engine()?.finished(tenant, call, result).await?;
         if matches!(verdict, Verdict::Recorded | Verdict::Duplicate) {
             self.lock().table.over(tenant, call, attempt);
         }
@@ -231,16 +231,16 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         run: &RunId,
-        question: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(u64) -> ToOwner,
     ) -> Option<Reply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
-        self.routes.ask_briefly(peer, question, QUESTION_WAIT).await.ok()
+        self.routes.ask_briefly(peer, request, REQUEST_WAIT).await.ok()
     }
 }
 
-/// The attempt whose end these news tell, if they must not be lost.
-pub(super) fn ended_attempt(news: &CallUpdate) -> Option<u32> {
-    match news {
+/// The attempt whose end this update tells, if it must not be lost.
+pub(super) fn ended_attempt(update: &CallUpdate) -> Option<u32> {
+    match update {
         CallUpdate::Lost { attempt, .. } | CallUpdate::Stopped { attempt, .. } => Some(*attempt),
         _ => None,
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::id::{CallId, CallSlot, Epoch, HostId, RunId, TenantId};
+use agentloop_core::id::{CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const COMMANDS_MAX: usize = 4_096;
 /// The open calls, and the commands that are not known to be done.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    calls: BTreeMap<(TenantId, CallId), OpenCall>,
+    calls: BTreeMap<CallKey, OpenCall>,
     commands: VecDeque<(u64, Command)>,
     last_command: u64,
 }
@@ -26,12 +26,12 @@ pub(super) struct Table {
 #[derive(Debug, Clone)]
 pub(super) struct OpenCall {
     pub(super) owner: CallOwner,
-    pub(super) state: Open,
+    pub(super) state: OpenCallState,
 }
 
 /// The state of an open call.
 #[derive(Debug, Clone)]
-pub(super) enum Open {
+pub(super) enum OpenCallState {
     /// It looks for a host.
     Sought { tool: String, on: Option<HostId>, since: Instant },
     /// A host has room for it. The room is lost when this link ends.
@@ -45,20 +45,20 @@ pub(super) enum Open {
     },
 }
 
-/// What is to be done with news that came for a call.
+/// The action to take on an update of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Noted {
+pub(super) enum UpdateAction {
     /// The run is told.
     Pass,
     /// The call does not look for room: it is given back.
     GiveBack,
-    /// The news mean nothing for the run.
+    /// The update means nothing for the run.
     Drop,
 }
 
 impl Table {
     pub(super) fn get(&self, tenant: &TenantId, call: &CallId) -> Option<&OpenCall> {
-        self.calls.get(&(tenant.clone(), call.clone()))
+        self.calls.get(&CallKey::new(tenant.clone(), call.clone()))
     }
 
     /// True if a call of this run is open.
@@ -71,17 +71,13 @@ impl Table {
         self.of_run(tenant, run).any(|(_, open)| open.owner.epoch > epoch)
     }
 
-    fn of_run(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-    ) -> impl Iterator<Item = (&(TenantId, CallId), &OpenCall)> {
+    fn of_run(&self, tenant: &TenantId, run: &RunId) -> impl Iterator<Item = (&CallKey, &OpenCall)> {
         let from = self.calls.range(first_of(tenant, run)..);
-        from.take_while(move |((of, call), _)| of == tenant && call.run == *run)
+        from.take_while(move |(key, _)| key.tenant == *tenant && key.call.run == *run)
     }
 
-    pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: Open) {
-        let key = (owner.tenant.clone(), call.clone());
+    pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: OpenCallState) {
+        let key = CallKey::new(owner.tenant.clone(), call.clone());
         self.calls.insert(key, OpenCall { owner: owner.clone(), state });
     }
 
@@ -95,13 +91,15 @@ impl Table {
             runtime: None,
             ..offer.clone()
         };
-        self.set(owner, call, Open::Offered { offer: Box::new(offer), is_accepted: false });
+        self.set(owner, call, OpenCallState::Offered { offer: Box::new(offer), is_accepted: false });
     }
 
     /// The call needs no room any more.
     pub(super) fn stop_seeking(&mut self, tenant: &TenantId, call: &CallId) {
-        let key = (tenant.clone(), call.clone());
-        let is_sought = |open: &OpenCall| matches!(open.state, Open::Sought { .. } | Open::Granted { .. });
+        let key = CallKey::new(tenant.clone(), call.clone());
+        let is_sought = |open: &OpenCall| {
+            matches!(open.state, OpenCallState::Sought { .. } | OpenCallState::Granted { .. })
+        };
         if self.calls.get(&key).is_some_and(is_sought) {
             self.calls.remove(&key);
         }
@@ -110,18 +108,18 @@ impl Table {
     /// This attempt of the call is over.
     pub(super) fn over(&mut self, tenant: &TenantId, call: &CallId, attempt: u32) {
         if self.is_offered(tenant, call, attempt) {
-            self.calls.remove(&(tenant.clone(), call.clone()));
+            self.calls.remove(&CallKey::new(tenant.clone(), call.clone()));
         }
     }
 
     fn is_offered(&self, tenant: &TenantId, call: &CallId, of: u32) -> bool {
-        matches!(self.get(tenant, call), Some(OpenCall { state: Open::Offered { offer, .. }, .. }) if offer.attempt == of)
+        matches!(self.get(tenant, call), Some(OpenCall { state: OpenCallState::Offered { offer, .. }, .. }) if offer.attempt == of)
     }
 
     /// The run knows that the host works on this attempt.
     pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: u32) {
-        if let Some(OpenCall { state: Open::Offered { offer, is_accepted }, .. }) =
-            self.calls.get_mut(&(tenant.clone(), call.clone()))
+        if let Some(OpenCall { state: OpenCallState::Offered { offer, is_accepted }, .. }) =
+            self.calls.get_mut(&CallKey::new(tenant.clone(), call.clone()))
             && offer.attempt == of
         {
             *is_accepted = true;
@@ -134,30 +132,37 @@ impl Table {
         keys.iter().for_each(|key| drop(self.calls.remove(key)));
     }
 
-    /// Notes news that came over this link.
-    pub(super) fn note(&mut self, tenant: &TenantId, call: &CallId, news: &CallUpdate, link: u64) -> Noted {
-        let key = (tenant.clone(), call.clone());
-        let is_sought = matches!(self.calls.get(&key), Some(OpenCall { state: Open::Sought { .. }, .. }));
-        match news {
+    /// Notes an update that came over this link.
+    pub(super) fn note(
+        &mut self,
+        tenant: &TenantId,
+        call: &CallId,
+        update: &CallUpdate,
+        link: u64,
+    ) -> UpdateAction {
+        let key = CallKey::new(tenant.clone(), call.clone());
+        let is_sought =
+            matches!(self.calls.get(&key), Some(OpenCall { state: OpenCallState::Sought { .. }, .. }));
+        match update {
             CallUpdate::Granted { .. } => match self.calls.get_mut(&key) {
                 Some(open) if is_sought => {
-                    open.state = Open::Granted { link };
-                    Noted::Pass
+                    open.state = OpenCallState::Granted { link };
+                    UpdateAction::Pass
                 }
-                Some(OpenCall { state: Open::Granted { link: before }, .. }) if *before == link => {
-                    Noted::Drop
+                Some(OpenCall { state: OpenCallState::Granted { link: before }, .. }) if *before == link => {
+                    UpdateAction::Drop
                 }
-                Some(OpenCall { state: Open::Offered { .. }, .. }) => Noted::Drop,
-                Some(_) | None => Noted::GiveBack,
+                Some(OpenCall { state: OpenCallState::Offered { .. }, .. }) => UpdateAction::Drop,
+                Some(_) | None => UpdateAction::GiveBack,
             },
             CallUpdate::Denied { .. } if is_sought => {
                 self.calls.remove(&key);
-                Noted::Pass
+                UpdateAction::Pass
             }
-            CallUpdate::Denied { .. } => Noted::Drop,
+            CallUpdate::Denied { .. } => UpdateAction::Drop,
             CallUpdate::Lost { attempt, .. } => {
                 self.over(tenant, call, *attempt);
-                Noted::Pass
+                UpdateAction::Pass
             }
             CallUpdate::Accepted { .. }
             | CallUpdate::Checkpoint { .. }
@@ -165,28 +170,27 @@ impl Table {
             | CallUpdate::InputNeeded { .. }
             | CallUpdate::Stopped { .. }
             | CallUpdate::Progress { .. }
-            | CallUpdate::Output { .. } => Noted::Pass,
+            | CallUpdate::Output { .. } => UpdateAction::Pass,
         }
     }
 
     /// All open calls, to ask for them again.
     pub(super) fn calls(&self) -> Vec<(CallId, OpenCall)> {
-        self.calls.iter().map(|((_, call), open)| (call.clone(), open.clone())).collect()
+        self.calls.iter().map(|(key, open)| (key.call.clone(), open.clone())).collect()
     }
 
-    /// Takes the calls that have looked for a host since before this time.
-    pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(TenantId, CallId, String)> {
+    /// Takes the calls that have looked for a host since before this time, each with its tool.
+    pub(super) fn take_sought_before(&mut self, time: Instant) -> Vec<(CallKey, String)> {
         let late = |open: &OpenCall| match &open.state {
-            Open::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
-            Open::Sought { .. } | Open::Granted { .. } | Open::Offered { .. } => None,
+            OpenCallState::Sought { tool, since, .. } if *since < time => Some(tool.clone()),
+            OpenCallState::Sought { .. } | OpenCallState::Granted { .. } | OpenCallState::Offered { .. } => {
+                None
+            }
         };
         let late = self.calls.iter().filter_map(|(key, open)| Some((key.clone(), late(open)?)));
         let late: Vec<_> = late.collect();
-        let take = |(key, tool): ((TenantId, CallId), String)| {
-            self.calls.remove(&key);
-            (key.0, key.1, tool)
-        };
-        late.into_iter().map(take).collect()
+        late.iter().for_each(|(key, _)| drop(self.calls.remove(key)));
+        late
     }
 
     /// Keeps a command until it is done. Returns its number.
@@ -216,6 +220,6 @@ impl Table {
 }
 
 /// The lowest key that a call of this run can have.
-fn first_of(tenant: &TenantId, run: &RunId) -> (TenantId, CallId) {
-    (tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
+fn first_of(tenant: &TenantId, run: &RunId) -> CallKey {
+    CallKey::new(tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
 }

@@ -9,8 +9,8 @@ use agentloop_core::run::input::{CallFacts, NotOffered};
 use tokio::time::Instant;
 
 use super::frame::{Command, ToHub};
-use super::table::{Open, OpenCall};
-use super::{ClusterTools, Way};
+use super::table::{OpenCall, OpenCallState};
+use super::{ClusterTools, HubConnection};
 use crate::tool::{CallOwner, Offered, Seek, Tools};
 
 impl Tools for ClusterTools {
@@ -44,13 +44,13 @@ impl Tools for ClusterTools {
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
         let state = self.lock();
-        match &state.way {
-            Way::Here => self.own.is_offer_open(tenant, call),
-            Way::Link(_) => state
+        match &state.hub {
+            HubConnection::Here => self.own.is_offer_open(tenant, call),
+            HubConnection::Link(_) => state
                 .table
                 .get(tenant, call)
-                .is_some_and(|open| matches!(open.state, Open::Offered { is_accepted: false, .. })),
-            Way::Away(_) => false,
+                .is_some_and(|open| matches!(open.state, OpenCallState::Offered { is_accepted: false, .. })),
+            HubConnection::Away(_) => false,
         }
     }
 
@@ -62,17 +62,19 @@ impl Tools for ClusterTools {
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
         let mut state = self.lock();
         state.table.stop_seeking(tenant, call);
-        match &state.way {
-            Way::Here if self.is_elsewhere(tenant, &call.run) => {}
-            Way::Here => self.own.stop_seeking(tenant, call),
-            Way::Link(link) => link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() }),
-            Way::Away(_) => {}
+        match &state.hub {
+            HubConnection::Here if self.is_elsewhere(tenant, &call.run) => {}
+            HubConnection::Here => self.own.stop_seeking(tenant, call),
+            HubConnection::Link(link) => {
+                link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() })
+            }
+            HubConnection::Away(_) => {}
         }
     }
 
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Here) {
+        if matches!(state.hub, HubConnection::Here) {
             if !self.take_home(owner, call) {
                 return self.not_sent(&owner.tenant, call, offer.attempt);
             }
@@ -82,15 +84,15 @@ impl Tools for ClusterTools {
         let present = state.link;
         let has_room = matches!(
             state.table.get(&owner.tenant, call),
-            Some(OpenCall { state: Open::Granted { link }, .. }) if *link == present
+            Some(OpenCall { state: OpenCallState::Granted { link }, .. }) if *link == present
         );
-        match &state.way {
-            Way::Link(link) if has_room => {
+        match &state.hub {
+            HubConnection::Link(link) if has_room => {
                 let link = link.clone();
                 state.table.offered(owner, call, &offer);
                 link.send(&ToHub::Offer { owner: owner.clone(), call: call.clone(), offer: Box::new(offer) });
             }
-            Way::Here | Way::Link(_) | Way::Away(_) => {
+            HubConnection::Here | HubConnection::Link(_) | HubConnection::Away(_) => {
                 state.table.stop_seeking(&owner.tenant, call);
                 self.not_sent(&owner.tenant, call, offer.attempt);
             }
@@ -99,24 +101,24 @@ impl Tools for ClusterTools {
 
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
         let mut state = self.lock();
-        if matches!(state.way, Way::Here) && !self.take_home(owner, call) {
+        if matches!(state.hub, HubConnection::Here) && !self.take_home(owner, call) {
             return;
         }
         state.table.offered(owner, call, &offer);
-        match &state.way {
-            Way::Here => {
+        match &state.hub {
+            HubConnection::Here => {
                 // Another replica may have owned the run, and it did not hear them. They come before what follows from the reclaim.
-                for news in self.kept_news.of(&owner.tenant, call) {
-                    self.own.tell_again(&owner.tenant, call, news);
+                for update in self.pending_updates.of(&owner.tenant, call) {
+                    self.own.tell_again(&owner.tenant, call, update);
                 }
                 self.own.reclaim(owner, call, offer);
             }
-            Way::Link(_) => {
+            HubConnection::Link(_) => {
                 let (owner, call) = (owner.clone(), call.clone());
                 state.send(&ToHub::Reclaim { owner, call, offer: Box::new(offer) });
             }
-            // It is reclaimed as soon as there is a way.
-            Way::Away(_) => {}
+            // It is reclaimed as soon as there is a connection.
+            HubConnection::Away(_) => {}
         }
     }
 
@@ -147,11 +149,13 @@ impl Tools for ClusterTools {
     fn release(&self, tenant: &TenantId, run: &RunId) {
         let mut state = self.lock();
         state.table.release(tenant, run);
-        match &state.way {
-            Way::Here => self.release_at_hosts(&state, tenant, run),
-            Way::Link(link) => link.send(&ToHub::Release { tenant: tenant.clone(), run: run.clone() }),
+        match &state.hub {
+            HubConnection::Here => self.release_at_hosts(&state, tenant, run),
+            HubConnection::Link(link) => {
+                link.send(&ToHub::Release { tenant: tenant.clone(), run: run.clone() })
+            }
             // The hub has released the calls when the link broke.
-            Way::Away(_) => {}
+            HubConnection::Away(_) => {}
         }
     }
 }
@@ -168,28 +172,28 @@ impl ClusterTools {
 
     fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         let mut state = self.lock();
-        let sought = || Open::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
-        if matches!(state.way, Way::Here) {
+        let sought =
+            || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
+        if matches!(state.hub, HubConnection::Here) {
             if !self.take_home(owner, call) {
                 // The task that asks is at its end.
                 return Seek::Queued;
             }
-            // This is the next attempt. Only an attempt that was offered has news that a new owner must hear.
-            self.kept_news.over(&owner.tenant, call);
+            // This is the next attempt. Only an attempt that was offered has updates that a new owner must hear.
+            self.pending_updates.forget_call(&owner.tenant, call);
             let seek = match on {
                 Some(host) => self.own.seek_on(owner, call, tool, host),
                 None => self.own.seek(owner, call, tool),
             };
             let link = state.link;
             match &seek {
-                Seek::Granted { .. } => state.table.set(owner, call, Open::Granted { link }),
+                Seek::Granted { .. } => state.table.set(owner, call, OpenCallState::Granted { link }),
                 Seek::Queued => state.table.set(owner, call, sought()),
                 Seek::Denied(_) => state.table.stop_seeking(&owner.tenant, call),
             }
             return seek;
         }
-        let is_sought =
-            |open: &OpenCall| matches!(&open.state, Open::Sought { tool: before, .. } if before == tool);
+        let is_sought = |open: &OpenCall| matches!(&open.state, OpenCallState::Sought { tool: before, .. } if before == tool);
         if !state.table.get(&owner.tenant, call).is_some_and(is_sought) {
             state.table.set(owner, call, sought());
             state.send(&ToHub::Seek {

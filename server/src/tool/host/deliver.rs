@@ -1,4 +1,4 @@
-//! Queues of call news from the hosts to the engine. News of one run stay in order, and a host's stream never waits.
+//! Queues of call updates from the hosts to the engine. Updates of one run stay in order, and a host's stream never waits.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ const ITEM_BYTES: usize = 256;
 
 /// A host's result that the fleet accepted, with the host that sent it.
 #[derive(Debug)]
-pub(in crate::tool) struct HostAnswer {
+pub(in crate::tool) struct AcceptedResult {
     pub(in crate::tool) host: HostId,
-    pub(in crate::tool) answer: Box<CallResult>,
+    pub(in crate::tool) result: Box<CallResult>,
 }
 
-impl HostAnswer {
+impl AcceptedResult {
     /// The run that the call belongs to.
     pub(in crate::tool) fn run(&self) -> &RunId {
-        &self.answer.call.call.run
+        &self.result.call.call.run
     }
 }
 
 /// The sending end. Sending never waits.
 #[derive(Debug)]
-pub(in crate::tool) struct NewsSender {
+pub(in crate::tool) struct CallReportSender {
     lanes: Vec<Lane>,
 }
 
@@ -47,46 +47,46 @@ struct Lane {
 
 /// The receiving end, to be given to [`deliver`].
 #[derive(Debug)]
-pub(in crate::tool) struct NewsReceiver {
+pub(in crate::tool) struct CallReportReceiver {
     lanes: Vec<(mpsc::UnboundedReceiver<Item>, Arc<AtomicUsize>)>,
 }
 
 #[derive(Debug)]
 enum Item {
-    News { tenant: TenantId, call: CallId, news: CallUpdate, counted: usize },
-    Answer { tenant: TenantId, answered: HostAnswer },
+    Update { tenant: TenantId, call: CallId, update: CallUpdate, counted: usize },
+    Result { tenant: TenantId, accepted: AcceptedResult },
     Flush(oneshot::Sender<()>),
 }
 
 /// Makes a connected pair of ends.
-pub(in crate::tool) fn channel() -> (NewsSender, NewsReceiver) {
+pub(in crate::tool) fn channel() -> (CallReportSender, CallReportReceiver) {
     let lane = |_| {
         let (sender, receiver) = mpsc::unbounded_channel();
         let backlog = Arc::new(AtomicUsize::new(0));
         (Lane { items: sender, backlog: backlog.clone() }, (receiver, backlog))
     };
     let (lanes, receivers) = (0..LANES).map(lane).unzip();
-    (NewsSender { lanes }, NewsReceiver { lanes: receivers })
+    (CallReportSender { lanes }, CallReportReceiver { lanes: receivers })
 }
 
-impl NewsSender {
-    /// Queues news for the engine. Droppable news are dropped when the lane's backlog is full.
-    pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, news: CallUpdate) {
+impl CallReportSender {
+    /// Queues an update for the engine. Droppable updates are dropped when the lane's backlog is full.
+    pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, update: CallUpdate) {
         let lane = self.lane(&tenant, &call.run);
-        let counted = droppable_size(&news);
+        let counted = droppable_size(&update);
         if counted > 0 && lane.backlog.fetch_add(counted, Ordering::Relaxed) + counted > BACKLOG_BYTES_MAX {
             lane.backlog.fetch_sub(counted, Ordering::Relaxed);
             tracing::debug!(call.id = %call, "output or progress dropped: its run does not keep up");
             return;
         }
         // The receiver is gone only when the process ends.
-        let _ = lane.items.send(Item::News { tenant, call, news, counted });
+        let _ = lane.items.send(Item::Update { tenant, call, update, counted });
     }
 
     /// Queues a result whose host has no stream to acknowledge it on.
-    pub(in crate::tool) fn send_answer(&self, tenant: TenantId, answered: HostAnswer) {
-        let lane = self.lane(&tenant, answered.run());
-        let _ = lane.items.send(Item::Answer { tenant, answered });
+    pub(in crate::tool) fn send_result(&self, tenant: TenantId, accepted: AcceptedResult) {
+        let lane = self.lane(&tenant, accepted.run());
+        let _ = lane.items.send(Item::Result { tenant, accepted });
     }
 
     /// Returns when everything sent earlier for this run is delivered.
@@ -104,9 +104,9 @@ impl NewsSender {
     }
 }
 
-/// Bytes to count against the backlog; zero for news that must not be dropped.
-fn droppable_size(news: &CallUpdate) -> usize {
-    match news {
+/// Bytes to count against the backlog; zero for an update that must not be dropped.
+fn droppable_size(update: &CallUpdate) -> usize {
+    match update {
         CallUpdate::Output { data, .. } => ITEM_BYTES + data.len(),
         CallUpdate::Progress { message, .. } => ITEM_BYTES + message.len(),
         CallUpdate::Checkpoint { checkpoint, .. } => ITEM_BYTES + checkpoint.len(),
@@ -120,11 +120,11 @@ fn droppable_size(news: &CallUpdate) -> usize {
     }
 }
 
-/// Delivers until the sender is dropped. `tell` takes news, and `record` the results for which no stream waits.
+/// Delivers until the sender is dropped. `tell` takes updates, and `record` the results for which no stream waits.
 pub(in crate::tool) async fn deliver<Told, Recorded>(
-    receiver: NewsReceiver,
+    receiver: CallReportReceiver,
     tell: impl Fn(TenantId, CallId, CallUpdate) -> Told,
-    record: impl Fn(TenantId, HostAnswer) -> Recorded,
+    record: impl Fn(TenantId, AcceptedResult) -> Recorded,
 ) where
     Told: Future<Output = ()>,
     Recorded: Future<Output = ()>,
@@ -133,11 +133,11 @@ pub(in crate::tool) async fn deliver<Told, Recorded>(
     let lanes = receiver.lanes.into_iter().map(|(mut items, backlog)| async move {
         while let Some(item) = items.recv().await {
             match item {
-                Item::News { tenant, call, news, counted } => {
-                    tell(tenant, call, news).await;
+                Item::Update { tenant, call, update, counted } => {
+                    tell(tenant, call, update).await;
                     backlog.fetch_sub(counted, Ordering::Relaxed);
                 }
-                Item::Answer { tenant, answered } => record(tenant, answered).await,
+                Item::Result { tenant, accepted } => record(tenant, accepted).await,
                 Item::Flush(done) => {
                     let _ = done.send(());
                 }

@@ -1,4 +1,4 @@
-//! Who a tool host is, and what it may offer.
+//! The identity of a tool host, and the offers that it may make.
 
 use agentloop_core::host::frame::{Capability, CapabilityVerdict, RefusalKind};
 use agentloop_core::id::TenantId;
@@ -11,7 +11,7 @@ use crate::auth::{GrantedKind, HostGrant};
 pub struct HostIdentity {
     /// Name of the principal.
     pub principal: Option<String>,
-    /// What it may offer.
+    /// The offers that it may make.
     pub grant: HostGrant,
 }
 

@@ -1,4 +1,4 @@
-//! Which principal's host has which id. Nobody else's host takes its place, also after a restart and at another replica.
+//! The ids of hosts, each with the principal that has it. Nobody else's host takes its place, also after a restart and at another replica.
 
 use std::fmt::Debug;
 

@@ -5,7 +5,7 @@ use agentloop_core::id::{CallId, HostId};
 use agentloop_core::run::effect::Offer;
 
 use crate::tool::catalogue::schema::or_empty_object;
-use crate::tool::{CallAnswer, CallOwner, Verdict};
+use crate::tool::{CallOwner, ReportedResult, Verdict};
 
 /// The frame that offers a call to a host.
 pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -> Box<CallRequest> {
@@ -34,9 +34,9 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
 }
 
 /// Splits a host's result into the attempt that it names and the result for the engine.
-pub(in crate::tool) fn answer(host: HostId, answer: frame::CallResult) -> (CallRef, CallAnswer) {
-    let attempt = answer.call.attempt;
-    (answer.call, CallAnswer { attempt, lease: answer.lease, host, outcome: answer.outcome })
+pub(in crate::tool) fn result(host: HostId, result: frame::CallResult) -> (CallRef, ReportedResult) {
+    let attempt = result.call.attempt;
+    (result.call, ReportedResult { attempt, lease: result.lease, host, outcome: result.outcome })
 }
 
 impl Verdict {

@@ -26,7 +26,7 @@ async fn a_call_from_seeking_to_acknowledgement() {
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let heard = harness.engine.all();
-    let [Heard::News(_, CallUpdate::Accepted { attempt: 1, .. }), Heard::Finished(_, answer)] =
+    let [Heard::Update(_, CallUpdate::Accepted { attempt: 1, .. }), Heard::Finished(_, answer)] =
         heard.as_slice()
     else {
         panic!("{heard:?}")
@@ -72,12 +72,12 @@ async fn the_engine_hears_of_a_call_in_order() {
     let chunks: Vec<u64> = heard
         .iter()
         .filter_map(|heard| match heard {
-            Heard::News(_, CallUpdate::Output { chunk_seq, .. }) => Some(*chunk_seq),
-            Heard::News(..) | Heard::Finished(..) => None,
+            Heard::Update(_, CallUpdate::Output { chunk_seq, .. }) => Some(*chunk_seq),
+            Heard::Update(..) | Heard::Finished(..) => None,
         })
         .collect();
     assert_eq!(chunks, (1..=20).collect::<Vec<_>>());
-    assert!(matches!(heard.first(), Some(Heard::News(_, CallUpdate::Accepted { .. }))));
+    assert!(matches!(heard.first(), Some(Heard::Update(_, CallUpdate::Accepted { .. }))));
     assert!(matches!(heard.last(), Some(Heard::Finished(..))), "the answer comes last: {heard:?}");
 }
 
@@ -95,8 +95,8 @@ async fn a_waiting_call_is_granted_when_there_is_room() {
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     host.say(HostFrame::Credit { total: 1 });
-    let news = harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Granted { .. })).await;
-    assert!(matches!(news, CallUpdate::Granted { host, .. } if host.as_str() == "h"));
+    let update = harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Granted { .. })).await;
+    assert!(matches!(update, CallUpdate::Granted { host, .. } if host.as_str() == "h"));
     assert!(matches!(harness.seek("r/1.0", "weather"), Seek::Granted { .. }));
 }
 
@@ -113,7 +113,7 @@ async fn a_known_tool_is_waited_for_and_then_denied() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     let began = tokio::time::Instant::now();
-    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Denied { .. })).await;
+    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Denied { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 30);
 }
 
@@ -177,7 +177,7 @@ async fn a_result_that_cannot_be_recorded_is_not_acknowledged_and_offered_again(
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let lost =
-        harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })));
+        harness.engine.all().iter().any(|heard| matches!(heard, Heard::Update(_, CallUpdate::Lost { .. })));
     assert!(!lost, "{:?}", harness.engine.all());
 }
 
@@ -197,7 +197,7 @@ async fn a_reconnecting_host_is_told_about_each_call_in_hand() {
         verdicts,
         [frame::Disposition::Continue, frame::Disposition::Stop, frame::Disposition::AlreadyRecorded]
     );
-    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Accepted { attempt: 1, .. })).await;
+    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Accepted { attempt: 1, .. })).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +234,7 @@ async fn a_reclaimed_call_is_lost_when_its_host_does_not_come_back() {
     let host = agentloop_core::id::HostId::parse("h").unwrap();
     harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
     let began = tokio::time::Instant::now();
-    let lost = harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
+    let lost = harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
     assert!(matches!(lost, CallUpdate::Lost { attempt: 3, ran: Ran::Maybe, .. }), "{lost:?}");
     assert_eq!(began.elapsed().as_secs(), 10);
 }
@@ -261,7 +261,7 @@ async fn an_answer_without_a_stream() {
     assert_eq!(harness.tools.complete(&tenant(), given("x/1.0")).await, Ok(Verdict::Unknown));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(
-        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallUpdate::Lost { .. })))
+        !harness.engine.all().iter().any(|heard| matches!(heard, Heard::Update(_, CallUpdate::Lost { .. })))
     );
 }
 
@@ -311,7 +311,7 @@ async fn a_released_run_finds_its_call_again() {
     harness.tools.release(&tenant(), &run_id("r"));
     harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
     let heard = harness.engine.heard(2).await;
-    assert!(matches!(&heard[1], Heard::News(_, CallUpdate::Accepted { attempt: 1, .. })), "{heard:?}");
+    assert!(matches!(&heard[1], Heard::Update(_, CallUpdate::Accepted { attempt: 1, .. })), "{heard:?}");
 }
 
 #[tokio::test(start_paused = true)]

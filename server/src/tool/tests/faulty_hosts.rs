@@ -118,7 +118,7 @@ async fn a_host_that_forgets_a_call() {
     for _ in 0..2 {
         host.say(HostFrame::Heartbeat { calls: Vec::new(), status: String::new() });
     }
-    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
+    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("r/1.0", 1)));
 }
 
@@ -129,7 +129,7 @@ async fn a_host_that_never_confirms() {
     harness.give("r/1.0", 1, "a");
     host.call().await;
     let began = tokio::time::Instant::now();
-    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
+    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 10);
     assert!(matches!(host.frame().await, ServerFrame::Cancel { .. }));
 }

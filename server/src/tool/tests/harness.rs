@@ -19,8 +19,8 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallAnswer, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, HostOptions,
-    Outbound, OutboundFrames, RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
+    CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, HostOptions, Outbound,
+    OutboundFrames, RemoteTools, ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -28,8 +28,8 @@ pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 /// A call of the sink, as the fake engine recorded it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
-    News(CallId, CallUpdate),
-    Finished(CallId, CallAnswer),
+    Update(CallId, CallUpdate),
+    Finished(CallId, ReportedResult),
 }
 
 pub(crate) struct FakeEngine {
@@ -45,7 +45,7 @@ pub(crate) struct FakeEngine {
     pub(crate) looked_at: Mutex<Vec<String>>,
     /// Notified of each look-up.
     pub(crate) looked: Notify,
-    /// One permit is used up by each piece of news.
+    /// One permit is used up by each update.
     pub(crate) attention: Semaphore,
     verdicts: Mutex<HashMap<CallId, Verdict>>,
     dispositions: Mutex<HashMap<CallId, Disposition>>,
@@ -96,17 +96,17 @@ impl FakeEngine {
         }
     }
 
-    /// Waits for news of a call for which `fits` is true.
-    pub(crate) async fn news(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
+    /// Waits for an update of a call for which `fits` is true.
+    pub(crate) async fn update(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
         let id = call_id(call);
         loop {
             let changed = self.changed.notified();
             let found = self.heard.lock().unwrap().iter().find_map(|heard| match heard {
-                Heard::News(of, news) if *of == id && fits(news) => Some(news.clone()),
-                Heard::News(..) | Heard::Finished(..) => None,
+                Heard::Update(of, update) if *of == id && fits(update) => Some(update.clone()),
+                Heard::Update(..) | Heard::Finished(..) => None,
             });
-            if let Some(news) = found {
-                return news;
+            if let Some(update) = found {
+                return update;
             }
             changed.await;
         }
@@ -124,22 +124,22 @@ impl FakeEngine {
 
 #[async_trait]
 impl CallSink for FakeEngine {
-    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallUpdate) {
+    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) {
         self.attention.acquire().await.unwrap().forget();
-        self.hear(Heard::News(call.clone(), news));
+        self.hear(Heard::Update(call.clone(), update));
     }
 
     async fn finished(
         &self,
         _tenant: &TenantId,
         call: &CallId,
-        answer: CallAnswer,
+        result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         self.recordings.acquire().await.unwrap().forget();
         if !self.available.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
-        self.hear(Heard::Finished(call.clone(), answer));
+        self.hear(Heard::Finished(call.clone(), result));
         Ok(self.verdicts.lock().unwrap().get(call).copied().unwrap_or(Verdict::Recorded))
     }
 

@@ -107,7 +107,7 @@ async fn a_host_without_a_heartbeat_is_lost_and_its_calls_after_it() {
     assert_eq!(host.end().await, CloseReason::Silent);
     assert_eq!(began.elapsed().as_secs(), 15);
     assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Lost);
-    harness.engine.news("r/1.0", |news| matches!(news, CallUpdate::Lost { .. })).await;
+    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 25);
     assert_eq!(harness.tools.hosts_snapshot(&tenant()), []);
 }

@@ -86,7 +86,7 @@ impl Shape {
     }
 }
 
-/// How much the pieces of processor time differ.
+/// The spread of the pieces of processor time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Each piece takes the mean.

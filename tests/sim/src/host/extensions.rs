@@ -1,4 +1,4 @@
-//! What hosts offer beside tools: a planner, and hooks. They think for a while, and now and then fail, talk nonsense,
+//! The offers of hosts beside tools: a planner, and hooks. They think for a while, and now and then fail, talk nonsense,
 //! answer when it is too late, or never.
 
 use std::collections::BTreeSet;

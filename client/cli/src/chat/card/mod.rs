@@ -28,11 +28,11 @@ pub(crate) struct Card {
     pub(crate) error: Option<String>,
     /// True while an answer is being sent. It cannot be changed then.
     pub(crate) sent: bool,
-    /// How much of the question was on the screen.
+    /// The part of the question that was on the screen.
     pub(crate) view: QuestionView,
 }
 
-/// How much of a question was on the screen. A call is approved when all of it was.
+/// The part of a question that was on the screen. A call is approved when all of it was.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QuestionView {
     /// The first line that is shown.

@@ -7,7 +7,7 @@ mod security;
 use std::time::SystemTime;
 
 use self::report::{Check, Report};
-use super::trial::{Trial, Unanswered};
+use super::trial::{Trial, TrialFailure};
 use crate::{
     args::{DEFAULT_SERVER, DoctorArgs, Global},
     embedded::ConfiguredServer,
@@ -82,7 +82,7 @@ async fn models(configured: &ConfiguredServer, report: &mut Report) -> Result<()
         let first = agents.first().map(String::as_str).unwrap_or_default();
         let check = match trial.ask(first).await? {
             Ok(answered) => Check::ok("models", format!("{model} {}", answered.0)),
-            Err(Unanswered { reason, advice }) => {
+            Err(TrialFailure { reason, advice }) => {
                 Check::failed("models", format!("{model}: {reason}"), advice)
             }
         };

@@ -16,7 +16,7 @@ pub(super) struct Check {
     result: CheckResult,
     /// The state of what was checked, for people.
     detail: String,
-    /// What to do about it. Empty if all is well.
+    /// The next thing to do about it. Empty if all is well.
     #[serde(skip_serializing_if = "str::is_empty")]
     advice: &'static str,
 }

@@ -16,7 +16,7 @@ use self::{
     next::{Tried, steps},
     provider::{KeyPlace, Setup},
 };
-use super::trial::{Trial, Unanswered};
+use super::trial::{Trial, TrialFailure};
 use crate::{
     args::InitArgs,
     embedded::ConfiguredServer,
@@ -78,7 +78,7 @@ async fn call(config: &Path, model: &str) -> Result<Tried, Failure> {
             print::line(&format!("{model} {}", answered.0))?;
             Ok(Tried::Answered)
         }
-        Err(Unanswered { reason, advice }) => {
+        Err(TrialFailure { reason, advice }) => {
             print::line(&format!("{model} did not answer: {reason}\n  → {advice}"))?;
             Ok(Tried::Failed)
         }

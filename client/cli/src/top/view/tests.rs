@@ -2,7 +2,7 @@
 
 use agentloop_client::v1::{Host, HumanRequest, RunError, ToolDeclaration, WaitingOn};
 
-use super::{super::state::Told, *};
+use super::{super::state::TopEvent, *};
 
 /// The screen of this size, without the spaces at the ends of its lines.
 fn screen(top: &Top, columns: u16, rows: u16) -> Vec<String> {
@@ -23,13 +23,13 @@ fn busy() -> Top {
             preview: "How is Rome?".into(),
             ..Run::default()
         };
-        top.told(Told::Run(Box::new(run)));
+        top.handle_event(TopEvent::Run(Box::new(run)));
     }
     let declaration = Some(ToolDeclaration { name: "mail".into(), ..ToolDeclaration::default() });
     let tools = vec![Tool { declaration, calls_queued: 2, ..Tool::default() }];
     let health = HostHealth::Connected.into();
     let host = Host { host_id: "h".into(), tools: vec!["mail".into()], health, ..Host::default() };
-    top.told(Told::Lists { hosts: vec![host], tools, questions: vec![] });
+    top.handle_event(TopEvent::Lists { hosts: vec![host], tools, questions: vec![] });
     top
 }
 
@@ -87,7 +87,7 @@ fn the_trouble_of_a_model_is_read_to_its_end() {
         ..Run::default()
     };
     let mut top = Top { connected: true, ..Top::default() };
-    top.told(Told::Run(Box::new(run(message))));
+    top.handle_event(TopEvent::Run(Box::new(run(message))));
     let lines = screen(&top, 80, 24);
     let at = lines.iter().position(|line| line.starts_with("local/m")).expect("its row");
     assert_eq!(
@@ -104,11 +104,11 @@ fn the_trouble_of_a_model_is_read_to_its_end() {
 
     // A text without end takes no more lines than the list has room for; the run itself has all of it.
     let long = run(&format!("{} the end", message.repeat(5)));
-    top.told(Told::Run(Box::new(long.clone())));
+    top.handle_event(TopEvent::Run(Box::new(long.clone())));
     let lines = screen(&top, 80, 24);
     assert!(lines.iter().any(|line| line.starts_with("  … Enter on a run shows")), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("end [unspecified]")), "{lines:#?}");
-    top.told(Told::Shown(Box::new(long)));
+    top.handle_event(TopEvent::Shown(Box::new(long)));
     let lines = screen(&top, 80, 24);
     assert!(lines.iter().any(|line| line.contains("end [unspecified]")), "{lines:#?}");
 }
@@ -118,7 +118,7 @@ fn the_status_of_a_host_has_its_own_line_where_it_does_not_fit_beside() {
     let status_text = "three of its four workers are being replaced by newer ones";
     let host = Host { host_id: "h".into(), status_text: status_text.into(), ..Host::default() };
     let mut top = Top { connected: true, ..Top::default() };
-    top.told(Told::Lists { hosts: vec![host], tools: vec![], questions: vec![] });
+    top.handle_event(TopEvent::Lists { hosts: vec![host], tools: vec![], questions: vec![] });
     assert!(screen(&top, 80, 24).contains(&format!("  {status_text}")));
     assert!(screen(&top, 140, 24).iter().any(|line| line.starts_with("h ") && line.ends_with(status_text)));
 }
@@ -157,7 +157,7 @@ fn a_narrow_screen_has_every_list_with_all_of_its_facts() {
         ..HumanRequest::default()
     };
     let (hosts, tools) = (top.hosts.clone(), top.tools.clone());
-    top.told(Told::Lists { hosts, tools, questions: vec![request] });
+    top.handle_event(TopEvent::Lists { hosts, tools, questions: vec![request] });
     let lines = screen(&top, 40, 20);
     for line in [
         "RUN      FOR  WAITS FOR / PROMPT",

@@ -319,12 +319,12 @@ impl Pool {
         stderr: bool,
         data: Vec<u8>,
     ) {
-        let news = CallUpdate::Output { attempt: call.attempt, chunk_seq, stderr, data };
+        let update = CallUpdate::Output { attempt: call.attempt, chunk_seq, stderr, data };
         match self.assignment(call).filter(|assignment| assignment.connection == Some(connection)) {
             Some(assignment) if chunk_seq > assignment.last_chunk => {
                 assignment.last_chunk = chunk_seq;
                 self.accept(host, call);
-                self.tell(&call.call, news);
+                self.tell(&call.call, update);
             }
             Some(_) | None => self.ignore(host),
         }

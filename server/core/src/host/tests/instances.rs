@@ -31,7 +31,7 @@ enum Move {
     Wait,
     /// The run has its attempt stopped at its deadline, which its journal does not say.
     Cancel,
-    /// The run's task ends: news of its calls are lost.
+    /// The run's task ends: updates of its calls are lost.
     RunStops,
     /// The run is loaded from its journal.
     RunReturns,

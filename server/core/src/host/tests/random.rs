@@ -349,8 +349,8 @@ impl World {
     fn deliver(&mut self, lines: &[String]) {
         for line in lines {
             self.log.push(format!("    {line}"));
-            if let Some((id, news)) = line.split_once(": ") {
-                self.update(id, news);
+            if let Some((id, update)) = line.split_once(": ") {
+                self.update(id, update);
             } else if let Some((connection, frame)) = line.split_once(" <- ") {
                 self.sent(connection, frame);
             } else if let Some((connection, _)) = line.split_once(" closed ") {
@@ -359,8 +359,8 @@ impl World {
         }
     }
 
-    fn update(&mut self, id: &str, news: &str) {
-        let words: Vec<&str> = news.split(' ').collect();
+    fn update(&mut self, id: &str, update: &str) {
+        let words: Vec<&str> = update.split(' ').collect();
         let known = self.calls.get(id).cloned();
         match (words[0], known) {
             ("granted", Some(CallView::Seeking | CallView::Granted(_))) => {
@@ -369,7 +369,7 @@ impl World {
             ("denied", Some(CallView::Seeking | CallView::Granted(_))) => {
                 self.calls.remove(id);
             }
-            ("granted" | "denied", known) => panic!("{id} {news} while {known:?}\n{}", self.log.join("\n")),
+            ("granted" | "denied", known) => panic!("{id} {update} while {known:?}\n{}", self.log.join("\n")),
             ("lost", Some(CallView::Offered { attempt, .. })) if words[1] == format!("#{attempt}") => {
                 self.calls.remove(id);
             }

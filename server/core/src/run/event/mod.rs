@@ -268,7 +268,7 @@ pub enum Event {
         /// Title of the tool, for people; empty if the tool declares none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         title: String,
-        /// Whether a passed deadline is its outcome, though it must not run twice.
+        /// True if a passed deadline is its outcome, though it must not run twice.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         deadline_is_outcome: bool,
         /// The digest of its tool's terms, where a human may be asked about it.
@@ -288,7 +288,7 @@ pub enum Event {
         /// The process behind the host's id, if it gave its name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<InstanceId>,
-        /// What running it twice means from here on: the strictest of the class at the proposal and of the terms that it
+        /// Its effect class from here on: the strictest of the class at the proposal and of the terms that it
         /// was offered under. Absent in older journals, where the proposal's counts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effect: Option<EffectClass>,
@@ -328,7 +328,7 @@ pub enum Event {
         ran: Ran,
         /// The next state of the call.
         then: AfterAttempt,
-        /// Whether the host rejected it because it had no room: then it was no try of the call.
+        /// True if the host rejected it because it had no room: then it was no try of the call.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         busy: bool,
     },

@@ -4,12 +4,12 @@ use crate::id::{CallSlot, RequestId};
 use crate::question::InputAnswer;
 use crate::run::effect::{CancelCause, Effect};
 use crate::run::event::{Event, Record};
-use crate::run::input::AnswerSoFar;
+use crate::run::input::ResponseSoFar;
 use crate::run::state::RunState;
 use crate::run::status::RunStatus;
 use crate::time::Timestamp;
 
-/// What a host reads of a call whose deadline passed.
+/// The message for the host of a call whose deadline passed.
 pub(in crate::run) const DEADLINE_PASSED: &str = "the call's deadline passed";
 
 /// Collects the events and answers that an input leads to.
@@ -22,7 +22,7 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     /// The call of `Step` that waits for its instruction.
     pub(super) pending_step: &'a mut Option<PendingStep>,
     /// The response of the model call that is under way, if the driver has some of it.
-    pub(super) answer_so_far: Option<AnswerSoFar>,
+    pub(super) response_so_far: Option<ResponseSoFar>,
     records: Vec<Record>,
     /// Messages for running calls: answers to their questions, acknowledged states, or that their time is up.
     answers: Vec<Effect>,
@@ -41,14 +41,14 @@ impl<'a> TransitionBuilder<'a> {
         pending_step: &'a mut Option<PendingStep>,
         now: Timestamp,
         recovered_at: Option<Timestamp>,
-        answer_so_far: Option<AnswerSoFar>,
+        response_so_far: Option<ResponseSoFar>,
     ) -> Self {
         Self {
             state,
             now,
             recovered_at,
             pending_step,
-            answer_so_far,
+            response_so_far,
             records: Vec::new(),
             answers: Vec::new(),
         }

@@ -43,7 +43,7 @@ fn outcome(given: &Script, stimulus: Stimulus) -> String {
     let before = script.state().clone();
     match script.step(input) {
         Err(refusal) => code(&refusal).to_owned(),
-        Ok(step) if step.records.is_empty() => {
+        Ok(transition) if transition.records.is_empty() => {
             assert_eq!(*script.state(), before, "nothing recorded is nothing changed");
             "=".to_owned()
         }
@@ -89,7 +89,7 @@ fn a_run_that_is_being_prepared_takes_what_any_live_one_takes() {
             Stimulus::DeadlineTooEarly | Stimulus::DeadlineLongPast | Stimulus::Recovered => Some(""),
             _ => None,
         };
-        let got = got.ok().map(|step| kinds(&step.records));
+        let got = got.ok().map(|transition| kinds(&transition.records));
         assert_eq!(got.as_deref(), taken, "{stimulus:?}");
     }
 }

@@ -68,8 +68,8 @@ pub(crate) fn given_to_host(class: EffectClass) -> Script {
 
 /// The offer that a step makes.
 #[track_caller]
-pub(crate) fn offer(step: &Transition) -> Offer {
-    let mut offers = step.effects.iter().filter_map(|effect| match effect {
+pub(crate) fn offer(transition: &Transition) -> Offer {
+    let mut offers = transition.effects.iter().filter_map(|effect| match effect {
         Effect::OfferCall(offer) => Some(offer.clone()),
         _ => None,
     });
@@ -94,7 +94,7 @@ pub(crate) fn session_id() -> SessionId {
 pub(crate) fn check(given: &Script, when: Input, expect: Result<&str, Refusal>) {
     let mut script = given.clone();
     let got = script.step(when.clone());
-    let got = got.map(|step| kinds(&step.records));
+    let got = got.map(|transition| kinds(&transition.records));
     assert_eq!(got, expect.map(str::to_owned), "{when:?}");
 }
 
@@ -104,10 +104,10 @@ impl Script {
     pub(crate) fn step(&mut self, input: Input) -> Result<Transition, Refusal> {
         let before = self.machine.clone();
         match self.machine.handle(input.clone(), self.now) {
-            Ok(step) => {
-                self.journal.extend(step.records.iter().cloned());
-                self.watch.accepted(&self.machine, &input, &step, self.now);
-                Ok(step)
+            Ok(transition) => {
+                self.journal.extend(transition.records.iter().cloned());
+                self.watch.accepted(&self.machine, &input, &transition, self.now);
+                Ok(transition)
             }
             Err(refusal) => {
                 assert_eq!(before, self.machine, "a refusal changes nothing: {refusal}");
@@ -121,7 +121,7 @@ impl Script {
     pub(crate) fn does(&mut self, input: Input) -> Transition {
         let shown = format!("{input:?}");
         match self.step(input) {
-            Ok(step) => step,
+            Ok(transition) => transition,
             Err(refusal) => panic!("refused: {refusal}: {shown}"),
         }
     }
@@ -131,7 +131,7 @@ impl Script {
     pub(crate) fn refuses(&mut self, input: Input) -> Refusal {
         let shown = format!("{input:?}");
         match self.step(input) {
-            Ok(step) => panic!("accepted as {}: {shown}", kinds(&step.records)),
+            Ok(transition) => panic!("accepted as {}: {shown}", kinds(&transition.records)),
             Err(refusal) => refusal,
         }
     }

@@ -96,7 +96,13 @@ impl Watch {
 
     /// Takes in an accepted step.
     #[track_caller]
-    pub(crate) fn accepted(&mut self, machine: &Machine, input: &Input, step: &Transition, now: Timestamp) {
+    pub(crate) fn accepted(
+        &mut self,
+        machine: &Machine,
+        input: &Input,
+        transition: &Transition,
+        now: Timestamp,
+    ) {
         if *input == Input::Recovered {
             // A new owner knows what the journal says.
             (self.seen, self.ahead) = (self.shadow.updated_at(), Millis(0));
@@ -104,12 +110,12 @@ impl Watch {
         let own = now.after(self.ahead);
         self.ahead = self.ahead.plus(self.seen.since(own));
         self.seen = self.seen.max(own);
-        for record in &step.records {
+        for record in &transition.records {
             assert_eq!(record.at, self.seen, "time does not go back");
             self.record(record);
         }
         assert_eq!(&self.shadow, machine.state(), "the state is the fold of the journal");
-        self.effects(input, step);
+        self.effects(input, transition);
         self.books_agree(machine, now);
         stands_well(machine.state());
         self.goes_on(machine);

@@ -1,4 +1,4 @@
-//! Performs the effects of a step. An effect's result comes back as an input, through the mailbox or as the output of
+//! Performs the effects of a transition. An effect's result comes back as an input, through the mailbox or as the output of
 //! the running effect.
 
 use agentloop_core::id::CallSlot;
@@ -15,16 +15,16 @@ use crate::engine::run::task::RunTask;
 use crate::tool::Seek;
 
 impl RunTask {
-    /// Seeks hosts before the step is durable. If a host has room at once, the call's offer is part of the same commit.
-    pub(in crate::engine) fn seek_hosts(&mut self, step: &mut Transition, now: Timestamp) {
+    /// Seeks hosts before the transition is durable. If a host has room at once, the call's offer is part of the same commit.
+    pub(in crate::engine) fn seek_hosts(&mut self, transition: &mut Transition, now: Timestamp) {
         let mut at = 0;
-        while at < step.effects.len() {
-            let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
+        while at < transition.effects.len() {
+            let Effect::SeekHost { slot, tool, on } = &transition.effects[at] else {
                 at += 1;
                 continue;
             };
             let (slot, tool, on) = (*slot, tool.clone(), on.clone());
-            step.effects.remove(at);
+            transition.effects.remove(at);
             let (owner, call) = (self.owner(), self.call_id(slot));
             let sought = match &on {
                 Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
@@ -36,7 +36,7 @@ impl RunTask {
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
             };
             match self.machine.handle(input, now) {
-                Ok(more) => step.merge(more),
+                Ok(more) => transition.merge(more),
                 Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             }
         }
@@ -50,7 +50,7 @@ impl RunTask {
         }
     }
 
-    /// Starts one effect. Call this only after the step that asked for it is durable.
+    /// Starts one effect. Call this only after the transition that asked for it is durable.
     pub(in crate::engine) fn perform(&mut self, effect: Effect) {
         let tools = self.deps.tools.clone();
         match effect {
@@ -113,7 +113,7 @@ impl RunTask {
                 self.running_effect = None;
                 self.memory_wait = None;
             }
-            Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is durable"),
+            Effect::SeekHost { .. } => unreachable!("hosts are sought before the transition is durable"),
             Effect::CloseRuntime { host, runtime } => {
                 tools.close_runtime(self.tenant(), &host, &runtime);
             }

@@ -40,7 +40,7 @@ pub(super) enum Room {
     TooLarge(usize),
 }
 
-/// What came of loading the history.
+/// The outcome of loading the history.
 enum Loaded {
     /// It is loaded, and this is reserved for the effect.
     Ready(Charge),
@@ -194,7 +194,7 @@ impl RunTask {
         self.deps.ledger_of(self.tenant()).free()
     }
 
-    /// What an effect makes of the history: an encoded request and an answer.
+    /// The output of an effect, made of the history: an encoded request and an answer.
     fn effect_bytes(&self) -> usize {
         self.history.unencoded_bytes() + ANSWER_BYTES
     }

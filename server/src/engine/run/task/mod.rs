@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
 use agentloop_core::run::event::{Ran, Record};
-use agentloop_core::run::input::{AnswerSoFar, CallOutcome, Input};
+use agentloop_core::run::input::{CallOutcome, Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, Phase, RoundCall};
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::alarm::Alarm;
 use crate::audit;
-use crate::auth::Held;
+use crate::auth::UsePermit;
 use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::priced;
@@ -68,7 +68,7 @@ pub(in crate::engine) enum TaskEnd {
     Lost(StoreError),
 }
 
-/// How often a run that stops looks if hosts have answered its offers.
+/// Time between two looks of a run that stops if hosts have answered its offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Everything that the task of one live run owns.
@@ -95,7 +95,7 @@ pub(in crate::engine) struct RunTask {
     /// The run was taken over, and has not had its memory yet.
     pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
     /// Counts the run as live for its caller and tenant, if they have quotas.
-    pub(in crate::engine) held: Option<Held>,
+    pub(in crate::engine) held: Option<UsePermit>,
     /// For what the run holds beside its history.
     pub(in crate::engine) _base_charge: Charge,
     /// Results of tool calls that `post_tool` hooks are looking at.
@@ -375,11 +375,11 @@ impl RunTask {
     }
 
     /// The answer of the model call under way, for an input that may end the run.
-    fn answer_so_far(&self, input: &Input, now: Timestamp) -> Option<AnswerSoFar> {
+    fn response_so_far(&self, input: &Input, now: Timestamp) -> Option<ResponseSoFar> {
         if !matches!(input, Input::Abort { .. } | Input::DeadlinePassed) {
             return None;
         }
-        let mut answer = self.feed.answer_so_far(now)?;
+        let mut answer = self.feed.response_so_far(now)?;
         let model = &self.machine.state().spec().model;
         answer.usage = priced(&*self.deps.models, model, answer.usage);
         Some(answer)
@@ -398,9 +398,9 @@ impl RunTask {
             Input::Step { request, .. } => Some(request.clone()),
             _ => None,
         };
-        let answer = self.answer_so_far(&input, now);
-        let mut step = match self.machine.handle_during_answer(input, now, answer) {
-            Ok(step) => step,
+        let answer = self.response_so_far(&input, now);
+        let mut transition = match self.machine.handle_during_response(input, now, answer) {
+            Ok(transition) => transition,
             Err(refusal) => {
                 if let Some(slot) = granted {
                     self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot));
@@ -414,9 +414,9 @@ impl RunTask {
                 return Ok(None);
             }
         };
-        self.seek_hosts(&mut step, now);
-        let may_wait = reply.is_none() && step.may_wait();
-        self.unwritten.extend(step.records);
+        self.seek_hosts(&mut transition, now);
+        let may_wait = reply.is_none() && transition.may_wait();
+        self.unwritten.extend(transition.records);
         if may_wait && self.write_by.is_none_or(|by| by > now) {
             if !self.unwritten.is_empty() {
                 self.write_by.get_or_insert(now.after(DELAYED_WRITE_MAX));
@@ -431,7 +431,7 @@ impl RunTask {
         if !self.machine.has_pending_step() {
             self.reply_to_step_callers();
         }
-        for effect in step.effects {
+        for effect in transition.effects {
             self.perform(effect);
         }
         Ok(self.check_end())

@@ -22,7 +22,7 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Attempts for one decision. The second one is made only if it may help.
 const ATTEMPTS: u32 = 2;
 
-/// A question to the planner. Its contents do not change from attempt to attempt.
+/// A request to the planner. Its contents do not change from attempt to attempt.
 struct PlannerCall {
     deps: Arc<Deps>,
     tenant: TenantId,

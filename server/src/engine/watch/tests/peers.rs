@@ -45,7 +45,7 @@ fn changes_of_all_replicas_are_in_one_list_and_only_those_of_this_one_are_told_t
     assert_eq!(unread(&watch), ["a 1", "b 1", "c 1"]);
     assert_eq!(told(&mut tap), ["a 1", "c 1"]);
     // A token continues with the changes of all.
-    assert_eq!(fixture.watch(&RunFilter::default(), Some(Place { process: 7, no: 1 })).1, Some(3));
+    assert_eq!(fixture.watch(&RunFilter::default(), Some(ListPosition { process: 7, no: 1 })).1, Some(3));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn who_may_have_missed_changes_begins_again_and_no_token_of_before_continues() {
     let (watch, _) = fixture.watch(&any, None);
     fixture.moved("a", 1);
     assert_eq!(unread(&watch), ["a 1"]);
-    let place = |no| Some(Place { process: 7, no });
+    let place = |no| Some(ListPosition { process: 7, no });
     assert_eq!(fixture.watch(&any, place(1)).1, Some(1));
     // It has read nothing for long, as there was nothing to read.
     fixture.clock.set(Timestamp(1_000_000));

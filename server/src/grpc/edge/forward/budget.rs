@@ -11,7 +11,7 @@ const UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// The budget for requests that are kept.
 #[derive(Clone)]
-pub(super) struct KeptBudget(Arc<Semaphore>);
+pub(super) struct BufferBudget(Arc<Semaphore>);
 
 /// The part of the budget that one request has. It is given back when this is dropped.
 pub(super) struct BudgetShare {
@@ -20,7 +20,7 @@ pub(super) struct BudgetShare {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl KeptBudget {
+impl BufferBudget {
     pub(super) fn new() -> Self {
         Self::of(KEPT_BYTES_MAX)
     }

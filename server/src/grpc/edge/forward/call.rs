@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use agentloop_core::id::TenantId;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap, HeaderValue, Version, request::Parts};
@@ -79,14 +79,14 @@ impl Head {
     }
 
     /// The call for the replica of this number, which owns this shard.
-    pub(super) fn for_replica(&self, number: i64, shard: ShardNo, body: Body) -> http::Request<Body> {
+    pub(super) fn for_replica(&self, number: OwnerNo, shard: ShardNo, body: Body) -> http::Request<Body> {
         let mut request = http::Request::new(body);
         *request.method_mut() = self.parts.method.clone();
         *request.version_mut() = Version::HTTP_2;
         // The link adds where it goes.
         *request.uri_mut() = self.path().parse().unwrap_or_default();
         *request.headers_mut() = self.for_replicas.clone();
-        request.headers_mut().insert(REPLICA, HeaderValue::from(number));
+        request.headers_mut().insert(REPLICA, HeaderValue::from(number.0));
         request.headers_mut().insert(SHARD, HeaderValue::from(shard.0));
         request
     }

@@ -7,17 +7,17 @@ use tonic::codegen::http;
 
 use crate::grpc::edge::forward::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::local::Opened;
-use crate::grpc::edge::forward::outcome::{refusal, unanswered};
-use crate::grpc::edge::forward::routing::{Asked, Moved, Routing};
+use crate::grpc::edge::forward::local::ServiceSet;
+use crate::grpc::edge::forward::outcome::{refusal, unanswered_status};
+use crate::grpc::edge::forward::routing::{AskedReplica, EndSignal, Routing};
 use crate::grpc::edge::forward::rules::Rule;
 
 /// Has a call done by the services of this replica, once and as it comes. Its stream ends when this replica
-/// [lets go](Routing::moved) of it; the services themselves end it when this replica stops.
+/// [lets go](Routing::ownership_lost) of it; the services themselves end it when this replica stops.
 pub(super) async fn done_here(
     routing: &Routing,
-    services: Opened,
-    asked: Asked,
+    services: ServiceSet,
+    asked: AskedReplica,
     rule: Rule,
     request: http::Request<Body>,
 ) -> http::Response<Body> {
@@ -25,7 +25,7 @@ pub(super) async fn done_here(
     match rule {
         Rule::Repeated | Rule::RepeatedForRun => response,
         Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
-            broken_off(response, routing.moved(asked), Box::pin(std::future::pending()))
+            broken_off(response, routing.ownership_lost(asked), Box::pin(std::future::pending()))
         }
     }
 }
@@ -33,25 +33,25 @@ pub(super) async fn done_here(
 /// The response, which ends with UNAVAILABLE when the owner moves, the link breaks or this replica stops.
 pub(super) fn broken_off(
     response: http::Response<Body>,
-    moved: Moved,
-    stopping: Moved,
+    ownership_lost: EndSignal,
+    stopping: EndSignal,
 ) -> http::Response<Body> {
     if refusal(&response).is_some() {
         return response;
     }
     response.map(|body| {
-        of_frames(unfold(Some((body, moved, stopping)), async |open| {
-            let (mut body, mut moved, mut stopping) = open?;
+        of_frames(unfold(Some((body, ownership_lost, stopping)), async |open| {
+            let (mut body, mut ownership_lost, mut stopping) = open?;
             let frame = tokio::select! {
                 biased;
                 () = &mut stopping => return Some((end_with(&shutting_down()), None)),
-                () = &mut moved => None,
+                () = &mut ownership_lost => None,
                 frame = next_frame(&mut body) => frame.and_then(Result::ok),
             };
             match frame {
-                None => Some((end_with(&unanswered()), None)),
+                None => Some((end_with(&unanswered_status()), None)),
                 Some(frame) if frame.is_trailers() => Some((Ok(frame), None)),
-                Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, moved, stopping)))),
+                Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, ownership_lost, stopping)))),
             }
         }))
     })

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
-use crate::grpc::edge::forward::routing::{Moved, Routing};
+use crate::grpc::edge::forward::routing::{EndSignal, Routing};
 
 /// The call with which a replica says that it stops. Only the port for replicas takes it.
 pub(super) const LEAVE: &str = "/agentloop.replica/Leave";
@@ -36,7 +36,7 @@ impl Routing {
     }
 
     /// The same for a stream, which outlives its call.
-    pub(super) fn stopping_stream(self: &Arc<Self>) -> Moved {
+    pub(super) fn stopping_stream(self: &Arc<Self>) -> EndSignal {
         let routing = self.clone();
         Box::pin(async move { routing.stopping().await })
     }

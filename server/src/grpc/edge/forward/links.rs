@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::cluster::{Ownership, Peer};
@@ -44,7 +45,7 @@ impl std::fmt::Debug for LinkTls {
 #[derive(Debug, thiserror::Error)]
 #[error("the replica {number} cannot be called at {address:?}: {problem}")]
 pub struct BadLink {
-    number: i64,
+    number: OwnerNo,
     address: String,
     problem: String,
 }
@@ -57,7 +58,7 @@ pub struct Links(Arc<Mutex<State>>);
 struct State {
     tls: Option<LinkTls>,
     /// The peers that were called, by their numbers.
-    links: BTreeMap<i64, (Peer, Arc<Channel>)>,
+    links: BTreeMap<OwnerNo, (Peer, Arc<Channel>)>,
     /// Links with earlier certificates, as long as there are calls on them.
     earlier: Vec<Weak<Channel>>,
 }

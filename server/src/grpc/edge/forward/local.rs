@@ -14,11 +14,11 @@ use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 
 /// The place for the services of this replica. Clones share it.
 #[derive(Clone)]
-pub struct LocalServices(Arc<watch::Sender<Option<Opened>>>);
+pub struct LocalServices(Arc<watch::Sender<Option<ServiceSet>>>);
 
 /// Services that take calls, with the audit log that they write.
 #[derive(Clone)]
-pub(super) struct Opened {
+pub(super) struct ServiceSet {
     routes: Routes,
     audit: Option<AuditLog>,
 }
@@ -33,7 +33,7 @@ impl LocalServices {
     /// Puts the services there: from now on they take the calls of this replica's callers and of other replicas.
     /// With a log, each call is written to it.
     pub fn open(&self, routes: Routes, audit: Option<AuditLog>) {
-        self.0.send_replace(Some(Opened { routes: routes.prepare(), audit }));
+        self.0.send_replace(Some(ServiceSet { routes: routes.prepare(), audit }));
     }
 
     /// Puts the same services there as in another place.
@@ -43,12 +43,12 @@ impl LocalServices {
     }
 
     /// The services, if they are there.
-    pub(super) fn get(&self) -> Option<Opened> {
+    pub(super) fn get(&self) -> Option<ServiceSet> {
         self.0.borrow().clone()
     }
 
     /// Tells when the services come.
-    pub(super) fn news(&self) -> watch::Receiver<Option<Opened>> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<ServiceSet>> {
         self.0.subscribe()
     }
 
@@ -58,7 +58,7 @@ impl LocalServices {
     }
 }
 
-impl Opened {
+impl ServiceSet {
     /// Has a call done. The principal is in its extensions.
     pub(super) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
         let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };

@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::grpc::edge::forward::kept::PREFIX_BYTES;
+use crate::grpc::edge::forward::buffered_call::PREFIX_BYTES;
 
 /// The messages of one stream.
 #[derive(Debug, Default)]

@@ -1,14 +1,14 @@
 //! Calls that reach a replica which does not own what they are about are sent on to the one that does.
 //!
-//! [`front::Front`] takes the calls of the public port, behind the check of credentials. It gives them to the services of this
+//! [`layer::ForwardLayer`] takes the calls of the public port, behind the check of credentials. It gives them to the services of this
 //! replica, or sends them over a link to the owner, whose [`peer`] port takes them. The caller is authenticated where it dials in.
 
 mod bodies;
 mod budget;
+mod buffered_call;
 mod call;
 mod ending;
-pub mod front;
-mod kept;
+pub mod layer;
 mod leave;
 pub mod links;
 pub mod local;
@@ -17,11 +17,11 @@ pub(in crate::grpc::edge) mod metadata;
 mod outcome;
 mod passing;
 pub mod peer;
-mod place;
 mod principal;
 mod refusals;
 mod replayable;
 mod resume;
+mod route_key;
 mod routing;
 mod rules;
 mod run_shards;

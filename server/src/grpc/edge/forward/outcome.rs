@@ -9,7 +9,7 @@ use tonic::{ConnectError, Status};
 use tower::ServiceExt as _;
 
 use crate::grpc::edge::forward::bodies::{next_frame, of_frames};
-use crate::grpc::edge::forward::local::Opened;
+use crate::grpc::edge::forward::local::ServiceSet;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
 use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 
@@ -27,7 +27,7 @@ pub(super) enum Outcome {
 
 /// The part of a response that an attempt waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum ResponseExtent {
     /// Its beginning: what follows is a stream.
     Begun,
     /// All of it, so that a link that breaks in the middle is noticed before the caller has a part.
@@ -35,7 +35,7 @@ pub(super) enum Until {
 }
 
 /// Sends a call over a link, and waits for its answer.
-pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: Until) -> Outcome {
+pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: ResponseExtent) -> Outcome {
     let response = match link.oneshot(request).await {
         Ok(response) => response,
         Err(error) if was_never_sent(&error) => return Outcome::NotDone,
@@ -45,7 +45,7 @@ pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: Unti
         }
     };
     match (outcome(response), until) {
-        (Outcome::Answered(response), Until::Whole) if refusal(&response).is_none() => {
+        (Outcome::Answered(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
             whole(response).await.map_or(Outcome::Broken, Outcome::Answered)
         }
         (outcome, _) => outcome,
@@ -53,7 +53,7 @@ pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: Unti
 }
 
 /// Has a call done by the services of this replica.
-pub(super) async fn ask_here(services: Opened, request: http::Request<Body>) -> Outcome {
+pub(super) async fn ask_here(services: ServiceSet, request: http::Request<Body>) -> Outcome {
     outcome(services.call(request).await)
 }
 
@@ -98,12 +98,12 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
 }
 
 /// No owner took the call in time.
-pub(super) fn nobody() -> Status {
+pub(super) fn no_owner_status() -> Status {
     owner_unavailable("no replica owns the session of this call for now; try again")
 }
 
 /// The owner had the call, and its answer did not come.
-pub(super) fn unanswered() -> Status {
+pub(super) fn unanswered_status() -> Status {
     owner_unavailable(
         "the owner of the session changed before its answer came; look whether the call was done, and try again",
     )

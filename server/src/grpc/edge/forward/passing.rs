@@ -8,19 +8,23 @@ use tonic::codegen::http;
 
 use crate::grpc::edge::forward::call::Call;
 use crate::grpc::edge::forward::ending::broken_off;
-use crate::grpc::edge::forward::outcome::Until;
-use crate::grpc::edge::forward::place::Named;
-use crate::grpc::edge::forward::routing::{Moved, Routing};
+use crate::grpc::edge::forward::outcome::ResponseExtent;
+use crate::grpc::edge::forward::route_key::RouteKey;
+use crate::grpc::edge::forward::routing::{EndSignal, Routing};
 use crate::grpc::edge::forward::send::send;
 
-/// Has a call done that streams its answer or its requests. Until the answer begins, the call may be sent to another owner.
-pub(super) async fn pass(routing: &Arc<Routing>, call: impl Call, named: &Named) -> http::Response<Body> {
-    let sent = send(routing, &call, named, true, Until::Begun).await;
-    let Some((asked, _doer)) = sent.from else { return sent.response };
+/// Has a call done that streams its answer or its requests. ResponseExtent the answer begins, the call may be sent to another owner.
+pub(super) async fn pass(
+    routing: &Arc<Routing>,
+    call: impl Call,
+    route_key: &RouteKey,
+) -> http::Response<Body> {
+    let sent = send(routing, &call, route_key, true, ResponseExtent::Begun).await;
+    let Some((asked, _handler)) = sent.from else { return sent.response };
     // The services of this replica end their streams themselves when it stops.
-    let stopping: Moved = match asked.number {
+    let stopping: EndSignal = match asked.number {
         None => Box::pin(std::future::pending()),
         Some(_) => routing.stopping_stream(),
     };
-    broken_off(sent.response, routing.moved(asked), stopping)
+    broken_off(sent.response, routing.ownership_lost(asked), stopping)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use futures_util::StreamExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,12 +22,12 @@ use crate::auth::{ClientAuth, SubjectPattern};
 use crate::cluster::Ownerships;
 use crate::engine::Engine;
 use crate::grpc::edge::forward::call::Relayed;
-use crate::grpc::edge::forward::front::Front;
+use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::leave::LEAVE;
 use crate::grpc::edge::forward::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
-use crate::grpc::edge::forward::local::Opened;
+use crate::grpc::edge::forward::local::ServiceSet;
 use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
 use crate::grpc::edge::forward::principal;
 use crate::grpc::edge::forward::refusals::{self, REFUSED};
@@ -49,11 +49,11 @@ const OPEN_WAIT: Duration = Duration::from_secs(5);
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
 /// Takes calls that other replicas send on. Those of replicas of this version end here. Replicas of an earlier version know only
-/// one owner, so the [`Front`] sends their calls on to the right one.
+/// one owner, so the [`ForwardLayer`] sends their calls on to the right one.
 #[derive(Clone)]
 pub struct PeerPort {
     ownerships: Ownerships,
-    front: Front,
+    forward: ForwardLayer,
     needs_principal: bool,
     tool_link: Option<ToolLinkService>,
     run_changes: Option<Engine>,
@@ -75,10 +75,16 @@ pub fn peer_acceptor(tls: &LinkTls) -> Result<Acceptor, BadTlsFiles> {
 }
 
 impl PeerPort {
-    /// The port of the replica with this front. `needs_principal` is true if callers must present credentials.
+    /// The port of the replica with this layer. `needs_principal` is true if callers must present credentials.
     #[must_use]
-    pub fn new(front: Front, needs_principal: bool) -> Self {
-        Self { ownerships: front.ownerships(), front, needs_principal, tool_link: None, run_changes: None }
+    pub fn new(forward: ForwardLayer, needs_principal: bool) -> Self {
+        Self {
+            ownerships: forward.ownerships(),
+            forward,
+            needs_principal,
+            tool_link: None,
+            run_changes: None,
+        }
     }
 
     /// Takes the links to the tool hosts of this replica, too.
@@ -105,7 +111,7 @@ impl PeerPort {
     ) -> Result<(), tonic::transport::Error> {
         let incoming = match acceptor {
             Some(acceptor) => {
-                let local = self.front.local().clone();
+                let local = self.forward.local().clone();
                 let failed: HandshakeFailed = Arc::new(move |from, why| {
                     if let Some(audit) = local.audit() {
                         audit.handshake_failed(from, why);
@@ -142,7 +148,7 @@ impl PeerPort {
         {
             return tool_link.serve(request).await;
         }
-        if number_in(request.headers(), &REPLICA) != Some(self.ownerships.borrow().me()) {
+        if number_in(request.headers(), &REPLICA).map(OwnerNo) != Some(self.ownerships.borrow().me()) {
             return look_again();
         }
         if request.uri().path() == run_changes::PATH
@@ -151,7 +157,7 @@ impl PeerPort {
             return run_changes::serve(engine.clone(), request).await;
         }
         if request.uri().path() == REFUSED {
-            return refusals::take(self.front.local().audit(), request).await.into_http();
+            return refusals::take(self.forward.local().audit(), request).await.into_http();
         }
         let services = if request.headers().contains_key(SHARD) {
             let shard = number_in(request.headers(), &SHARD).map(ShardNo);
@@ -164,8 +170,8 @@ impl PeerPort {
         } else {
             None
         };
-        let told = request.headers().get(PRINCIPAL).map(principal::decode);
-        match told {
+        let sent = request.headers().get(PRINCIPAL).map(principal::decode);
+        match sent {
             Some(Some(principal)) => drop(request.extensions_mut().insert(principal)),
             None if !self.needs_principal => {}
             Some(None) | None => {
@@ -188,7 +194,7 @@ impl PeerPort {
             Some(services) => services.call(request).await,
             None => {
                 request.extensions_mut().insert(Relayed);
-                self.front.serve(request).await
+                self.forward.serve(request).await
             }
         }
     }
@@ -197,15 +203,15 @@ impl PeerPort {
 impl PeerPort {
     /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments. To wait
     /// here costs less than to have every call sent again.
-    async fn services(&self, shard: ShardNo) -> Option<Opened> {
-        let (mut ownerships, mut local) = (self.ownerships.clone(), self.front.local().news());
+    async fn services(&self, shard: ShardNo) -> Option<ServiceSet> {
+        let (mut ownerships, mut local) = (self.ownerships.clone(), self.forward.local().subscribe());
         let until = Instant::now() + OPEN_WAIT;
         loop {
             if !ownerships.borrow_and_update().is_mine(shard) {
                 return None;
             }
             local.mark_unchanged();
-            if let Some(services) = self.front.local().get() {
+            if let Some(services) = self.forward.local().get() {
                 return Some(services);
             }
             tokio::select! {

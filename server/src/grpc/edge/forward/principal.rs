@@ -10,9 +10,9 @@ use tonic::codegen::http::HeaderValue;
 
 use crate::auth::{HostGrant, Principal, Role};
 
-/// What one replica tells another. Later versions may add fields.
+/// A principal as one replica sends it to another. Later versions may add fields.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct PrincipalOnWire {
     name: String,
     tenant: String,
     roles: Vec<String>,
@@ -29,7 +29,7 @@ struct Told {
 
 /// The value of the metadata for this principal.
 pub(super) fn encode(principal: &Principal) -> HeaderValue {
-    let told = Told {
+    let sent = PrincipalOnWire {
         name: principal.name.clone(),
         tenant: principal.tenant.to_string(),
         roles: principal.roles.iter().map(|role| role.name().to_owned()).collect(),
@@ -38,21 +38,21 @@ pub(super) fn encode(principal: &Principal) -> HeaderValue {
         host_effect: principal.host.effect_name().map(str::to_owned),
         host_kinds: principal.host.kind_names().map(str::to_owned).collect(),
     };
-    let json = serde_json::to_vec(&told).expect("strings and lists are JSON");
+    let json = serde_json::to_vec(&sent).expect("strings and lists are JSON");
     HeaderValue::try_from(STANDARD_NO_PAD.encode(json)).expect("base64 is within the alphabet of headers")
 }
 
 /// The principal that this value tells of; `None` if it cannot be read.
 pub(super) fn decode(value: &HeaderValue) -> Option<Arc<Principal>> {
     let json = STANDARD_NO_PAD.decode(value.as_bytes()).ok()?;
-    let told: Told = serde_json::from_slice(&json).ok()?;
-    let kinds = told.host_kinds.iter().map(String::as_str);
+    let sent: PrincipalOnWire = serde_json::from_slice(&json).ok()?;
+    let kinds = sent.host_kinds.iter().map(String::as_str);
     Some(Arc::new(Principal {
-        name: told.name,
-        tenant: TenantId::parse(told.tenant).ok()?,
-        roles: told.roles.iter().map(|role| Role::parse(role)).collect::<Result<_, _>>().ok()?,
-        groups: told.groups,
-        host: HostGrant::new(told.host_tools, told.host_effect.as_deref(), kinds).ok()?,
+        name: sent.name,
+        tenant: TenantId::parse(sent.tenant).ok()?,
+        roles: sent.roles.iter().map(|role| Role::parse(role)).collect::<Result<_, _>>().ok()?,
+        groups: sent.groups,
+        host: HostGrant::new(sent.host_tools, sent.host_effect.as_deref(), kinds).ok()?,
     }))
 }
 

@@ -10,7 +10,7 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
 use crate::grpc::edge::forward::bodies::NextFrame;
-use crate::grpc::edge::forward::budget::{BudgetShare, KeptBudget};
+use crate::grpc::edge::forward::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::call::{Call, Head};
 
 /// Bytes of one call that are kept at most: more than the declarations of most hosts. A call that sends more before its answer
@@ -44,7 +44,7 @@ struct AttemptBody {
 }
 
 impl ReplayableCall {
-    pub(super) fn of(request: http::Request<Body>, budget: &KeptBudget) -> Self {
+    pub(super) fn of(request: http::Request<Body>, budget: &BufferBudget) -> Self {
         let (parts, rest) = request.into_parts();
         let requests = Requests {
             rest: Some(rest),

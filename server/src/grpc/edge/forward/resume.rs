@@ -4,8 +4,8 @@ use agentloop_core::id::SessionId;
 use agentloop_proto::v1 as wire;
 use prost::Message;
 
+use crate::grpc::edge::forward::buffered_call::{BufferedCall, PREFIX_BYTES};
 use crate::grpc::edge::forward::call::Call as _;
-use crate::grpc::edge::forward::kept::{Kept, PREFIX_BYTES};
 
 /// The call that goes on with the events of a run.
 const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
@@ -71,7 +71,7 @@ struct ChangeMessage {
 
 impl Position {
     /// The beginning of the stream of `RunStream` or `Subscribe`.
-    pub(super) fn before_events(call: &Kept) -> Self {
+    pub(super) fn before_events(call: &BufferedCall) -> Self {
         if call.head().path() == SUBSCRIBE {
             return Self::Subscription(0);
         }
@@ -134,7 +134,7 @@ impl Position {
     }
 
     /// The call that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
-    pub(super) fn call(&self, first: &Kept) -> Kept {
+    pub(super) fn call(&self, first: &BufferedCall) -> BufferedCall {
         let mut call = first.clone();
         match self {
             Self::Subscription(0) | Self::Run(RunPosition { after: 0, .. }) => {}
@@ -157,7 +157,7 @@ impl Position {
 
 impl RunPosition {
     /// `RunStream` arms `on_disconnect` at the new owner too. A run that was steered has the policy of whoever started it.
-    fn call(&self, first: &Kept) -> Kept {
+    fn call(&self, first: &BufferedCall) -> BufferedCall {
         let (run_id, after_seq) = (self.run.clone(), self.after);
         if self.own_run.as_ref().is_some_and(|own| *own != run_id) {
             let request = wire::SubscribeRequest { run_id, after_seq, ..Default::default() };

@@ -1,20 +1,20 @@
-//! Where a call goes now: to the services of this replica, or to the owner of a shard.
+//! Resolves the replica of a call: to the services of this replica, or to the owner of a shard.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
-use crate::cluster::{DEPOSED_AFTER, Holder, Ownership, Ownerships};
+use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
 use crate::grpc::edge::forward::links::Links;
-use crate::grpc::edge::forward::local::{LocalServices, Opened};
-use crate::grpc::edge::forward::place::{Named, spread};
+use crate::grpc::edge::forward::local::{LocalServices, ServiceSet};
+use crate::grpc::edge::forward::route_key::{RouteKey, spread};
 use crate::grpc::edge::forward::run_shards::RunShards;
 use crate::grpc::edge::incoming::Link;
 
@@ -23,7 +23,7 @@ pub(super) const SEARCH_WAIT: Duration = Duration::from_secs(10);
 /// The wait before a replica is asked again that did not take a call.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Where calls may go.
+/// Finds the replica of each call.
 pub(super) struct Routing {
     pub(super) ownerships: Ownerships,
     pub(super) links: Links,
@@ -35,23 +35,23 @@ pub(super) struct Routing {
     pub(super) told: OnceCell<()>,
 }
 
-/// Where a call is to be done.
+/// The destination of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum Destination {
     /// At this replica, whatever it owns.
     Here,
     /// At the owner of a shard.
     Owner(ShardNo),
 }
 
-/// Who does a call now.
-pub(super) enum Target {
+/// The replica that does a call now.
+pub(super) enum ResolvedTarget {
     /// This replica does the call, with its own services.
-    Local(Opened),
+    Local(ServiceSet),
     /// The call is sent to another replica.
     Owner {
         /// The number that the call means.
-        number: i64,
+        number: OwnerNo,
         /// The shard that it owns.
         shard: ShardNo,
         /// The link to it.
@@ -59,27 +59,27 @@ pub(super) enum Target {
     },
 }
 
-/// Who was asked to do a call.
+/// The replica that was asked to do a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AskedReplica {
     /// Number of the replica; `None` for this one.
-    pub(super) number: Option<i64>,
+    pub(super) number: Option<OwnerNo>,
     /// The shard for which it was asked; `None` if any replica, or any owner, does the call.
     pub(super) shard: Option<ShardNo>,
 }
 
-/// Who does a call, kept as long as the call is open there.
-pub(super) enum Doer {
+/// The replica that does a call, kept as long as the call is open there.
+pub(super) enum CallHandler {
     /// The services of this replica, which the call reaches over this link.
     Here(Link),
     /// The replica that owns the shard.
     Owner {
-        /// Kept: on it, the replica is told that this one stops.
+        /// BufferedCall: on it, the replica is told that this one stops.
         _link: Arc<Channel>,
     },
 }
 
-impl Doer {
+impl CallHandler {
     /// Notes that this replica gives the call up, and that its caller has not left. Another replica is told by the link.
     pub(super) fn give_up(&self) {
         match self {
@@ -90,18 +90,18 @@ impl Doer {
 }
 
 /// Resolves when the replica that does a call must not go on with it.
-pub(super) type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type EndSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Target {
+impl ResolvedTarget {
     /// The replica that is asked, and the shard for which it is asked.
-    pub(super) fn asked(&self, at: At) -> Asked {
-        let shard = match at {
-            At::Here => None,
-            At::Owner(shard) => Some(shard),
+    pub(super) fn asked(&self, destination: Destination) -> AskedReplica {
+        let shard = match destination {
+            Destination::Here => None,
+            Destination::Owner(shard) => Some(shard),
         };
         match self {
-            Self::Local(_) => Asked { number: None, shard },
-            Self::Owner { number, .. } => Asked { number: Some(*number), shard },
+            Self::Local(_) => AskedReplica { number: None, shard },
+            Self::Owner { number, .. } => AskedReplica { number: Some(*number), shard },
         }
     }
 }
@@ -117,15 +117,17 @@ impl Routing {
         Self { ownerships, links, local, runs: RunShards::new(locate), stop, told: OnceCell::new() }
     }
 
-    /// Who does a call at this moment; `None` if nobody takes it.
-    pub(super) fn present(&self, at: At) -> Option<Target> {
-        let At::Owner(shard) = at else { return self.local.get().map(Target::Local) };
+    /// The replica that does a call at this moment; `None` if none takes it.
+    pub(super) fn current_target(&self, destination: Destination) -> Option<ResolvedTarget> {
+        let Destination::Owner(shard) = destination else {
+            return self.local.get().map(ResolvedTarget::Local);
+        };
         let ownership = self.ownerships.borrow();
-        match ownership.holder(shard) {
-            Holder::Me => self.local.get().map(Target::Local),
-            Holder::Nobody => None,
-            Holder::Peer(peer) => match self.links.to(&peer, &ownership) {
-                Ok(link) => Some(Target::Owner { number: peer.number, shard, link }),
+        match ownership.owner(shard) {
+            ShardOwner::Me => self.local.get().map(ResolvedTarget::Local),
+            ShardOwner::Nobody => None,
+            ShardOwner::Peer(peer) => match self.links.to(&peer, &ownership) {
+                Ok(link) => Some(ResolvedTarget::Owner { number: peer.number, shard, link }),
                 Err(error) => {
                     tracing::warn!(%error, "calls cannot be sent on; correct cluster.advertise there, or the certificates");
                     None
@@ -134,13 +136,17 @@ impl Routing {
         }
     }
 
-    /// Who does a call. Waits for an owner until the given moment; `None` if there is none by then.
-    pub(super) async fn target(&self, at: At, until: Instant) -> Option<Target> {
-        let (mut ownerships, mut local) = (self.ownerships.clone(), self.local.news());
+    /// The replica that does a call. Waits for an owner until the given moment; `None` if there is none by then.
+    pub(super) async fn wait_for_target(
+        &self,
+        destination: Destination,
+        until: Instant,
+    ) -> Option<ResolvedTarget> {
+        let (mut ownerships, mut local) = (self.ownerships.clone(), self.local.subscribe());
         loop {
             ownerships.mark_unchanged();
             local.mark_unchanged();
-            if let Some(target) = self.present(at) {
+            if let Some(target) = self.current_target(destination) {
                 return Some(target);
             }
             tokio::select! {
@@ -151,15 +157,20 @@ impl Routing {
         }
     }
 
-    /// Who does a call that names this. Waits as [`target`](Self::target) does. `again` is true if the call was sent before: its
+    /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does. `again` is true if the call was sent before: its
     /// run may exist by now, and a remembered shard may be wrong.
-    pub(super) async fn find(&self, named: &Named, again: bool, until: Instant) -> Option<(Target, Asked)> {
+    pub(super) async fn resolve(
+        &self,
+        route_key: &RouteKey,
+        again: bool,
+        until: Instant,
+    ) -> Option<(ResolvedTarget, AskedReplica)> {
         loop {
-            match timeout_at(until, self.at(named, again)).await.ok()? {
-                Ok(at) => {
-                    let target = self.target(at, until).await?;
-                    let mut asked = target.asked(at);
-                    if matches!(named, Named::Start { key, .. } if !self.runs.remembers(key)) {
+            match timeout_at(until, self.destination(route_key, again)).await.ok()? {
+                Ok(destination) => {
+                    let target = self.wait_for_target(destination, until).await?;
+                    let mut asked = target.asked(destination);
+                    if matches!(route_key, RouteKey::Start { key, .. } if !self.runs.remembers(key)) {
                         // The session is made there, in a shard that is not known here. The service says when that shard moves.
                         asked.shard = None;
                     }
@@ -173,20 +184,22 @@ impl Routing {
         }
     }
 
-    async fn at(&self, named: &Named, again: bool) -> Result<At, LocateError> {
-        Ok(match named {
-            Named::Nothing => At::Here,
-            Named::Shard(shard) => At::Owner(*shard),
-            Named::Any(_) if self.owns_any() => At::Here,
-            Named::Any(shard) => At::Owner(*shard),
-            Named::Run(key) => self.runs.find(key, again).await?.map_or(At::Here, At::Owner),
-            Named::Start { key, is_new } => {
+    async fn destination(&self, route_key: &RouteKey, again: bool) -> Result<Destination, LocateError> {
+        Ok(match route_key {
+            RouteKey::Nothing => Destination::Here,
+            RouteKey::Shard(shard) => Destination::Owner(*shard),
+            RouteKey::Any(_) if self.owns_any() => Destination::Here,
+            RouteKey::Any(shard) => Destination::Owner(*shard),
+            RouteKey::Run(key) => {
+                self.runs.find(key, again).await?.map_or(Destination::Here, Destination::Owner)
+            }
+            RouteKey::Start { key, is_new } => {
                 let found = if *is_new && !again { None } else { self.runs.find(key, again).await? };
                 match found {
-                    Some(shard) => At::Owner(shard),
+                    Some(shard) => Destination::Owner(shard),
                     // Nobody else has this id, so no other replica may be at work with it.
-                    None if *is_new && self.owns_any() => At::Here,
-                    None => At::Owner(spread(key)),
+                    None if *is_new && self.owns_any() => Destination::Here,
+                    None => Destination::Owner(spread(key)),
                 }
             }
         })
@@ -197,47 +210,48 @@ impl Routing {
         ownership.is_valid() && ownership.own().next().is_some()
     }
 
-    /// True as long as whoever was asked is the one to ask.
-    pub(super) fn is_right(&self, asked: Asked) -> bool {
+    /// True while the replica that was asked still owns the shard.
+    pub(super) fn is_still_owner(&self, asked: AskedReplica) -> bool {
         let Some(shard) = asked.shard else { return true };
         let ownership = self.ownerships.borrow();
         match asked.number {
             None => ownership.is_mine(shard),
-            Some(number) => ownership.is_held_by(shard, number),
+            Some(number) => ownership.is_owned_by(shard, number),
         }
     }
 
     /// Resolves when the replica that was asked can do nothing more for the call.
     ///
-    /// For another replica: when it is held to be dead, or a different one owns the shard. Until then its engine may still be at
+    /// For another replica: when it is held to be dead, or a different one owns the shard. ResponseExtent then its engine may still be at
     /// work, and would take the end of a stream for a caller that leaves.
     ///
     /// For this replica: when another one owns the shard, or it has had no valid lease for some time. Then it cannot reach the
     /// database, and others may own its shards without its knowledge.
-    pub(super) fn moved(&self, asked: Asked) -> Moved {
+    pub(super) fn ownership_lost(&self, asked: AskedReplica) -> EndSignal {
         let ownerships = self.ownerships.clone();
         match (asked.number, asked.shard) {
             (Some(number), shard) => Box::pin(async move {
                 let is_others = |ownership: &Ownership| {
-                    shard
-                        .is_some_and(|shard| ownership.is_held(shard) && !ownership.is_held_by(shard, number))
+                    shard.is_some_and(|shard| {
+                        ownership.has_owner(shard) && !ownership.is_owned_by(shard, number)
+                    })
                 };
                 let is_gone = |ownership: &Ownership| ownership.peers().all(|peer| peer.number != number);
                 changed_until(ownerships, |ownership| is_others(ownership) || is_gone(ownership)).await;
             }),
-            (None, shard) => Box::pin(let_go(ownerships, shard)),
+            (None, shard) => Box::pin(own_lease_lost(ownerships, shard)),
         }
     }
 
-    /// Waits a moment before the same replica is asked again, or until it has [moved](Self::moved).
-    pub(super) async fn pause(&self, asked: Asked, until: Instant) {
+    /// Waits a moment before the same replica is asked again, or until it has [moved](Self::ownership_lost).
+    pub(super) async fn pause(&self, asked: AskedReplica, until: Instant) {
         let end = until.min(Instant::now() + ASK_AGAIN);
-        let _still_there = timeout_at(end, self.moved(asked)).await;
+        let _still_there = timeout_at(end, self.ownership_lost(asked)).await;
     }
 
     /// Waits until another replica owns the shard. Returns false if none does by then.
-    pub(super) async fn other_than(&self, asked: Asked, until: Instant) -> bool {
-        timeout_at(until, self.moved(asked)).await.is_ok()
+    pub(super) async fn other_than(&self, asked: AskedReplica, until: Instant) -> bool {
+        timeout_at(until, self.ownership_lost(asked)).await.is_ok()
     }
 }
 
@@ -248,10 +262,10 @@ async fn changed_until(mut ownerships: Ownerships, is_over: impl FnMut(&Ownershi
     }
 }
 
-/// Resolves when this replica lets go of what it does itself.
-async fn let_go(ownerships: Ownerships, shard: Option<ShardNo>) {
+/// Resolves when this replica has lost the lease under which it does calls itself, or the shard.
+async fn own_lease_lost(ownerships: Ownerships, shard: Option<ShardNo>) {
     let is_others = |ownership: &Ownership| {
-        shard.is_some_and(|shard| ownership.is_held(shard) && !ownership.is_mine(shard))
+        shard.is_some_and(|shard| ownership.has_owner(shard) && !ownership.is_mine(shard))
     };
     loop {
         changed_until(ownerships.clone(), |ownership| !ownership.is_valid() || is_others(ownership)).await;

@@ -1,8 +1,8 @@
-//! Where each RPC is done, and how it is sent on: one table.
+//! The rule of each RPC, and the kind of its route: one table.
 
-use crate::grpc::edge::forward::place::Place;
+use crate::grpc::edge::forward::route_key::RouteKind;
 
-/// How an RPC is sent on.
+/// The rule by which an RPC is sent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     /// One request and one answer, which the contract confirms when the call is repeated.
@@ -19,55 +19,55 @@ pub(super) enum Rule {
     Upload,
 }
 
-/// The rule and the place of each RPC.
-const TABLE: &[(&str, Rule, Place)] = &[
-    ("/agentloop.v1.AgentLoop/Run", Rule::Repeated, Place::Input),
-    ("/agentloop.v1.AgentLoop/RunStream", Rule::Events, Place::Input),
-    ("/agentloop.v1.AgentLoop/Subscribe", Rule::Events, Place::Run),
-    ("/agentloop.v1.AgentLoop/Abort", Rule::RepeatedForRun, Place::Target),
-    ("/agentloop.v1.AgentLoop/SubmitApproval", Rule::Repeated, Place::Question),
-    ("/agentloop.v1.AgentLoop/SubmitInput", Rule::Repeated, Place::Question),
-    ("/agentloop.v1.AgentLoop/Step", Rule::Repeated, Place::Run),
-    ("/agentloop.v1.AgentLoop/GetRun", Rule::Repeated, Place::Run),
-    ("/agentloop.v1.AgentLoop/ListRuns", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.AgentLoop/ListPending", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.AgentLoop/ResumeRun", Rule::Repeated, Place::Run),
-    ("/agentloop.v1.AgentLoop/ReplayRun", Rule::Repeated, Place::Run),
-    ("/agentloop.v1.AgentLoop/WatchRuns", Rule::Changes, Place::Here),
-    ("/agentloop.v1.Blobs/PutBlob", Rule::Upload, Place::Here),
-    ("/agentloop.v1.Blobs/GetBlob", Rule::Download, Place::Here),
-    ("/agentloop.v1.Server/GetServerInfo", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Server/ListAgents", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Server/GetUsage", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Server/ListAuditRecords", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Server/ListReplicas", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Server/VerifyAudit", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Sessions/CreateSession", Rule::Repeated, Place::Session),
-    ("/agentloop.v1.Sessions/GetSession", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Sessions/UpdateSession", Rule::Repeated, Place::Session),
-    ("/agentloop.v1.Sessions/GetOrCreateSession", Rule::Repeated, Place::User),
-    ("/agentloop.v1.Sessions/ImportEntries", Rule::Repeated, Place::Import),
-    ("/agentloop.v1.Sessions/ExportSession", Rule::Download, Place::Here),
-    ("/agentloop.v1.Sessions/ListSessions", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Sessions/ListEntries", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Sessions/SearchEntries", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Sessions/SubscribeSession", Rule::Changes, Place::Session),
-    ("/agentloop.v1.Sessions/ForkSession", Rule::Repeated, Place::Fork),
-    ("/agentloop.v1.Sessions/DeleteSession", Rule::Repeated, Place::Session),
-    ("/agentloop.v1.ToolHost/Connect", Rule::Upload, Place::Hub),
-    ("/agentloop.v1.ToolHost/CompleteCall", Rule::Repeated, Place::Hub),
-    ("/agentloop.v1.Tools/ListTools", Rule::Repeated, Place::Hub),
-    ("/agentloop.v1.Tools/ListHosts", Rule::Repeated, Place::Hub),
-    ("/agentloop.v1.Tools/CheckPolicy", Rule::Repeated, Place::Hub),
-    ("/agentloop.v1.Tools/ListRules", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Tools/DeleteRule", Rule::Repeated, Place::Here),
-    ("/agentloop.v1.Tools/AcceptTool", Rule::Repeated, Place::Hub),
-    ("/agentloop.v1.Tools/ForgetTool", Rule::Repeated, Place::Hub),
+/// The rule and the kind of route of each RPC.
+const TABLE: &[(&str, Rule, RouteKind)] = &[
+    ("/agentloop.v1.AgentLoop/Run", Rule::Repeated, RouteKind::Input),
+    ("/agentloop.v1.AgentLoop/RunStream", Rule::Events, RouteKind::Input),
+    ("/agentloop.v1.AgentLoop/Subscribe", Rule::Events, RouteKind::Run),
+    ("/agentloop.v1.AgentLoop/Abort", Rule::RepeatedForRun, RouteKind::Target),
+    ("/agentloop.v1.AgentLoop/SubmitApproval", Rule::Repeated, RouteKind::Question),
+    ("/agentloop.v1.AgentLoop/SubmitInput", Rule::Repeated, RouteKind::Question),
+    ("/agentloop.v1.AgentLoop/Step", Rule::Repeated, RouteKind::Run),
+    ("/agentloop.v1.AgentLoop/GetRun", Rule::Repeated, RouteKind::Run),
+    ("/agentloop.v1.AgentLoop/ListRuns", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.AgentLoop/ListPending", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.AgentLoop/ResumeRun", Rule::Repeated, RouteKind::Run),
+    ("/agentloop.v1.AgentLoop/ReplayRun", Rule::Repeated, RouteKind::Run),
+    ("/agentloop.v1.AgentLoop/WatchRuns", Rule::Changes, RouteKind::Here),
+    ("/agentloop.v1.Blobs/PutBlob", Rule::Upload, RouteKind::Here),
+    ("/agentloop.v1.Blobs/GetBlob", Rule::Download, RouteKind::Here),
+    ("/agentloop.v1.Server/GetServerInfo", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Server/ListAgents", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Server/GetUsage", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Server/ListAuditRecords", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Server/ListReplicas", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Server/VerifyAudit", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Sessions/CreateSession", Rule::Repeated, RouteKind::Session),
+    ("/agentloop.v1.Sessions/GetSession", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Sessions/UpdateSession", Rule::Repeated, RouteKind::Session),
+    ("/agentloop.v1.Sessions/GetOrCreateSession", Rule::Repeated, RouteKind::User),
+    ("/agentloop.v1.Sessions/ImportEntries", Rule::Repeated, RouteKind::Import),
+    ("/agentloop.v1.Sessions/ExportSession", Rule::Download, RouteKind::Here),
+    ("/agentloop.v1.Sessions/ListSessions", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Sessions/ListEntries", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Sessions/SearchEntries", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Sessions/SubscribeSession", Rule::Changes, RouteKind::Session),
+    ("/agentloop.v1.Sessions/ForkSession", Rule::Repeated, RouteKind::Fork),
+    ("/agentloop.v1.Sessions/DeleteSession", Rule::Repeated, RouteKind::Session),
+    ("/agentloop.v1.ToolHost/Connect", Rule::Upload, RouteKind::Hub),
+    ("/agentloop.v1.ToolHost/CompleteCall", Rule::Repeated, RouteKind::Hub),
+    ("/agentloop.v1.Tools/ListTools", Rule::Repeated, RouteKind::Hub),
+    ("/agentloop.v1.Tools/ListHosts", Rule::Repeated, RouteKind::Hub),
+    ("/agentloop.v1.Tools/CheckPolicy", Rule::Repeated, RouteKind::Hub),
+    ("/agentloop.v1.Tools/ListRules", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Tools/DeleteRule", Rule::Repeated, RouteKind::Here),
+    ("/agentloop.v1.Tools/AcceptTool", Rule::Repeated, RouteKind::Hub),
+    ("/agentloop.v1.Tools/ForgetTool", Rule::Repeated, RouteKind::Hub),
 ];
 
-/// The rule and the place of the RPC of this path; `None` for one that this version does not know.
-pub(super) fn of(path: &str) -> Option<(Rule, Place)> {
-    TABLE.iter().find(|(rpc, ..)| *rpc == path).map(|(_, rule, place)| (*rule, *place))
+/// The rule and the kind of route of the RPC of this path; `None` for one that this version does not know.
+pub(super) fn of(path: &str) -> Option<(Rule, RouteKind)> {
+    TABLE.iter().find(|(rpc, ..)| *rpc == path).map(|(_, rule, kind)| (*rule, *kind))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
         let listed: Vec<&str> = TABLE.iter().map(|(path, ..)| *path).collect();
         for (path, method) in &rpcs {
             assert_eq!(listed.iter().filter(|listed| *listed == path).count(), 1, "{path} needs one row");
-            let (rule, place) = of(path).unwrap();
+            let (rule, kind) = of(path).unwrap();
             let fits = match rule {
                 Rule::Repeated | Rule::RepeatedForRun => {
                     !method.client_streaming() && !method.server_streaming()
@@ -108,9 +108,9 @@ mod tests {
                 Rule::Upload => method.client_streaming(),
             };
             assert!(fits, "{path}");
-            // Of these, the messages are not read before the place is known.
+            // Of these, the messages are not read before the destination is known.
             let is_read = !matches!(rule, Rule::Upload | Rule::Download);
-            assert!(is_read || matches!(place, Place::Here | Place::Hub), "{path}");
+            assert!(is_read || matches!(kind, RouteKind::Here | RouteKind::Hub), "{path}");
         }
         assert_eq!(listed.len(), rpcs.len(), "each row is an RPC");
     }

@@ -1,8 +1,9 @@
-//! Sends a kept call until an owner answers it.
+//! Sends a buffered call until an owner answers it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
@@ -10,9 +11,11 @@ use tonic::codegen::http;
 
 use crate::grpc::edge::forward::call::Call;
 use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::outcome::{Outcome, Until, ask, ask_here, nobody, unanswered};
-use crate::grpc::edge::forward::place::Named;
-use crate::grpc::edge::forward::routing::{Asked, Doer, Routing, SEARCH_WAIT, Target};
+use crate::grpc::edge::forward::outcome::{
+    Outcome, ResponseExtent, ask, ask_here, no_owner_status, unanswered_status,
+};
+use crate::grpc::edge::forward::route_key::RouteKey;
+use crate::grpc::edge::forward::routing::{AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT};
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
@@ -26,7 +29,7 @@ const LOST_OWNERS_MAX: usize = 3;
 pub(super) struct Sent {
     pub(super) response: http::Response<Body>,
     /// The replica that answered; `None` if nobody did, and the response says so.
-    pub(super) from: Option<(Asked, Doer)>,
+    pub(super) from: Option<(AskedReplica, CallHandler)>,
 }
 
 impl Sent {
@@ -40,9 +43,9 @@ impl Sent {
 pub(super) async fn send(
     routing: &Routing,
     call: &impl Call,
-    named: &Named,
+    route_key: &RouteKey,
     repeats: bool,
-    until: Until,
+    until: ResponseExtent,
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
@@ -50,44 +53,44 @@ pub(super) async fn send(
     loop {
         let found = tokio::select! {
             biased;
-            found = routing.find(named, again, give_up) => found,
+            found = routing.resolve(route_key, again, give_up) => found,
             () = routing.stopped() => return Sent::refused(shutting_down()),
         };
-        let Some((target, asked)) = found else { return Sent::refused(nobody()) };
+        let Some((target, asked)) = found else { return Sent::refused(no_owner_status()) };
         again = true;
         let began = Instant::now();
-        let Some((outcome, doer)) = attempt(routing, call, target, asked, until).await else {
+        let Some((outcome, handler)) = attempt(routing, call, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
         match outcome {
-            Outcome::Answered(response) => return Sent { response, from: Some((asked, doer)) },
+            Outcome::Answered(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
-                let goes_on = repeats && call.is_whole() && is_left(routing, asked).await;
+                let goes_on = repeats && call.is_whole() && is_taken_over(routing, asked).await;
                 if !goes_on {
-                    return Sent { response, from: Some((asked, doer)) };
+                    return Sent { response, from: Some((asked, handler)) };
                 }
             }
             Outcome::NotDone if !call.is_whole() => {
-                return refused_later(routing, asked, nobody()).await;
+                return refused_later(routing, asked, no_owner_status()).await;
             }
             Outcome::Broken if !call.is_whole() => {
-                return refused_later(routing, asked, unanswered()).await;
+                return refused_later(routing, asked, unanswered_status()).await;
             }
-            Outcome::Broken if !repeats => return Sent::refused(unanswered()),
+            Outcome::Broken if !repeats => return Sent::refused(unanswered_status()),
             Outcome::Broken if is_lost(&mut lost, asked, began) => {
                 tracing::warn!(
                     path = call.head().path(),
                     "owners were lost while they had this call; it is not sent to more"
                 );
-                return Sent::refused(unanswered());
+                return Sent::refused(unanswered_status());
             }
             Outcome::NotDone | Outcome::Broken => routing.pause(asked, give_up).await,
         }
-        if began.elapsed() >= WAS_WELL || !routing.is_right(asked) {
+        if began.elapsed() >= WAS_WELL || !routing.is_still_owner(asked) {
             give_up = Instant::now() + SEARCH_WAIT;
         }
         if Instant::now() >= give_up {
-            return Sent::refused(nobody());
+            return Sent::refused(no_owner_status());
         }
     }
 }
@@ -96,40 +99,40 @@ pub(super) async fn send(
 async fn attempt(
     routing: &Routing,
     call: &impl Call,
-    target: Target,
-    asked: Asked,
-    until: Until,
-) -> Option<(Outcome, Doer)> {
+    target: ResolvedTarget,
+    asked: AskedReplica,
+    until: ResponseExtent,
+) -> Option<(Outcome, CallHandler)> {
     match target {
-        Target::Local(services) => {
+        ResolvedTarget::Local(services) => {
             let (request, link) = call.head().for_local(call.body());
-            let doer = Doer::Here(link);
+            let handler = CallHandler::Here(link);
             let outcome = tokio::select! {
                 biased;
                 outcome = ask_here(services, request) => outcome,
                 () = async {
-                    routing.moved(asked).await;
-                    doer.give_up();
+                    routing.ownership_lost(asked).await;
+                    handler.give_up();
                 } => Outcome::Broken,
             };
-            Some((outcome, doer))
+            Some((outcome, handler))
         }
-        Target::Owner { number, shard, link } => {
+        ResolvedTarget::Owner { number, shard, link } => {
             let request = call.head().for_replica(number, shard, call.body());
             let outcome = tokio::select! {
                 biased;
                 outcome = ask((*link).clone(), request, until) => outcome,
-                () = routing.moved(asked) => Outcome::Broken,
+                () = routing.ownership_lost(asked) => Outcome::Broken,
                 () = routing.stopped() => return None,
             };
-            Some((outcome, Doer::Owner { _link: link }))
+            Some((outcome, CallHandler::Owner { _link: link }))
         }
     }
 }
 
 /// True if another replica takes over within the time of a search, after the one that was asked ended the call.
-pub(super) async fn is_left(routing: &Routing, asked: Asked) -> bool {
-    if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_right(asked)) {
+pub(super) async fn is_taken_over(routing: &Routing, asked: AskedReplica) -> bool {
+    if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
         return false;
     }
     tokio::select! {
@@ -141,7 +144,7 @@ pub(super) async fn is_left(routing: &Routing, asked: Asked) -> bool {
 
 /// Notes that an owner was lost while it had the call. Returns true if too many were lost. When one had the call for long, the
 /// count begins anew.
-fn is_lost(lost: &mut BTreeSet<Option<i64>>, asked: Asked, began: Instant) -> bool {
+fn is_lost(lost: &mut BTreeSet<Option<OwnerNo>>, asked: AskedReplica, began: Instant) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
     }
@@ -151,7 +154,7 @@ fn is_lost(lost: &mut BTreeSet<Option<i64>>, asked: Asked, began: Instant) -> bo
 
 /// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner has lost the shard. Hosts wait longer
 /// after each refusal. If they were refused at once, they would still wait when there is an owner again.
-async fn refused_later(routing: &Routing, asked: Asked, refusal: Status) -> Sent {
+async fn refused_later(routing: &Routing, asked: AskedReplica, refusal: Status) -> Sent {
     let _moved = routing.other_than(asked, Instant::now() + REFUSED_AFTER).await;
     Sent::refused(refusal)
 }

@@ -12,16 +12,16 @@ use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
 use crate::grpc::edge::forward::bodies::{NextFrame, end_with, next_frame, of_frames};
+use crate::grpc::edge::forward::buffered_call::BufferedCall;
 use crate::grpc::edge::forward::call::Call as _;
-use crate::grpc::edge::forward::kept::Kept;
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::messages::Messages;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
-use crate::grpc::edge::forward::outcome::{Until, nobody, refusal};
-use crate::grpc::edge::forward::place::Named;
+use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status, refusal};
 use crate::grpc::edge::forward::resume::Position;
-use crate::grpc::edge::forward::routing::{Asked, Doer, Moved, Routing, SEARCH_WAIT};
-use crate::grpc::edge::forward::send::{is_left, send};
+use crate::grpc::edge::forward::route_key::RouteKey;
+use crate::grpc::edge::forward::routing::{AskedReplica, CallHandler, EndSignal, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::send::{is_taken_over, send};
 use crate::grpc::status::leaves_it_to_another;
 
 /// A stream that broke sooner and without any message counts as fruitless.
@@ -32,24 +32,25 @@ const FRUITLESS_MAX: u32 = 50;
 /// Has a call with a stream done, and goes on from `position` wherever the stream breaks.
 pub(super) async fn follow(
     routing: Arc<Routing>,
-    call: Kept,
-    named: Named,
+    call: BufferedCall,
+    route_key: RouteKey,
     position: Position,
 ) -> http::Response<Body> {
-    let sent = send(&routing, &call, &named, true, Until::Begun).await;
+    let sent = send(&routing, &call, &route_key, true, ResponseExtent::Begun).await;
     let Some(from) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
     let (parts, body) = sent.response.into_parts();
     let source = Source::new(&routing, from, body);
-    let following = Following { routing, call, named, position, source, fruitless: 0, forgot_input: false };
-    let frames = unfold(Some(following), async |following| following?.step().await);
+    let stream =
+        ForwardedStream { routing, call, route_key, position, source, fruitless: 0, forgot_input: false };
+    let frames = unfold(Some(stream), async |stream| stream?.next_frame().await);
     http::Response::from_parts(parts, of_frames(frames))
 }
 
 /// A stream on its way to its caller.
-struct Following {
+struct ForwardedStream {
     routing: Arc<Routing>,
-    call: Kept,
-    named: Named,
+    call: BufferedCall,
+    route_key: RouteKey,
     position: Position,
     source: Source,
     /// True once the input of the run is not kept any more.
@@ -60,18 +61,18 @@ struct Following {
 
 /// The stream of one owner, which may be this replica.
 struct Source {
-    asked: Asked,
-    doer: Doer,
+    asked: AskedReplica,
+    handler: CallHandler,
     body: Body,
-    moved: Moved,
+    ownership_lost: EndSignal,
     /// Resolves when this replica stops. Its own services end their streams themselves.
-    stopping: Moved,
+    stopping: EndSignal,
     messages: Messages,
     began: Instant,
     is_fruitful: bool,
 }
 
-/// What comes from a source.
+/// The next item of a source.
 enum Next {
     Bytes(tonic::codegen::Bytes),
     /// The owner ended the stream, with these trailers.
@@ -83,20 +84,21 @@ enum Next {
 }
 
 impl Source {
-    fn new(routing: &Arc<Routing>, (asked, doer): (Asked, Doer), body: Body) -> Self {
-        let stopping: Moved = match asked.number {
+    fn new(routing: &Arc<Routing>, (asked, handler): (AskedReplica, CallHandler), body: Body) -> Self {
+        let stopping: EndSignal = match asked.number {
             None => Box::pin(std::future::pending()),
             Some(_) => routing.stopping_stream(),
         };
-        let (moved, messages, began) = (routing.moved(asked), Messages::default(), Instant::now());
-        Self { asked, doer, body, moved, stopping, messages, began, is_fruitful: false }
+        let (ownership_lost, messages, began) =
+            (routing.ownership_lost(asked), Messages::default(), Instant::now());
+        Self { asked, handler, body, ownership_lost, stopping, messages, began, is_fruitful: false }
     }
 
     async fn next(&mut self) -> Next {
         let frame = tokio::select! {
             biased;
             () = &mut self.stopping => return Next::Stopping,
-            () = &mut self.moved => return Next::Broken,
+            () = &mut self.ownership_lost => return Next::Broken,
             frame = next_frame(&mut self.body) => frame,
         };
         let Some(Ok(frame)) = frame else { return Next::Broken };
@@ -107,9 +109,9 @@ impl Source {
     }
 }
 
-impl Following {
+impl ForwardedStream {
     /// The next frame for the caller, and what follows it.
-    async fn step(mut self) -> Option<(NextFrame, Option<Self>)> {
+    async fn next_frame(mut self) -> Option<(NextFrame, Option<Self>)> {
         loop {
             let Self { source, position, .. } = &mut self;
             let passed = source.messages.take(|message| {
@@ -120,7 +122,7 @@ impl Following {
                 self.forget_input();
                 return Some((Ok(Frame::data(messages)), Some(self)));
             }
-            let told = match self.source.next().await {
+            let end_status = match self.source.next().await {
                 Next::Stopping => return Some((end_with(&shutting_down()), None)),
                 Next::Bytes(bytes) => {
                     self.source.messages.push(bytes);
@@ -136,32 +138,32 @@ impl Following {
                 }
                 Next::Broken => None,
             };
-            if let Err(status) = Box::pin(self.resume(told)).await {
+            if let Err(status) = Box::pin(self.resume(end_status)).await {
                 return Some((end_with(&status), None));
             }
         }
     }
 
-    /// Goes on at the next owner. `told` is the status with which a replica that stops ended its stream.
-    async fn resume(&mut self, told: Option<Status>) -> Result<(), Status> {
+    /// Goes on at the next owner. `end_status` is the one with which a replica that stops ended its stream.
+    async fn resume(&mut self, end_status: Option<Status>) -> Result<(), Status> {
         self.give_up_source();
         let brought_nothing = !self.source.is_fruitful && self.source.began.elapsed() < SHORT;
         self.fruitless = if brought_nothing { self.fruitless + 1 } else { 0 };
         let asked = self.source.asked;
-        match told {
-            Some(told) if !is_left(&self.routing, asked).await => return Err(told),
+        match end_status {
+            Some(status) if !is_taken_over(&self.routing, asked).await => return Err(status),
             Some(_) => {}
-            None if self.fruitless > FRUITLESS_MAX => return Err(nobody()),
+            None if self.fruitless > FRUITLESS_MAX => return Err(no_owner_status()),
             None => self.routing.pause(asked, Instant::now() + SEARCH_WAIT).await,
         }
         let call = self.position.call(&self.call);
-        let sent = send(&self.routing, &call, &self.named, true, Until::Begun).await;
+        let sent = send(&self.routing, &call, &self.route_key, true, ResponseExtent::Begun).await;
         match (refusal(&sent.response), sent.from) {
             (None, Some(from)) => {
                 self.source = Source::new(&self.routing, from, sent.response.into_body());
                 Ok(())
             }
-            (status, _) => Err(status.unwrap_or_else(nobody)),
+            (status, _) => Err(status.unwrap_or_else(no_owner_status)),
         }
     }
 
@@ -175,16 +177,16 @@ impl Following {
         self.call = self.position.call(&self.call);
         let Some(session) = self.position.session() else { return };
         let shard = shard_of(&self.call.head().tenant(), &session);
-        self.named = Named::Shard(shard);
-        let asked = Asked { shard: Some(shard), ..self.source.asked };
+        self.route_key = RouteKey::Shard(shard);
+        let asked = AskedReplica { shard: Some(shard), ..self.source.asked };
         if asked != self.source.asked {
-            (self.source.moved, self.source.asked) = (self.routing.moved(asked), asked);
+            (self.source.ownership_lost, self.source.asked) = (self.routing.ownership_lost(asked), asked);
         }
     }
 
     /// Resets the stream of the old owner, which may be well and go on sending.
     fn give_up_source(&mut self) {
-        self.source.doer.give_up();
+        self.source.handler.give_up();
         self.source.body = Body::empty();
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep};
@@ -44,7 +45,7 @@ pub fn follow_run_changes(
         loop {
             watch.begins().await;
             let undecided = Mutex::default();
-            let following = Following {
+            let following = ChangeFollower {
                 engine: &engine,
                 ownerships: &ownerships,
                 links: &links,
@@ -64,24 +65,24 @@ pub fn follow_run_changes(
 }
 
 /// The streams while somebody watches.
-struct Following<'a> {
+struct ChangeFollower<'a> {
     engine: &'a Engine,
     ownerships: &'a Ownerships,
     links: &'a Links,
     watch: &'a RunWatch,
     /// Replicas whose first stream was neither opened nor refused yet.
-    undecided: Mutex<BTreeSet<i64>>,
+    undecided: Mutex<BTreeSet<OwnerNo>>,
 }
 
-impl Following<'_> {
+impl ChangeFollower<'_> {
     /// Keeps one stream to each of the other replicas.
     async fn run(&self) {
         let mut ownerships = self.ownerships.clone();
-        let mut known: BTreeMap<i64, (Peer, CancellationToken)> = BTreeMap::new();
+        let mut known: BTreeMap<OwnerNo, (Peer, CancellationToken)> = BTreeMap::new();
         let mut streams = FuturesUnordered::new();
         loop {
             let peers: Vec<Peer> = ownerships.borrow_and_update().peers().cloned().collect();
-            let gone: Vec<i64> = known
+            let gone: Vec<OwnerNo> = known
                 .iter()
                 .filter(|(_, (peer, _))| !peers.contains(peer))
                 .map(|(number, _)| *number)
@@ -131,7 +132,7 @@ impl Following<'_> {
                     let began = Instant::now();
                     let end = self.read_all(pages).await;
                     tracing::debug!(
-                        replica = peer.number,
+                        replica = peer.number.0,
                         end,
                         "changes of runs at a replica are not told any more"
                     );
@@ -140,7 +141,7 @@ impl Following<'_> {
                 Err(why) => {
                     self.decide(Some(peer));
                     tracing::debug!(
-                        replica = peer.number,
+                        replica = peer.number.0,
                         why.text,
                         "a replica does not tell changes of runs"
                     );
@@ -158,7 +159,7 @@ impl Following<'_> {
         let channel = self.links.to(peer, &ownership).map_err(|bad| broken(bad.to_string()))?;
         let mut grpc = tonic::client::Grpc::new((*channel).clone()).max_decoding_message_size(PAGE_BYTES_MAX);
         grpc.ready().await.map_err(|error| broken(error.to_string()))?;
-        let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from(peer.number))]);
+        let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from(peer.number.0))]);
         let mut request = Request::new(Vec::new());
         *request.metadata_mut() = MetadataMap::from_headers(headers);
         let opened = grpc.server_streaming(request, PathAndQuery::from_static(PATH), FrameCodec).await;
@@ -198,7 +199,7 @@ impl Following<'_> {
         }
     }
 
-    fn undecided(&self) -> std::sync::MutexGuard<'_, BTreeSet<i64>> {
+    fn undecided(&self) -> std::sync::MutexGuard<'_, BTreeSet<OwnerNo>> {
         self.undecided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{SHARDS, ShardNo};
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo};
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt as _};
@@ -19,7 +19,7 @@ use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Peer};
 use crate::engine::error::EngineError;
 use crate::engine::{EngineParts, WatchChange, Watched};
-use crate::grpc::edge::forward::front::Front;
+use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::forward::peer::PeerPort;
@@ -52,20 +52,20 @@ impl Locate for NoRuns {
 }
 
 impl Node {
-    async fn start(number: i64, store: &Arc<dyn Store>) -> Self {
+    async fn start(number: u64, store: &Arc<dyn Store>) -> Self {
         let node = Self::without_port(number, store);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         node.with_port(listener, true)
     }
 
-    fn without_port(number: i64, store: &Arc<dyn Store>) -> Self {
+    fn without_port(number: u64, store: &Arc<dyn Store>) -> Self {
         let tasks = Tasks::new();
         let tools = RemoteTools::new(HostOptions::default(), agentloop_core::time::Timestamp(0), Vec::new());
         let models = Arc::new(ProviderRegistry::default());
         let parts = EngineParts { tasks: tasks.clone(), ..EngineParts::default() };
         let engine = parts.start(store.clone(), models, tools);
-        let ownership = watch::Sender::new(Ownership::unknown(number));
-        let peer = Peer { number, address: String::new() };
+        let ownership = watch::Sender::new(Ownership::unknown(OwnerNo(number)));
+        let peer = Peer { number: OwnerNo(number), address: String::new() };
         let node = Self { engine, peer, ownership, tasks };
         let following = follow_run_changes(
             node.engine.clone(),
@@ -82,7 +82,7 @@ impl Node {
         self.peer.address = listener.local_addr().unwrap().to_string();
         let local = LocalServices::none();
         local.open(Routes::default(), None);
-        let front = Front::new(
+        let forward = ForwardLayer::new(
             self.ownership.subscribe(),
             Links::new(None),
             local,
@@ -91,7 +91,7 @@ impl Node {
             PAGE_BYTES_MAX,
             CancellationToken::new(),
         );
-        let mut port = PeerPort::new(front, false);
+        let mut port = PeerPort::new(forward, false);
         if tells {
             port = port.with_run_changes(self.engine.clone());
         }
@@ -103,9 +103,9 @@ impl Node {
 
     /// Shows these replicas to it, as a beat does.
     fn sees(&self, peers: &[&Self]) {
-        let peers: BTreeMap<i64, Peer> =
+        let peers: BTreeMap<OwnerNo, Peer> =
             peers.iter().map(|node| (node.peer.number, node.peer.clone())).collect();
-        let owners = vec![0; usize::from(SHARDS)].into();
+        let owners = vec![None; usize::from(SHARDS)].into();
         self.ownership.send_replace(Ownership::new(self.peer.number, true, owners, Arc::new(peers)));
     }
 

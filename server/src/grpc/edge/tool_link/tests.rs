@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use agentloop_core::cluster::shard::SHARDS;
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS};
 use agentloop_core::host::frame::{HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::id::{RunId, TenantId};
 use tokio::net::TcpListener;
@@ -20,12 +20,12 @@ use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call
 use crate::tool::{CallUpdate, HostOptions, RemoteTools, RunOwner, RunOwners, Seek, Tools as _};
 
 /// Replica 2 owns all runs.
-struct TheOther(i64);
+struct TheOther(OwnerNo);
 
 #[async_trait]
 impl RunOwners for TheOther {
     async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
-        if self.0 == 2 { RunOwner::Here } else { RunOwner::Peer(2) }
+        if self.0 == OwnerNo(2) { RunOwner::Here } else { RunOwner::Peer(OwnerNo(2)) }
     }
 }
 
@@ -77,19 +77,19 @@ async fn serve(link: ToolLinkService) -> SocketAddr {
 }
 
 /// Replica 1 is the hub, at this address.
-fn ownerships(me: i64, address: SocketAddr) -> Ownerships {
-    let owners = vec![1; usize::from(SHARDS)].into();
-    let hub = Peer { number: 1, address: address.to_string() };
+fn ownerships(me: OwnerNo, address: SocketAddr) -> Ownerships {
+    let owners = vec![Some(OwnerNo(1)); usize::from(SHARDS)].into();
+    let hub = Peer { number: OwnerNo(1), address: address.to_string() };
     // Nobody dials the other one.
-    let other = Peer { number: 2, address: String::new() };
-    let peers = BTreeMap::from([if me == 1 { (2, other) } else { (1, hub) }]);
+    let other = Peer { number: OwnerNo(2), address: String::new() };
+    let peers = BTreeMap::from([if me == OwnerNo(1) { (OwnerNo(2), other) } else { (OwnerNo(1), hub) }]);
     let (sender, receiver) = watch::channel(Ownership::new(me, true, owners, Arc::new(peers)));
     // The replica follows it as long as the test runs.
     std::mem::forget(sender);
     receiver
 }
 
-fn replica(me: i64, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngine>) {
+fn replica(me: OwnerNo, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngine>) {
     let own = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
     let tools = ClusterTools::new(me, own, Arc::new(TheOther(me)), ENCODE_REQUEST);
     let engine = Arc::new(FakeEngine::default());
@@ -102,9 +102,9 @@ fn replica(me: i64, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngine>)
 async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     let service = ToolLinkService::new(Tasks::new());
     let address = serve(service.clone()).await;
-    let (hub, hubs_engine) = replica(1, address);
+    let (hub, hubs_engine) = replica(OwnerNo(1), address);
     // The other replica dials before the hub serves, and again.
-    let (other, engine) = replica(2, address);
+    let (other, engine) = replica(OwnerNo(2), address);
     while !hub.is_hub() {
         tokio::task::yield_now().await;
     }
@@ -114,7 +114,7 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     host.say(HostFrame::Hello(hello("h", &["weather"])));
     host.welcome().await;
     assert_eq!(other.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
-    let granted = engine.news("r/1.0", |news| matches!(news, CallUpdate::Granted { .. })).await;
+    let granted = engine.update("r/1.0", |update| matches!(update, CallUpdate::Granted { .. })).await;
     let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     let mut offered = offer("r/1.0", 1, &granted, "weather");
     offered.arguments = format!(r#"{{"city":"{}"}}"#, "x".repeat(1024 * 1024));
@@ -126,7 +126,7 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     assert!(matches!(engine.all().last(), Some(Heard::Finished(..))));
     // The link ends from the hub's side, and the other replica learns it.
     hub.close();
-    while other.has_way() {
+    while other.is_connected() {
         tokio::task::yield_now().await;
     }
 }

@@ -9,7 +9,7 @@ use tonic::Status;
 use super::{AgentLoopService, required};
 use crate::audit;
 use crate::engine::error::EngineError;
-use crate::engine::{Author, OnBusy, STRATEGIES, StartRequest, Started};
+use crate::engine::{Author, OnBusy, STRATEGIES, StartRequest, StartedRun};
 use crate::grpc::convert::input::{RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{masked, policy};
@@ -26,13 +26,13 @@ impl AgentLoopService {
         caller: &Caller,
         input: Option<wire::RunInput>,
         traceparent: Option<TraceParent>,
-    ) -> Result<(Started, Option<AbortOnDrop>), Status> {
+    ) -> Result<(StartedRun, Option<AbortOnDrop>), Status> {
         let (tenant, author) = (caller.tenant(), caller.author());
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let (engine, of, link) = (self.engine.clone(), tenant.clone(), caller.link());
         // A steered run follows the disconnect policy of the request that started it.
-        let guard = move |started: &Started| {
+        let guard = move |started: &StartedRun| {
             (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone(), link))
         };
         if names_a_run_only(&input) {
@@ -99,7 +99,7 @@ impl AgentLoopService {
         tenant: &TenantId,
         identity: &RequestIdentity,
         author: &Author,
-    ) -> Result<Option<Started>, Status> {
+    ) -> Result<Option<StartedRun>, Status> {
         let RequestIdentity { run: Some(run), digest, on_busy } = identity else { return Ok(None) };
         Ok(self.engine.join(tenant, run, digest, *on_busy, author).await?)
     }

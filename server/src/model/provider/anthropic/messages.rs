@@ -83,7 +83,7 @@ impl Conversation {
         &self.system
     }
 
-    /// Returns the digest of everything sent before the answer.
+    /// Returns the digest of everything sent before the response.
     pub(super) fn digest(&self, ending: &ConversationEnd) -> Option<Digest> {
         let before = self.digest.as_ref()?;
         if !ending.asks_to_go_on {

@@ -91,7 +91,7 @@ fn path(base: &str) -> String {
 }
 
 impl Provider {
-    /// Sends one request. Its answer may end with a pause.
+    /// Sends one request. Its response may end with a pause.
     fn exchange(
         &self,
         request: &ModelRequest,

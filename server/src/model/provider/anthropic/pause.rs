@@ -1,4 +1,4 @@
-//! Continues paused answers. Anthropic ends a long turn of its own server tools with `pause_turn`, and
+//! Continues paused responses. Anthropic ends a long turn of its own server tools with `pause_turn`, and
 //! continues it when the partial answer is sent back unchanged.
 
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::request::CallContext;
 use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
 
-/// Finish reason of a paused answer.
+/// Finish reason of a paused response.
 pub(super) const PAUSE_TURN: &str = "pause_turn";
-/// Maximum number of pauses in one answer.
+/// Maximum number of pauses in one response.
 const PAUSES_MAX: u32 = 32;
 
-/// An answer over all its requests.
-struct PausableAnswer {
+/// A response over all its requests.
+struct PausableResponse {
     provider: Arc<Provider>,
     request: ModelRequest,
     call: CallContext,
@@ -29,19 +29,19 @@ struct PausableAnswer {
     /// The partial answer, to be sent back.
     assembler: Assembler,
     seq: u64,
-    /// Tokens of the earlier requests of this answer.
+    /// Tokens of the earlier requests of this response.
     usage_before: Usage,
     /// Tokens of the current request so far.
     usage: Usage,
-    /// Tool calls begun in the earlier requests of this answer.
+    /// Tool calls begun in the earlier requests of this response.
     calls_before: u32,
-    /// Tool calls begun in the whole answer.
+    /// Tool calls begun in the whole response.
     calls: u32,
     pauses: u32,
     is_over: bool,
 }
 
-/// Streams one answer, continued after every pause.
+/// Streams one response, continued after every pause.
 pub(super) fn answer_across_pauses(
     provider: Arc<Provider>,
     request: ModelRequest,
@@ -50,7 +50,7 @@ pub(super) fn answer_across_pauses(
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let call = CallContext { origin, policy, continues: false };
     // Boxed because it moves with every delta.
-    let answer = Box::new(PausableAnswer {
+    let answer = Box::new(PausableResponse {
         deltas: provider.exchange(&request, &call),
         messages: request.messages.len(),
         provider,
@@ -73,7 +73,7 @@ pub(super) fn answer_across_pauses(
     .boxed()
 }
 
-impl PausableAnswer {
+impl PausableResponse {
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
         if self.is_over {
             return None;

@@ -1,4 +1,4 @@
-//! State of an answer that the API needs back, and the rules for sending it.
+//! State of a response that the API needs back, and the rules for sending it.
 //!
 //! Newer models bind thinking to the exact system prompt, tools and messages before it
 //! (<https://platform.claude.com/docs/en/build-with-claude/extended-thinking>). After any change the API

@@ -16,7 +16,7 @@ pub(super) struct Conversation {
     text: EncodedText,
     /// The last content. The next message may still be added to it.
     open: Option<(Speaker, Vec<u8>)>,
-    /// The last answer's calls, in their order.
+    /// The last response's calls, in their order.
     calls: Vec<SentCall>,
     /// Results in the open content: the place of the call, and the bytes of the result. The API matches results without
     /// ids with the calls by their order, and calls end in any order.
@@ -24,7 +24,7 @@ pub(super) struct Conversation {
     rules: StateRules,
 }
 
-/// A call of the last answer.
+/// A call of the last response.
 #[derive(Debug)]
 struct SentCall {
     provider_id: String,
@@ -124,7 +124,7 @@ impl Conversation {
         self.parts(Speaker::Model).extend_from_slice(&parts);
     }
 
-    /// Encodes the parts of an answer.
+    /// Encodes the parts of a response.
     fn answer(&mut self, message: &Message) -> Vec<u8> {
         let mut parts = Vec::new();
         let mut calls = 0;

@@ -88,7 +88,7 @@ fn base_path(base: &str) -> String {
     }
 }
 
-/// Returns the endpoint that streams a model's answers. Model names may include the path under which Google lists them.
+/// Returns the endpoint that streams a model's responses. Model names may include the path under which Google lists them.
 fn stream_endpoint(endpoint: &Endpoint, model: &str) -> Endpoint {
     let path = match model {
         listed if listed.starts_with("models/") || listed.starts_with("tunedModels/") => listed.to_owned(),

@@ -1,4 +1,4 @@
-//! State of an answer that the API needs back, and the rules for sending it.
+//! State of a response that the API needs back, and the rules for sending it.
 //!
 //! A signature belongs to the part that it arrived with, and is sent with exactly that part. From Gemini 3
 //! on the API refuses the first call of a step without one. A call of another model gets the placeholder

@@ -19,7 +19,7 @@ use super::arguments::ArgumentsScan;
 use super::chunk::{CallFragment, CallFunction};
 use crate::model::{ModelError, ModelErrorKind};
 
-/// The tool calls of one answer.
+/// The tool calls of one response.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<PendingCall>,
@@ -40,7 +40,7 @@ struct PendingCall {
 }
 
 impl Calls {
-    /// True if the answer has no tool call.
+    /// True if the response has no tool call.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }

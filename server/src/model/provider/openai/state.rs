@@ -1,4 +1,4 @@
-//! State of an answer that some server needs back: the field that reasoning came in, OpenRouter's
+//! State of a response that some server needs back: the field that reasoning came in, OpenRouter's
 //! `reasoning_details`, Google's `extra_content` of tool calls.
 //!
 //! Sources: <https://openrouter.ai/docs/use-cases/reasoning-tokens>,

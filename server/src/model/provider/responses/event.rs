@@ -43,14 +43,14 @@ impl<'a> ResponseEvent<'a> {
     }
 }
 
-/// Reference to an item of the answer. Servers may omit either field.
+/// Reference to an item of the response. Servers may omit either field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemRef<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: Option<&'a str>,
 }
 
-/// Returns the token counts of an answer; `None` if it has none.
+/// Returns the token counts of a response; `None` if it has none.
 pub(super) fn usage(response: &Value) -> Option<Usage> {
     let usage = response.get("usage").filter(|usage| usage.is_object())?;
     let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);

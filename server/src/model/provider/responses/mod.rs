@@ -1,5 +1,5 @@
 //! OpenAI's Responses API, used without state at the provider: each request has the whole conversation, with
-//! the encrypted reasoning of earlier answers.
+//! the encrypted reasoning of earlier responses.
 //!
 //! Source: <https://platform.openai.com/docs/api-reference/responses>.
 

@@ -1,4 +1,4 @@
-//! State of an answer that the API needs back, and the rules for sending it.
+//! State of a response that the API needs back, and the rules for sending it.
 //!
 //! A reasoning item is sent as received, and only before the very item that it preceded: before any other
 //! item, or without its encrypted content, the API refuses it, because the provider stores nothing

@@ -1,4 +1,4 @@
-//! A model that answers from a script: for trying the server without a key, for demos and for tests.
+//! A model that responds from a script: for trying the server without a key, for demos and for tests.
 //!
 //! It keeps no state: what it answers depends on the request alone, so a run that is continued after a restart goes
 //! on exactly as it would have. A script is a TOML file with a list of replies. The first one whose conditions all
@@ -51,7 +51,7 @@ use self::script::{Arguments, Reply, When};
 pub use self::script::{Script, ScriptError};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
-/// A model that answers from a script.
+/// A model that responds from a script.
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     script: Arc<Script>,
@@ -83,7 +83,7 @@ impl Model for ScriptedModel {
     }
 }
 
-/// A delta, or the error that ends the answer, with the wait before it.
+/// A delta, or the error that ends the response, with the wait before it.
 type TimedDelta = (Millis, Result<Delta, ModelError>);
 
 /// The parts of a request that a script can use.

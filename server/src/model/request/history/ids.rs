@@ -54,7 +54,7 @@ impl CallIds {
         let base = if self.fits(id) { Arc::clone(&asked) } else { replaced(id) };
         let mut unique = Arc::clone(&base);
         if self.used.contains(&base) {
-            // Some servers number the calls of each answer from 0, so a long session repeats an id very often.
+            // Some servers number the calls of each response from 0, so a long session repeats an id very often.
             let mut copy = self.copies.get(&base).copied().unwrap_or(2);
             while self.used.contains(&unique) {
                 unique = self.fit(&format!("{base}_{copy}"));

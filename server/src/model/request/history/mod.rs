@@ -85,7 +85,7 @@ pub(in crate::model) fn cache_key(request: &ModelRequest) -> Digest {
     Digest::of(&pieces)
 }
 
-/// Returns the schema that the answer must follow.
+/// Returns the schema that the response must follow.
 pub(in crate::model) fn response_schema(response: &ResponseSchema) -> Result<Cow<'_, str>, ModelError> {
     let schema = ObjectText::read(&response.schema);
     let schema = schema.map_err(|e| refused(format_args!("response schema {:?}", response.name), &e))?;

@@ -1,4 +1,4 @@
-//! Reads events by template: nearly all events of an answer are equal except for one text.
+//! Reads events by template: nearly all events of a response are equal except for one text.
 //!
 //! The text before and after it in one event is the template. An event that equals the template around its own
 //! text has the same content except for that text, so only the text is read.

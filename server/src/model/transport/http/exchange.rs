@@ -14,7 +14,7 @@ use reqwest::Response;
 
 use super::deadlines::CallDeadlines;
 use super::headers::{self, Content};
-use super::reader::{AnswerReader, Decoder};
+use super::reader::{Decoder, ResponseReader};
 use super::secrets::SecretFilter;
 use super::{ClientOfCall, Http, Post};
 use crate::model::response::failure::{ProviderFailure, short};
@@ -23,12 +23,12 @@ use crate::secret::{Redactor, SeamRedactor, Secret};
 
 /// Maximum bytes read of an error body.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
-/// Maximum bytes read of an answer that is one JSON document. JSON may need six bytes for a letter.
+/// Maximum bytes read of a response that is one JSON document. JSON may need six bytes for a letter.
 const DOCUMENT_BYTES_MAX: usize = 8 * MODEL_MESSAGE_BYTES_MAX;
-/// Wait for the end of the stream after the answer is complete, so that the connection can be reused.
+/// Wait for the end of the stream after the response is complete, so that the connection can be reused.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// Sends `post` and streams the deltas that the decoder reads from the answer.
+/// Sends `post` and streams the deltas that the decoder reads from the response.
 pub(crate) fn exchange<D: Decoder>(
     http: Http,
     post: Post,
@@ -43,7 +43,7 @@ pub(crate) fn exchange<D: Decoder>(
         client: None,
         deadlines: None,
         timeouts,
-        reader: AnswerReader::new(decoder),
+        reader: ResponseReader::new(decoder),
         deltas: Vec::new(),
         filter: SecretFilter::new(Arc::clone(&secrets)),
         secrets,
@@ -57,27 +57,27 @@ pub(crate) fn exchange<D: Decoder>(
 
 struct Exchange<D> {
     state: ExchangeState,
-    /// Kept to the end of the answer, which has a place at its connection as long.
+    /// Kept to the end of the response, which has a place at its connection as long.
     client: Option<ClientOfCall>,
     timeouts: ModelTimeouts,
     deadlines: Option<CallDeadlines>,
-    reader: AnswerReader<D>,
+    reader: ResponseReader<D>,
     /// Buffer for the deltas of one chunk. Empty between polls, kept for its allocation.
     deltas: Vec<Delta>,
     ready: VecDeque<Result<Delta, ModelError>>,
     secrets: Arc<[Secret]>,
-    /// Takes them out of the answer.
+    /// Takes them out of the response.
     filter: SecretFilter,
     /// Method and URL, for errors.
     request_line: String,
-    /// HTTP status of the answer; `None` before it arrives.
+    /// HTTP status of the response; `None` before it arrives.
     http_status: Option<u16>,
 }
 
 enum ExchangeState {
     Unsent(Http, Post),
     Streaming(Response),
-    /// The answer is complete; only the end of the stream is still to be read.
+    /// The response is complete; only the end of the stream is still to be read.
     Draining(Response),
     Closed,
 }
@@ -208,7 +208,7 @@ impl<D: Decoder> Exchange<D> {
     }
 }
 
-/// Reads to the end of the stream. Errors are ignored, because the answer is already complete. The end has
+/// Reads to the end of the stream. Errors are ignored, because the response is already complete. The end has
 /// mostly arrived already, so a timer is only started for a server that delays it.
 async fn drain(response: &mut Response) {
     let to_the_end = async { while let Ok(Some(_)) = response.chunk().await {} };
@@ -241,7 +241,7 @@ async fn error_answer(response: Response, deadlines: &mut CallDeadlines) -> Mode
     failure.into_error(retry_after)
 }
 
-/// Reads a JSON document that came with a success status: an error, or the answer of a server that does not stream.
+/// Reads a JSON document that came with a success status: an error, or the response of a server that does not stream.
 ///
 /// # Errors
 /// If it is an error, or incomplete. A complete body that is not JSON is a bad request: repeating it would not help.

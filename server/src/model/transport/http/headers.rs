@@ -1,11 +1,11 @@
-//! Reads the kind of body and the requested wait from the headers of an answer.
+//! Reads the kind of body and the requested wait from the headers of a response.
 
 use agentloop_core::time::Millis;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 
 use crate::model::response::failure::RETRY_AFTER_MAX;
 
-/// Kind of an answer's body.
+/// Kind of a response's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     /// An event stream. Also assumed if there is no content type.
@@ -18,7 +18,7 @@ pub(super) enum Content {
 
 /// Returns the wait that the provider asks for, at most [`RETRY_AFTER_MAX`].
 ///
-/// A date is compared with the answer's own `Date` header, so the clocks of client and server need not agree.
+/// A date is compared with the response's own `Date` header, so the clocks of client and server need not agree.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Millis> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = text("retry-after-ms")

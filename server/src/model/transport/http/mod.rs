@@ -17,9 +17,9 @@ use reqwest::{Method, Request, Url};
 pub(crate) use self::body::RequestBody;
 pub(crate) use self::clients::{ClientOfCall, Http};
 pub(crate) use self::exchange::exchange;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use self::reader::AnswerReader;
 pub(crate) use self::reader::Decoder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::reader::ResponseReader;
 use crate::model::options::{ProviderError, ProviderOptions};
 use crate::secret::Secret;
 

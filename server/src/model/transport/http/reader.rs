@@ -1,4 +1,4 @@
-//! Reads an answer as it arrives: bytes to deltas, limited in size, without I/O.
+//! Reads a response as it arrives: bytes to deltas, limited in size, without I/O.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
@@ -18,42 +18,42 @@ pub(crate) trait Decoder: Send + 'static {
     /// If the event is an error, or violates the protocol.
     fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 
-    /// Handles the end of the stream. If the answer is complete, appends the remaining deltas, [`Delta::Finish`] last.
+    /// Handles the end of the stream. If the response is complete, appends the remaining deltas, [`Delta::Finish`] last.
     ///
     /// # Errors
-    /// If the answer is not complete.
+    /// If the response is not complete.
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 
     /// True once [`Delta::Finish`] was appended.
     fn is_done(&self) -> bool;
 
-    /// Decodes an answer that arrived as one JSON document, from a server that does not stream. Appends
+    /// Decodes a response that arrived as one JSON document, from a server that does not stream. Appends
     /// its deltas, [`Delta::Finish`] last.
     ///
     /// # Errors
-    /// If the document is an error, or not an answer of this format.
+    /// If the document is an error, or not a response of this format.
     fn document(&mut self, document: &serde_json::Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 }
 
-/// Reader of one answer: splits bytes into events, decodes them, and counts sizes.
-pub(crate) struct AnswerReader<D> {
+/// Reader of one response: splits bytes into events, decodes them, and counts sizes.
+pub(crate) struct ResponseReader<D> {
     decoder: D,
     parser: SseParser,
     wire_bytes: usize,
     message_bytes: usize,
 }
 
-impl<D: Decoder> AnswerReader<D> {
+impl<D: Decoder> ResponseReader<D> {
     /// Creates a reader for a new answer.
     pub(crate) fn new(decoder: D) -> Self {
         Self { decoder, parser: SseParser::new(), wire_bytes: 0, message_bytes: 0 }
     }
 
-    /// Reads the next bytes, cut anywhere, and appends their deltas, up to the end of the answer. Returns true
+    /// Reads the next bytes, cut anywhere, and appends their deltas, up to the end of the response. Returns true
     /// if the bytes completed an event.
     ///
     /// # Errors
-    /// If the answer is an error, violates the protocol, or is too large. Deltas before the error are appended.
+    /// If the response is an error, violates the protocol, or is too large. Deltas before the error are appended.
     pub(crate) fn push(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<bool, ModelError> {
         self.wire_bytes += bytes.len();
         if self.wire_bytes > WIRE_BYTES_MAX {
@@ -77,7 +77,7 @@ impl<D: Decoder> AnswerReader<D> {
     /// the decoder's own error.
     ///
     /// # Errors
-    /// If the answer is not complete.
+    /// If the response is not complete.
     pub(crate) fn end(
         &mut self,
         reason: Option<ModelError>,
@@ -97,10 +97,10 @@ impl<D: Decoder> AnswerReader<D> {
         complete.map_err(|e| reason.or(rest).unwrap_or(e))
     }
 
-    /// Reads an answer that arrived as one JSON document.
+    /// Reads a response that arrived as one JSON document.
     ///
     /// # Errors
-    /// If the document is an error, not an answer of this format, or too large. A document that is not an
+    /// If the document is an error, not a response of this format, or too large. A document that is not an
     /// answer is reported as a bad request, because repeating the request would cost the same again.
     pub(crate) fn document(
         &mut self,
@@ -115,7 +115,7 @@ impl<D: Decoder> AnswerReader<D> {
         })
     }
 
-    /// True once the answer is complete: [`Delta::Finish`] was appended.
+    /// True once the response is complete: [`Delta::Finish`] was appended.
     pub(crate) fn is_done(&self) -> bool {
         self.decoder.is_done()
     }

@@ -1,4 +1,4 @@
-//! Takes the provider's secrets out of its answer: a server that echoes its request must not show the key to callers.
+//! Takes the provider's secrets out of its response: a server that echoes its request must not show the key to callers.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Target {
     }
 }
 
-/// Filters the deltas of one answer.
+/// Filters the deltas of one response.
 #[derive(Debug)]
 pub(super) struct SecretFilter {
     redactor: SeamRedactor,

@@ -127,7 +127,7 @@ fn row_of<'a>(
     sums.entry(key.clone()).or_insert_with(|| UsageRow { key, ..UsageRow::default() })
 }
 
-/// What a run is grouped by.
+/// The value by which a run is grouped.
 struct Grouped<'a> {
     agent: &'a str,
     model: &'a str,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agentloop_core::cluster::lease::LeaseTimes;
 use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
-use agentloop_core::cluster::shard::{SHARDS, ShardNo, Term};
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection};
@@ -22,9 +22,10 @@ use super::lease::LeaseWatch;
 use super::link::Link;
 use super::seen::{self, Seen};
 use super::statements;
-use super::{Holdings, Told};
+use super::{ReplicaShards, ServerNotice};
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::{HUB, Ownership};
+use crate::store::number::int;
 use crate::store::postgres::owner;
 use crate::store::postgres::scope::Scope;
 
@@ -44,11 +45,11 @@ pub(in crate::store::postgres) enum End {
     Fenced,
 }
 
-/// What the replica tells others.
+/// The outputs of a replica to others.
 #[derive(Debug)]
 pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
-    pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
+    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     /// The shards that the store may write to. They are taken away by the store.
     pub(in crate::store::postgres) scope: Scope,
@@ -57,7 +58,7 @@ pub(in crate::store::postgres) struct Outputs {
 /// The state of a replica in its thread.
 #[derive(Debug)]
 pub(in crate::store::postgres) struct Driver {
-    me: i64,
+    me: OwnerNo,
     times: LeaseTimes,
     member: Member,
     link: Link,
@@ -66,14 +67,14 @@ pub(in crate::store::postgres) struct Driver {
     confirmed: Timestamp,
     /// False before the server can do the work, and when it stops: then it claims nothing.
     is_ready: bool,
-    /// What the row of this replica should say of that, if it does not yet.
+    /// The value for that in the row of this replica, if the row does not have it yet.
     to_tell: Option<bool>,
     /// Shards that the server is to give away, with the terms of their claims.
     shedding: BTreeMap<ShardNo, Term>,
     /// Shards that the server has given away, and whose rows are not free yet.
     given_away: BTreeMap<ShardNo, Term>,
     /// Fences that have begun and have not ended, and since when this replica waits for each.
-    fences: BTreeMap<i64, Timestamp>,
+    fences: BTreeMap<OwnerNo, Timestamp>,
     /// False after a beat that failed.
     is_reached: bool,
     /// True once a later version was seen to have changed the tables.
@@ -85,7 +86,7 @@ pub(in crate::store::postgres) struct Driver {
 
 impl Driver {
     pub(in crate::store::postgres) fn new(
-        me: i64,
+        me: OwnerNo,
         times: LeaseTimes,
         link: Link,
         pulse: Arc<AtomicU64>,
@@ -95,7 +96,7 @@ impl Driver {
         Self {
             me,
             times,
-            member: Member::new(seen::owner_no(me), times, now),
+            member: Member::new(me, times, now),
             link,
             seen: Seen::default(),
             is_ready: false,
@@ -115,7 +116,7 @@ impl Driver {
     pub(in crate::store::postgres) async fn run(
         mut self,
         leaving: CancellationToken,
-        mut told: mpsc::UnboundedReceiver<Told>,
+        mut notices: mpsc::UnboundedReceiver<ServerNotice>,
     ) -> End {
         while !leaving.is_cancelled() {
             let now = SystemClock.now();
@@ -125,7 +126,7 @@ impl Driver {
                 let actions = self.beat(now).await;
                 if self.perform(actions, now).await == Some(End::Fenced) {
                     self.out.lease.give_up();
-                    self.out.holdings.send_replace(Holdings::default());
+                    self.out.holdings.send_replace(ReplicaShards::default());
                     return End::Fenced;
                 }
                 self.link.share_lock().await;
@@ -136,7 +137,7 @@ impl Driver {
             self.tell();
             tokio::select! { biased;
                 () = leaving.cancelled() => {}
-                Some(told) = told.recv() => self.hear(told),
+                Some(notice) = notices.recv() => self.handle_notice(notice),
                 () = tokio::time::sleep(self.wait()) => {}
             }
         }
@@ -144,11 +145,11 @@ impl Driver {
         End::Left
     }
 
-    fn hear(&mut self, told: Told) {
-        match told {
-            Told::Ready => self.to_tell = Some(true),
-            Told::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
-            Told::GivenAway(shards) => {
+    fn handle_notice(&mut self, notice: ServerNotice) {
+        match notice {
+            ServerNotice::Ready => self.to_tell = Some(true),
+            ServerNotice::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
+            ServerNotice::GivenAway(shards) => {
                 for shard in shards {
                     if let Some(term) = self.shedding.remove(&shard) {
                         self.given_away.insert(shard, term);
@@ -215,7 +216,7 @@ impl Driver {
                 }
                 // The protocol asks again with the next beat.
                 MemberAction::Fence(_) => {}
-                MemberAction::FinishFence(owner) => self.note_fence(seen::number(owner)),
+                MemberAction::FinishFence(owner) => self.note_fence(owner),
                 MemberAction::Claim(at_most) => self.claim(at_most).await,
                 MemberAction::Gain(shard, term) => self.gain(shard, term),
                 MemberAction::Shed(count) => self.shed(usize::from(count)),
@@ -226,12 +227,12 @@ impl Driver {
     }
 
     async fn fence(&mut self, suspect: Suspect) {
-        let (number, beat) = (seen::number(suspect.owner), suspect.beat.0);
+        let (number, beat) = (suspect.owner, suspect.beat.0);
         let marked = async move |db: &mut PgConnection| statements::mark(db, number, beat).await;
         match self.link.execute(marked).await {
             Ok(true) => {
                 tracing::warn!(
-                    replica = number,
+                    replica = number.0,
                     "a replica has not beaten for the time of its lease; it is fenced"
                 );
                 self.note_fence(number);
@@ -239,12 +240,12 @@ impl Driver {
             Ok(false) => {}
             // The next beat shows if it was marked.
             Err(error) => {
-                tracing::warn!(%error, replica = number, "a replica could not be fenced; trying again")
+                tracing::warn!(%error, replica = number.0, "a replica could not be fenced; trying again")
             }
         }
     }
 
-    fn note_fence(&mut self, number: i64) {
+    fn note_fence(&mut self, number: OwnerNo) {
         self.fences.entry(number).or_insert_with(|| SystemClock.now());
     }
 
@@ -263,24 +264,24 @@ impl Driver {
                 // The next beat shows it, if it has not ended.
                 Err(error) => {
                     self.fences.remove(&number);
-                    tracing::warn!(%error, replica = number, "the fence of a replica is not complete; trying again");
+                    tracing::warn!(%error, replica = number.0, "the fence of a replica is not complete; trying again");
                 }
             }
         }
     }
 
-    async fn end_connection(&mut self, number: i64) {
-        let ended = async move |db: &mut PgConnection| owner::end_connection(db, number).await;
+    async fn end_connection(&mut self, number: OwnerNo) {
+        let ended = async move |db: &mut PgConnection| owner::end_connection(db, int(number.0)).await;
         match self.link.execute(ended).await {
             Ok(is_ended) => {
                 tracing::warn!(
-                    replica = number,
+                    replica = number.0,
                     is_ended,
                     "a fenced replica holds a transaction open; its connection is ended"
                 );
             }
             Err(error) => {
-                tracing::warn!(%error, replica = number, "the connection of a fenced replica was not ended")
+                tracing::warn!(%error, replica = number.0, "the connection of a fenced replica was not ended")
             }
         }
     }
@@ -335,7 +336,7 @@ impl Driver {
     }
 
     fn gain(&mut self, shard: ShardNo, term: Term) {
-        tracing::debug!(replica = self.me, shard = shard.0, term = term.0, "this replica owns a shard");
+        tracing::debug!(replica = self.me.0, shard = shard.0, term = term.0, "this replica owns a shard");
         self.out.scope.add(shard);
     }
 
@@ -376,12 +377,12 @@ impl Driver {
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
         let held: BTreeMap<ShardNo, Term> = self.member.held().collect();
-        let new = Holdings { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
+        let new = ReplicaShards { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
         self.out.holdings.send_if_modified(|holdings| {
             let is_new = *holdings != new;
             if is_new && new.held.len() != holdings.held.len() {
                 tracing::info!(
-                    replica = self.me,
+                    replica = self.me.0,
                     shards = new.held.len(),
                     "the number of this replica's shards has changed"
                 );
@@ -411,7 +412,7 @@ impl Driver {
     }
 }
 
-async fn finish(db: &mut PgConnection, number: i64) -> Result<(), Error> {
+async fn finish(db: &mut PgConnection, number: OwnerNo) -> Result<(), Error> {
     statements::mark_lane(db, number).await?;
     statements::end(db, number).await
 }

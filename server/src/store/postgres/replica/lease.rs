@@ -1,4 +1,4 @@
-//! What a replica tells of its ownership. It ends with the lease, whatever else goes on in the replica's thread.
+//! The ownership that a replica tells others. It ends with the lease, whatever else goes on in the replica's thread.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -70,18 +70,18 @@ impl LeaseWatch {
 mod tests {
     use std::sync::Arc;
 
-    use agentloop_core::cluster::shard::ShardNo;
+    use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
     use agentloop_core::time::Millis;
 
     use super::*;
 
     fn owner() -> Ownership {
-        Ownership::new(7, true, vec![7, 8].into(), Arc::default())
+        Ownership::new(OwnerNo(7), true, vec![Some(OwnerNo(7)), Some(OwnerNo(8))].into(), Arc::default())
     }
 
     #[tokio::test]
     async fn a_lease_ends_while_nothing_else_happens() {
-        let (sender, mut ownership) = watch::channel(Ownership::unknown(7));
+        let (sender, mut ownership) = watch::channel(Ownership::unknown(OwnerNo(7)));
         let lease = LeaseWatch::new(sender);
         lease.tell(owner(), SystemClock.now().after(Millis(30)));
         assert!(ownership.borrow_and_update().is_mine(ShardNo(0)));

@@ -66,7 +66,7 @@ impl Link {
             return;
         }
         match self.execute(async |db: &mut PgConnection| owner::try_share_lock(db).await).await {
-            Ok(is_held) => self.has_lock = is_held,
+            Ok(has_owner) => self.has_lock = has_owner,
             Err(error) => tracing::debug!(%error, "the lock of replicas was not taken; trying again"),
         }
     }

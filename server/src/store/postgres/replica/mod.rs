@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{ShardNo, Term};
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -53,16 +53,16 @@ pub struct ReplicaOptions {
 
 /// The shards of a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holdings {
+pub struct ReplicaShards {
     /// Those that it owns, each with the term of its claim.
     pub held: BTreeMap<ShardNo, Term>,
     /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`].
     pub shedding: BTreeSet<ShardNo>,
 }
 
-/// What a replica is told by its server.
+/// A notice of the server to its replica.
 #[derive(Debug)]
-pub(in crate::store::postgres) enum Told {
+pub(in crate::store::postgres) enum ServerNotice {
     /// The server can do the work of shards.
     Ready,
     /// The server stops, and its shards are to be freed once runs have come to a durable point.
@@ -76,12 +76,12 @@ pub(in crate::store::postgres) enum Told {
 /// Dropping it stops it like a crash would: others take over after its lease. Call [`Self::leave`] at the end.
 #[derive(Debug)]
 pub struct Replica {
-    number: i64,
+    number: OwnerNo,
     ownership: Ownerships,
-    holdings: watch::Receiver<Holdings>,
+    holdings: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
     scope: Scope,
-    told: mpsc::UnboundedSender<Told>,
+    notices: mpsc::UnboundedSender<ServerNotice>,
     signals: Signals,
     /// Has the task that shows that the server's runtime moves.
     #[cfg(test)]
@@ -103,8 +103,8 @@ impl Replica {
         let pulse = Arc::new(AtomicU64::new(SystemClock.now().0));
         let pulses = show_pulse(pulse.clone(), me.lease / PULSES_OF_LEASE, signals.ended.clone());
         drop(tasks.spawn("pulse", pulses));
-        let (holdings_sender, holdings) = watch::channel(Holdings::default());
-        let (told, hears) = mpsc::unbounded_channel();
+        let (holdings_sender, holdings) = watch::channel(ReplicaShards::default());
+        let (notices, notices_receiver) = mpsc::unbounded_channel();
         let scope = Scope::none();
         let (seen_sender, seen) = watch::channel(Seen::default());
         let (joined, answer) = oneshot::channel();
@@ -114,7 +114,7 @@ impl Replica {
             pulse,
             holdings: holdings_sender,
             scope: scope.clone(),
-            told: hears,
+            notices: notices_receiver,
             seen: seen_sender,
             signals: signals.clone(),
         };
@@ -127,7 +127,7 @@ impl Replica {
             holdings,
             seen,
             scope,
-            told,
+            notices,
             signals,
             #[cfg(test)]
             tasks,
@@ -137,11 +137,11 @@ impl Replica {
 
     /// The number of this start of a server. It is never used again.
     #[must_use]
-    pub fn number(&self) -> i64 {
+    pub fn number(&self) -> OwnerNo {
         self.number
     }
 
-    /// Who owns what, as the newest beat shows it.
+    /// The owners of all shards, as the newest beat shows them.
     #[must_use]
     pub fn ownerships(&self) -> Ownerships {
         self.ownership.clone()
@@ -155,26 +155,26 @@ impl Replica {
 
     /// The shards of this replica. There are none any more once it has left, or is fenced.
     #[must_use]
-    pub fn holdings(&self) -> watch::Receiver<Holdings> {
+    pub fn holdings(&self) -> watch::Receiver<ReplicaShards> {
         self.holdings.clone()
     }
 
     /// Takes shards from now on: the server can do their work.
     pub fn ready(&self) {
         // A thread that has ended takes nothing.
-        let _ended = self.told.send(Told::Ready);
+        let _ended = self.notices.send(ServerNotice::Ready);
     }
 
     /// Takes no shards from now on, and counts for no share: the server stops. It keeps those that it has until it
     /// [leaves](Self::leave).
     pub fn stopping(&self) {
-        let _ended = self.told.send(Told::Stopping);
+        let _ended = self.notices.send(ServerNotice::Stopping);
     }
 
-    /// Frees shards that were [to be given away](Holdings::shedding). Nothing is done for them any more, and the store has
+    /// Frees shards that were [to be given away](ReplicaShards::shedding). Nothing is done for them any more, and the store has
     /// [forgotten](super::PostgresStore::forget_shards) them.
     pub fn given_away(&self, shards: Vec<ShardNo>) {
-        let _ended = self.told.send(Told::GivenAway(shards));
+        let _ended = self.notices.send(ServerNotice::GivenAway(shards));
     }
 
     /// Cancelled when others have fenced this replica, or its thread has panicked. The process should end.

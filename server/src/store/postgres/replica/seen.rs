@@ -14,9 +14,9 @@ use crate::cluster::{HUB, Peer, ReplicaPart, ReplicaRow};
 /// The newest rows, and since when each counter stands where it is.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::postgres) struct Seen {
-    /// The owner of each shard; 0 where there is none. Empty before the first beat.
-    owners: Vec<i64>,
-    replicas: BTreeMap<i64, ReplicaSeen>,
+    /// The owner of each shard; `None` where there is none. Empty before the first beat.
+    owners: Vec<Option<OwnerNo>>,
+    replicas: BTreeMap<OwnerNo, ReplicaSeen>,
 }
 
 #[derive(Debug, Clone)]
@@ -43,28 +43,27 @@ impl Seen {
     /// True if the suspect's counter has stood still for the suspect's own lease, which may be longer than this replica's.
     /// `sent` is the time of the beat that found it unchanged.
     pub(in crate::store::postgres) fn is_over(&self, suspect: &Suspect, sent: Timestamp) -> bool {
-        let seen = self.replicas.get(&number(suspect.owner));
+        let seen = self.replicas.get(&suspect.owner);
         seen.is_some_and(|seen| sent.since(seen.since) >= seen.stored.lease)
     }
 
-    /// The owner of each shard, as `me` tells it: of its own it names those alone that `is_held` names, which may be newer than
+    /// The owner of each shard, as `me` tells it: of its own it names those alone that `has_owner` names, which may be newer than
     /// the last beat.
     pub(in crate::store::postgres) fn owners(
         &self,
-        me: i64,
+        me: OwnerNo,
         shards: u16,
-        is_held: impl Fn(u16) -> bool,
-    ) -> Arc<[i64]> {
-        let owner = |shard: u16| match self.owners.get(usize::from(shard)) {
-            _ if is_held(shard) => me,
-            Some(owner) if *owner != me => *owner,
-            _ => 0,
+        has_owner: impl Fn(u16) -> bool,
+    ) -> Arc<[Option<OwnerNo>]> {
+        let owner = |shard: u16| match self.owners.get(usize::from(shard)).copied().flatten() {
+            _ if has_owner(shard) => Some(me),
+            owner => owner.filter(|owner| *owner != me),
         };
         (0..shards).map(owner).collect()
     }
 
     /// The other replicas that are not fenced.
-    pub(in crate::store::postgres) fn peers(&self, me: i64) -> Arc<BTreeMap<i64, Peer>> {
+    pub(in crate::store::postgres) fn peers(&self, me: OwnerNo) -> Arc<BTreeMap<OwnerNo, Peer>> {
         let others = self.replicas.values().map(|seen| &seen.stored);
         let others = others.filter(|stored| stored.number != me && !stored.is_fenced);
         let peer = |stored: &StoredReplica| Peer { number: stored.number, address: stored.address.clone() };
@@ -72,16 +71,16 @@ impl Seen {
     }
 
     /// All replicas, in the order of their numbers, as `me` sees them.
-    pub(in crate::store::postgres) fn rows(&self, me: i64, now: Timestamp) -> Vec<ReplicaRow> {
+    pub(in crate::store::postgres) fn rows(&self, me: OwnerNo, now: Timestamp) -> Vec<ReplicaRow> {
         let row = |seen: &ReplicaSeen| {
             let stored = &seen.stored;
-            let shards = self.owners.iter().filter(|owner| **owner == stored.number).count();
+            let shards = self.owners.iter().filter(|owner| **owner == Some(stored.number)).count();
             ReplicaRow {
                 peer: Peer { number: stored.number, address: stored.address.clone() },
                 version: stored.version.clone(),
                 joined_at: stored.started_at,
                 shards: u16::try_from(shards).unwrap_or(u16::MAX),
-                keeps_hosts: self.owners.get(usize::from(HUB.0)) == Some(&stored.number),
+                keeps_hosts: self.owners.get(usize::from(HUB.0)) == Some(&Some(stored.number)),
                 part: match (stored.is_fenced, shards > 0) {
                     (true, _) => ReplicaPart::Fenced,
                     (false, true) => ReplicaPart::Owner,
@@ -95,20 +94,10 @@ impl Seen {
     }
 }
 
-/// The number of an owner, as the database has it.
-pub(in crate::store::postgres) fn number(owner: OwnerNo) -> i64 {
-    i64::try_from(owner.0).unwrap_or(i64::MAX)
-}
-
-/// The number of an owner, as the protocol has it. The database's are positive.
-pub(in crate::store::postgres) fn owner_no(number: i64) -> OwnerNo {
-    OwnerNo(number.unsigned_abs())
-}
-
 /// The rows of a beat as the protocol takes them.
 pub(in crate::store::postgres) fn view(beaten: &Beaten) -> ClusterView {
     let seen = |stored: &StoredReplica| OwnerSeen {
-        owner: owner_no(stored.number),
+        owner: stored.number,
         beat: Beat(stored.beat),
         is_draining: stored.is_draining,
     };
@@ -116,17 +105,17 @@ pub(in crate::store::postgres) fn view(beaten: &Beaten) -> ClusterView {
     let half_fenced = beaten.replicas.iter().filter(is_half_fenced).map(|stored| stored.number);
     // An owner whose row is gone frees nothing itself. One whose fence has ended may have shards still: replicas of an earlier
     // version, which may have ended it, do not know of them.
-    let is_missing = |owner: &&i64| {
-        let is_it = |stored: &StoredReplica| stored.number == **owner && !stored.is_ended;
-        **owner != 0 && !beaten.replicas.iter().any(is_it)
+    let is_missing = |owner: &OwnerNo| {
+        let is_it = |stored: &StoredReplica| stored.number == *owner && !stored.is_ended;
+        !beaten.replicas.iter().any(is_it)
     };
-    let missing: BTreeSet<i64> = beaten.owners.iter().filter(is_missing).copied().collect();
+    let missing: BTreeSet<OwnerNo> = beaten.owners.iter().copied().flatten().filter(is_missing).collect();
     let count = |shards: usize| u16::try_from(shards).unwrap_or(u16::MAX);
     ClusterView {
         owners: beaten.replicas.iter().filter(|stored| !stored.is_fenced).map(seen).collect(),
-        half_fenced: half_fenced.chain(missing).map(owner_no).collect(),
+        half_fenced: half_fenced.chain(missing).collect(),
         mine: beaten.mine.clone(),
-        free: count(beaten.owners.iter().filter(|owner| **owner == 0).count()),
+        free: count(beaten.owners.iter().filter(|owner| owner.is_none()).count()),
         shards: count(beaten.owners.len()),
     }
 }
@@ -144,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    fn stored(number: i64, beat: u64) -> StoredReplica {
+    fn stored(number: u64, beat: u64) -> StoredReplica {
         StoredReplica {
-            number,
+            number: OwnerNo(number),
             address: format!("10.0.0.{number}:1"),
             version: "1".to_owned(),
             configuration_digest: "c".to_owned(),
@@ -159,8 +148,13 @@ mod tests {
         }
     }
 
-    fn beaten(owners: &[i64], replicas: Vec<StoredReplica>) -> Beaten {
-        Beaten { is_beaten: true, owners: owners.to_vec(), mine: vec![(ShardNo(2), Term(7))], replicas }
+    /// These are the owners of the shards; 0 is none.
+    fn owner_list(owners: &[u64]) -> Vec<Option<OwnerNo>> {
+        owners.iter().map(|owner| (*owner > 0).then_some(OwnerNo(*owner))).collect()
+    }
+
+    fn beaten(owners: &[u64], replicas: Vec<StoredReplica>) -> Beaten {
+        Beaten { is_beaten: true, owners: owner_list(owners), mine: vec![(ShardNo(2), Term(7))], replicas }
     }
 
     #[test]
@@ -196,17 +190,18 @@ mod tests {
         let moved = StoredReplica { beat: 5, ..slow };
         seen.update(&beaten(&[2], vec![stored(1, 3), moved]), Timestamp(11_000));
         assert!(!seen.is_over(&suspect, Timestamp(11_000)));
-        let silent: Vec<_> = seen.rows(1, Timestamp(11_500)).iter().map(|row| row.silent_for).collect();
+        let silent: Vec<_> =
+            seen.rows(OwnerNo(1), Timestamp(11_500)).iter().map(|row| row.silent_for).collect();
         assert_eq!(silent, [None, Some(Duration::from_millis(500))]);
     }
 
-    /// What a replica has claimed since, or gives away, the beat does not show.
+    /// The beat does not show shards that a replica has claimed since, or gives away.
     #[test]
     fn of_its_own_shards_a_replica_knows_more_than_the_beat() {
         let mut seen = Seen::default();
         seen.update(&beaten(&[1, 1, 2, 0], vec![stored(1, 1), stored(2, 1)]), Timestamp(1));
-        assert_eq!(*seen.owners(1, 4, |shard| shard == 0 || shard == 3), [1, 0, 2, 1]);
-        assert_eq!(*seen.owners(2, 4, |shard| shard == 2), [1, 1, 2, 0]);
+        assert_eq!(*seen.owners(OwnerNo(1), 4, |shard| shard == 0 || shard == 3), owner_list(&[1, 0, 2, 1]));
+        assert_eq!(*seen.owners(OwnerNo(2), 4, |shard| shard == 2), owner_list(&[1, 1, 2, 0]));
     }
 
     #[test]
@@ -214,9 +209,9 @@ mod tests {
         let mut seen = Seen::default();
         let fenced = StoredReplica { is_fenced: true, ..stored(3, 1) };
         seen.update(&beaten(&[2, 2], vec![stored(1, 1), stored(2, 1), fenced]), Timestamp(1));
-        let peer = Peer { number: 2, address: "10.0.0.2:1".to_owned() };
-        assert_eq!(seen.peers(1).values().collect::<Vec<_>>(), [&peer]);
-        let rows = seen.rows(1, Timestamp(1));
+        let peer = Peer { number: OwnerNo(2), address: "10.0.0.2:1".to_owned() };
+        assert_eq!(seen.peers(OwnerNo(1)).values().collect::<Vec<_>>(), [&peer]);
+        let rows = seen.rows(OwnerNo(1), Timestamp(1));
         let shown: Vec<_> = rows.iter().map(|row| (row.part, row.shards, row.keeps_hosts)).collect();
         let (stands_by, owns, fenced) = (ReplicaPart::Standby, ReplicaPart::Owner, ReplicaPart::Fenced);
         assert_eq!(shown, [(stands_by, 0, false), (owns, 2, true), (fenced, 0, false)]);

@@ -1,9 +1,9 @@
-//! What replicas say to the database. Each is one statement and one transaction, and may be repeated by anybody.
+//! The statements of replicas. Each is one statement and one transaction, and may be repeated by anybody.
 //!
 //! Three rows decide. The replica's own row has its counter and the mark of its fence, so a beat and a fence wait for each
 //! other. The row in `owners` is locked by every commit. The row of a shard in `shards` has its owner, or nobody.
 
-use agentloop_core::cluster::shard::{ShardNo, Term};
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, Row as _};
@@ -96,8 +96,8 @@ pub(in crate::store::postgres) type Claimed = (ShardNo, Term);
 pub(in crate::store::postgres) struct Beaten {
     /// False if this replica is fenced, or its row is gone.
     pub(in crate::store::postgres) is_beaten: bool,
-    /// The owner of each shard; 0 where there is none.
-    pub(in crate::store::postgres) owners: Vec<i64>,
+    /// The owner of each shard; `None` where there is none.
+    pub(in crate::store::postgres) owners: Vec<Option<OwnerNo>>,
     /// The shards of this replica.
     pub(in crate::store::postgres) mine: Vec<Claimed>,
     pub(in crate::store::postgres) replicas: Vec<StoredReplica>,
@@ -106,7 +106,7 @@ pub(in crate::store::postgres) struct Beaten {
 /// A row of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::postgres) struct StoredReplica {
-    pub(in crate::store::postgres) number: i64,
+    pub(in crate::store::postgres) number: OwnerNo,
     pub(in crate::store::postgres) address: String,
     pub(in crate::store::postgres) version: String,
     pub(in crate::store::postgres) configuration_digest: String,
@@ -126,7 +126,7 @@ pub(in crate::store::postgres) struct StoredReplica {
 pub(in crate::store::postgres) async fn register(
     db: &mut PgConnection,
     me: &ReplicaOptions,
-) -> Result<i64, Error> {
+) -> Result<OwnerNo, Error> {
     let sql = "WITH gone AS (DELETE FROM replicas WHERE ended_at < now() - interval '1 hour'),
                me AS (
                    INSERT INTO replicas (address, version, configuration, lease, draining)
@@ -137,22 +137,22 @@ pub(in crate::store::postgres) async fn register(
     let lease = int(u64::try_from(me.lease.as_millis()).unwrap_or(u64::MAX));
     let query = sqlx::query(sql).bind(&me.address).bind(env!("CARGO_PKG_VERSION"));
     let query = query.bind(&me.configuration_digest).bind(lease);
-    query.fetch_one(db).await?.try_get("replica_no")
+    query.fetch_one(db).await?.try_get("replica_no").map(owner_no)
 }
 
 /// Notes if a replica takes shards from now on.
 pub(in crate::store::postgres) async fn set_ready(
     db: &mut PgConnection,
-    number: i64,
+    number: OwnerNo,
     is_ready: bool,
 ) -> Result<(), Error> {
     let sql = "UPDATE replicas SET draining = NOT $2 WHERE replica_no = $1 AND NOT fenced";
-    sqlx::query(sql).bind(number).bind(is_ready).execute(db).await.map(|_| ())
+    sqlx::query(sql).bind(int(number.0)).bind(is_ready).execute(db).await.map(|_| ())
 }
 
 /// Raises the replica's counter, unless it is fenced, and reads all rows.
-pub(in crate::store::postgres) async fn beat(db: &mut PgConnection, me: i64) -> Result<Beaten, Error> {
-    let found = sqlx::query(BEAT).bind(me).fetch_all(db).await?;
+pub(in crate::store::postgres) async fn beat(db: &mut PgConnection, me: OwnerNo) -> Result<Beaten, Error> {
+    let found = sqlx::query(BEAT).bind(int(me.0)).fetch_all(db).await?;
     let Some(first) = found.first() else { return Ok(Beaten::default()) };
     let replicas = found.iter().filter_map(|row| replica(row).transpose()).collect::<Result<_, _>>()?;
     let whole_owner: Option<i64> = first.try_get("whole_owner")?;
@@ -162,12 +162,22 @@ pub(in crate::store::postgres) async fn beat(db: &mut PgConnection, me: i64) -> 
     Ok(Beaten {
         is_beaten: first.try_get("is_beaten")?,
         owners: match whole_owner {
-            Some(owner) => vec![owner; owners.len()],
-            None => owners,
+            Some(owner) => vec![Some(owner_no(owner)); owners.len()],
+            None => owners.into_iter().map(owner_if_any).collect(),
         },
         mine: mine.unwrap_or_default().into_iter().zip(terms.unwrap_or_default()).map(claimed).collect(),
         replicas,
     })
+}
+
+/// The number of an owner, as the protocol has it. The database's are positive.
+fn owner_no(number: i64) -> OwnerNo {
+    OwnerNo(number.unsigned_abs())
+}
+
+/// The owner of a shard. The query has 0 for a shard that has none.
+fn owner_if_any(number: i64) -> Option<OwnerNo> {
+    (number != 0).then(|| owner_no(number))
 }
 
 fn claimed((shard, term): (i64, i64)) -> Claimed {
@@ -178,7 +188,7 @@ fn claimed((shard, term): (i64, i64)) -> Claimed {
 fn replica(row: &PgRow) -> Result<Option<StoredReplica>, Error> {
     let Some(number) = row.try_get("replica_no")? else { return Ok(None) };
     Ok(Some(StoredReplica {
-        number,
+        number: owner_no(number),
         address: row.try_get("address")?,
         version: row.try_get("version")?,
         configuration_digest: row.try_get("configuration")?,
@@ -194,34 +204,37 @@ fn replica(row: &PgRow) -> Result<Option<StoredReplica>, Error> {
 /// Marks a replica as fenced, if its counter still stands there. False if it does not, or somebody was faster.
 pub(in crate::store::postgres) async fn mark(
     db: &mut PgConnection,
-    number: i64,
+    number: OwnerNo,
     beat: u64,
 ) -> Result<bool, Error> {
     let sql = "UPDATE replicas SET fenced = true WHERE replica_no = $1 AND beat = $2 AND NOT fenced";
-    let done = sqlx::query(sql).bind(number).bind(int(beat)).execute(db).await?;
+    let done = sqlx::query(sql).bind(int(number.0)).bind(int(beat)).execute(db).await?;
     Ok(done.rows_affected() == 1)
 }
 
 /// Keeps every later commit of a replica that is marked from being written. Waits for the commit that is under way, for as long
 /// as this connection waits for locks.
-pub(in crate::store::postgres) async fn mark_lane(db: &mut PgConnection, number: i64) -> Result<(), Error> {
+pub(in crate::store::postgres) async fn mark_lane(
+    db: &mut PgConnection,
+    number: OwnerNo,
+) -> Result<(), Error> {
     let sql = "UPDATE owners SET fenced = true WHERE owner_no = $1 AND NOT fenced";
-    sqlx::query(sql).bind(number).execute(db).await.map(|_| ())
+    sqlx::query(sql).bind(int(number.0)).execute(db).await.map(|_| ())
 }
 
 /// Frees the shards of a replica, after [`mark_lane`].
-pub(in crate::store::postgres) async fn end(db: &mut PgConnection, number: i64) -> Result<(), Error> {
-    sqlx::query(END).bind(number).execute(db).await.map(|_| ())
+pub(in crate::store::postgres) async fn end(db: &mut PgConnection, number: OwnerNo) -> Result<(), Error> {
+    sqlx::query(END).bind(int(number.0)).execute(db).await.map(|_| ())
 }
 
 /// Takes free shards, at most so many, and returns them. There are none if others were faster, if this replica is fenced, if the
 /// database [is newer](is_newer), or if a replica of an earlier version owns all of it.
 pub(in crate::store::postgres) async fn claim(
     db: &mut PgConnection,
-    number: i64,
+    number: OwnerNo,
     at_most: u16,
 ) -> Result<Vec<Claimed>, Error> {
-    let query = sqlx::query(CLAIM).bind(number).bind(i64::from(at_most)).bind(migrations::newest());
+    let query = sqlx::query(CLAIM).bind(int(number.0)).bind(i64::from(at_most)).bind(migrations::newest());
     let taken = query.fetch_all(db).await?;
     taken.iter().map(|row| Ok(claimed((row.try_get("shard")?, row.try_get("term")?)))).collect()
 }
@@ -229,12 +242,12 @@ pub(in crate::store::postgres) async fn claim(
 /// Frees shards of this replica, after its last commit of them.
 pub(in crate::store::postgres) async fn release(
     db: &mut PgConnection,
-    number: i64,
+    number: OwnerNo,
     shards: &[Claimed],
 ) -> Result<(), Error> {
     let (shards, terms): (Vec<i64>, Vec<i64>) =
         shards.iter().map(|(shard, term)| (i64::from(shard.0), int(term.0))).unzip();
-    sqlx::query(RELEASE).bind(number).bind(shards).bind(terms).execute(db).await.map(|_| ())
+    sqlx::query(RELEASE).bind(int(number.0)).bind(shards).bind(terms).execute(db).await.map(|_| ())
 }
 
 /// True if a replica of a later version has joined, which has changed the tables since this one did.
@@ -244,6 +257,6 @@ pub(in crate::store::postgres) async fn is_newer(db: &mut PgConnection) -> Resul
 }
 
 /// Frees the shards of this replica, and removes everything of it.
-pub(in crate::store::postgres) async fn leave(db: &mut PgConnection, number: i64) -> Result<(), Error> {
-    sqlx::query(LEAVE).bind(number).execute(db).await.map(|_| ())
+pub(in crate::store::postgres) async fn leave(db: &mut PgConnection, number: OwnerNo) -> Result<(), Error> {
+    sqlx::query(LEAVE).bind(int(number.0)).execute(db).await.map(|_| ())
 }

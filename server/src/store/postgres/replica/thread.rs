@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::{io, thread};
 
 use agentloop_core::cluster::lease::LeaseTimes;
+use agentloop_core::cluster::shard::OwnerNo;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +15,7 @@ use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
 use super::link::Link;
 use super::seen::{self, Seen};
-use super::{Holdings, ReplicaOptions, Told, skew, statements};
+use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::{Ownership, Ownerships};
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open::{self, OpenError};
@@ -25,20 +26,20 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) options: PostgresOptions,
     pub(in crate::store::postgres) me: ReplicaOptions,
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
-    pub(in crate::store::postgres) holdings: watch::Sender<Holdings>,
+    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
-    pub(in crate::store::postgres) told: mpsc::UnboundedReceiver<Told>,
+    pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
 }
 
-/// What the database gave this replica when it joined.
+/// The facts that the database gave this replica when it joined.
 pub(in crate::store::postgres) struct Joined {
-    pub(in crate::store::postgres) number: i64,
+    pub(in crate::store::postgres) number: OwnerNo,
     pub(in crate::store::postgres) ownership: Ownerships,
 }
 
-/// What the thread is told, and tells.
+/// The inputs and outputs of the thread.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::postgres) struct Signals {
     /// To leave in order.
@@ -94,12 +95,12 @@ impl ReplicaThread {
         let driver = Driver::new(number, times, link, self.pulse, out);
         let _ = joined.send(Ok(Joined { number, ownership }));
         tokio::select! { biased;
-            end = driver.run(self.signals.leaving, self.told) => Some(end),
+            end = driver.run(self.signals.leaving, self.notices) => Some(end),
             () = lease.run() => unreachable!("it never ends"),
         }
     }
 
-    async fn join(&self, times: LeaseTimes) -> Result<(i64, Link), OpenError> {
+    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, Link), OpenError> {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
         let failed = |error: sqlx::Error| open::failure(&at, &error);

@@ -25,7 +25,7 @@ pub(in crate::store::postgres) const SELECT_HEADS: &str = "
 /// The appends of a commit: which are accepted, and the rows as they are then.
 pub(in crate::store::postgres) struct CommitPlan<'a> {
     /// One for each append, in order.
-    pub(in crate::store::postgres) answers: Vec<Result<(), StoreError>>,
+    pub(in crate::store::postgres) replies: Vec<Result<(), StoreError>>,
     pub(in crate::store::postgres) accepted: Vec<NumberedAppend<'a>>,
     /// Numbers of search documents: one for each entry of the accepted appends, in order.
     pub(in crate::store::postgres) documents: Vec<Option<i64>>,
@@ -48,16 +48,16 @@ pub(in crate::store::postgres) async fn plan<'a>(
     if !missing.is_empty() {
         read_rows(db, &missing, &mut rows).await?;
     }
-    let answers: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
+    let replies: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
     let accepted: Vec<_> = appends
         .iter()
-        .zip(&answers)
-        .filter(|(_, answer)| answer.is_ok())
+        .zip(&replies)
+        .filter(|(_, reply)| reply.is_ok())
         .map(|(append, _)| rows.numbered(append))
         .collect();
     rows.collect_specs(|digest| cache.has_spec(digest));
     let documents = rows.number_documents(&accepted);
-    Ok(CommitPlan { answers, accepted, documents, rows })
+    Ok(CommitPlan { replies, accepted, documents, rows })
 }
 
 /// Adds the rows of these appends' runs and sessions.
@@ -68,7 +68,7 @@ async fn read_rows(
 ) -> Result<(), Error> {
     let tenants: Vec<_> = appends.iter().map(|append| append.run.tenant.as_str()).collect();
     let runs: Vec<_> = appends.iter().map(|append| append.run.run.as_str()).collect();
-    let sessions: Vec<_> = appends.iter().map(|append| append.session.1.as_str()).collect();
+    let sessions: Vec<_> = appends.iter().map(|append| append.session.session.as_str()).collect();
     let query = sqlx::query(SELECT_HEADS).bind(tenants).bind(runs).bind(sessions);
     for row in query.fetch_all(db).await? {
         let place = usize::try_from(rows::number(&row, "place")?).unwrap_or(usize::MAX);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use agentloop_core::cluster::shard::shard_of;
-use agentloop_core::id::{RunKey, SessionId};
+use agentloop_core::id::{RunKey, SessionId, SessionKey};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
@@ -100,7 +100,7 @@ impl SessionColumns {
 impl<'a> Sessions<'a> {
     fn of(plan: &'a CommitPlan<'_>) -> Self {
         let mut all = Self::default();
-        for ((tenant, id), session) in &plan.rows.sessions {
+        for (SessionKey { tenant, session: id }, session) in &plan.rows.sessions {
             match session.change {
                 SessionChange::None => {}
                 SessionChange::Updated => all.changed.push(session),
@@ -207,7 +207,8 @@ impl<'a> NewRuns<'a> {
             all.nos.push(run.head.no);
             all.tenants.push(tenant.as_str());
             all.ids.push(id.as_str());
-            all.sessions.push(plan.rows.session_no(&(tenant.clone(), run.head.session.clone())));
+            all.sessions
+                .push(plan.rows.session_no(&SessionKey::new(tenant.clone(), run.head.session.clone())));
             all.shards.push(shard_of(tenant, &run.head.session).0.into());
             all.specs.push(created.spec.map(|spec| spec.digest.as_str()));
             all.requests.push(create.request_digest.as_str());

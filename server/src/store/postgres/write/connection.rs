@@ -6,7 +6,7 @@ use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::store::postgres::owner::{self, ConnectError, Hold};
-use crate::store::postgres::write::own::{Answer, WriteRequest};
+use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{Failure, Writer};
 
 /// Longest time of a commit. After that a new connection finds out if it happened.
@@ -75,27 +75,27 @@ impl Writer {
         &mut self,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<Vec<WriteReply>, Failure> {
         if self.db.is_none() {
             // The commit before was given up. It cannot happen any more once there is a new connection.
             self.owner.conn += 1;
             match self.connect_again().await {
                 Ok((db, _)) => self.db = Some(db),
                 Err(ConnectError::Fenced) => return Err(Failure::Fenced),
-                Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, answers: None }),
+                Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, replies: None }),
                 Err(other @ (ConnectError::InUse(_) | ConnectError::InUseByReplicas(_))) => {
                     let error = Error::Configuration(other.to_string().into());
-                    return Err(Failure::Lost { error, answers: None });
+                    return Err(Failure::Lost { error, replies: None });
                 }
             }
         }
         let mut db = self.db.take().expect("it was opened");
         let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
-        let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), answers: None }));
+        let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), replies: None }));
         match done {
-            Ok(answers) => {
+            Ok(replies) => {
                 self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };
-                Ok(answers)
+                Ok(replies)
             }
             Err(Failure::Refused(error)) => {
                 // A transaction may be open.

@@ -197,7 +197,7 @@ pub(in crate::store::postgres) async fn complete_jobs(db: &mut PgConnection) -> 
     sqlx::query(sql).execute(db).await.map(|_| ())
 }
 
-/// Which features the database has used. Each part looks for one row and stops. Other replicas may begin to use one at any
+/// The features that the database has used. Each part looks for one row and stops. Other replicas may begin to use one at any
 /// time, so for a replica all of them count as used.
 pub(in crate::store::postgres) async fn features_used(
     db: &mut PgConnection,

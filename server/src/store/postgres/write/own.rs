@@ -8,7 +8,7 @@ use crate::store::write::{self, OwnOp};
 pub(in crate::store::postgres) type WriteOp = write::WriteOp<BlobOp>;
 pub(in crate::store::postgres) type WriteRequest = write::WriteRequest<BlobOp>;
 pub(in crate::store::postgres) type WriteResult = write::WriteResult<BlobResult>;
-pub(in crate::store::postgres) type Answer = write::Answer<BlobOp>;
+pub(in crate::store::postgres) type WriteReply = write::WriteReply<BlobOp>;
 pub(in crate::store::postgres) type WriteSender = write::WriteSender<BlobOp>;
 pub(in crate::store::postgres) type WeakWriteSender = write::WeakWriteSender<BlobOp>;
 pub(in crate::store::postgres) type WriteQueue = write::WriteQueue<BlobOp>;

@@ -22,7 +22,7 @@ use crate::store::postgres::owner::{self, Hold, Owner};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
-use crate::store::postgres::write::own::{Answer, WriteQueue, WriteRequest};
+use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
@@ -36,15 +36,15 @@ const GATHER_WAIT: Duration = Duration::from_millis(1);
 pub(super) enum Failure {
     /// The database refused it. Nothing is written.
     Refused(Error),
-    /// The connection is lost. If `answers` are there, the commit may have happened.
-    Lost { error: Error, answers: Option<Vec<Answer>> },
+    /// The connection is lost. If `replies` are there, the commit may have happened.
+    Lost { error: Error, replies: Option<Vec<WriteReply>> },
     /// Another server has taken the database over. Nothing is written.
     Fenced,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        if rows::is_lost(&error) { Self::Lost { error, answers: None } } else { Self::Refused(error) }
+        if rows::is_lost(&error) { Self::Lost { error, replies: None } } else { Self::Refused(error) }
     }
 }
 
@@ -90,10 +90,10 @@ impl Writer {
         let mut requests = Vec::with_capacity(COMMIT_WRITES_MAX);
         while self.gather(&mut requests).await {
             self.refuse_others(&mut requests);
-            let answers = self.commit(&requests).await;
-            for (request, answer) in requests.drain(..).zip(answers) {
+            let replies = self.commit(&requests).await;
+            for (request, reply) in requests.drain(..).zip(replies) {
                 // The caller may be gone; the write stays.
-                let _ = request.reply.send(answer);
+                let _ = request.reply.send(reply);
             }
         }
         self.close().await;
@@ -135,15 +135,15 @@ impl Writer {
         true
     }
 
-    /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
+    /// Commits these writes together and returns a reply for each. If the database refuses one of them, each is tried
     /// alone, so that the others do not fail with it. Likewise if they and another replica's writes wait for each other: one
     /// write takes its locks in an order.
-    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Answer> {
+    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<WriteReply> {
         if requests.is_empty() {
             return Vec::new();
         }
         let error = match self.persist(requests).await {
-            Ok(answers) => return answers,
+            Ok(replies) => return replies,
             Err(error) => error,
         };
         if !is_fault_of_one(&error) && !is_deadlock(&error) {
@@ -152,30 +152,30 @@ impl Writer {
                 .map(|request| Err(rows::failure(request.op.describe(), &error)))
                 .collect();
         }
-        let mut answers = Vec::with_capacity(requests.len());
+        let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
             // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
             self.cache.clear();
-            let answer = self.persist(std::slice::from_ref(request)).await;
-            answers.push(match answer {
-                Ok(mut answers) => answers.pop().expect("one request has one answer"),
+            let reply = self.persist(std::slice::from_ref(request)).await;
+            replies.push(match reply {
+                Ok(mut replies) => replies.pop().expect("one request has one reply"),
                 Err(error) => Err(rows::failure(request.op.describe(), &error)),
             });
         }
-        answers
+        replies
     }
 
     /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
-    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<Answer>, Error> {
+    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, Error> {
         let until = Instant::now() + self.retry_for;
         // No number is used twice: the commit before may have been given up, and have happened all the same.
         self.batch += 1;
         let batch = self.batch;
         loop {
             let (error, planned) = match self.attempt(requests, batch).await {
-                Ok(answers) => {
-                    self.counters.count(requests, &answers);
-                    return Ok(answers);
+                Ok(replies) => {
+                    self.counters.count(requests, &replies);
+                    return Ok(replies);
                 }
                 Err(failure) => {
                     self.cache.clear();
@@ -184,13 +184,17 @@ impl Writer {
                         Failure::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
                             return Err(error);
                         }
-                        Failure::Refused(error) if is_chance(&error) && Instant::now() < until => continue,
+                        Failure::Refused(error)
+                            if is_retryable_conflict(&error) && Instant::now() < until =>
+                        {
+                            continue;
+                        }
                         Failure::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
                             return Err(error);
                         }
                         Failure::Fenced => return Err(self.fenced()),
-                        Failure::Lost { error, answers } => (error, answers),
+                        Failure::Lost { error, replies } => (error, replies),
                     }
                 }
             };
@@ -198,10 +202,10 @@ impl Writer {
             self.db = None;
             let done = self.reconnect(until).await?;
             if done == batch {
-                let answers = planned.ok_or(error)?;
-                set_recorded(requests, &answers);
-                self.counters.count(requests, &answers);
-                return Ok(answers);
+                let replies = planned.ok_or(error)?;
+                set_recorded(requests, &replies);
+                self.counters.count(requests, &replies);
+                return Ok(replies);
             }
         }
     }
@@ -225,9 +229,9 @@ fn is_fault_of_one(error: &Error) -> bool {
         })
 }
 
-/// True if the same may go well at once: a deadlock, a conflict with another transaction, or a row behind the end of the audit log
-/// that an owner of an earlier version has written meanwhile, which takes no lock for that.
-fn is_chance(error: &Error) -> bool {
+/// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version takes
+/// no lock for its rows of the audit log.
+fn is_retryable_conflict(error: &Error) -> bool {
     is_deadlock(error)
         || error.as_database_error().is_some_and(|found| {
             found.code().is_some_and(|code| code == "40001") || found.constraint() == Some("audit_pkey")

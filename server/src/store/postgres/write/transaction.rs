@@ -8,11 +8,11 @@ use crate::store::append::{EncodedAppend, LastNumbers};
 use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::connection::{COMMIT_WAIT, silent};
-use crate::store::postgres::write::own::{Answer, WriteOp, WriteRequest, WriteResult};
+use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
 use crate::store::postgres::write::task::{Failure, Writer};
 use crate::store::postgres::write::{audit, blobs, commit, ops, sessions};
 use crate::store::postgres::{owner, rows};
-use crate::store::write::{WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded};
+use crate::store::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};
 use crate::store::{SessionRow, StoreError};
 
 /// Time for which a replica relies on a spec that it has stored, or found stored. Others delete it after
@@ -33,7 +33,7 @@ impl Writer {
         db: &mut PgConnection,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<Vec<WriteReply>, Failure> {
         self.take_numbers(db).await?;
         if let Some(appends) = only_appends(requests) {
             return self.write_appends(db, &appends, batch).await;
@@ -59,23 +59,23 @@ impl Writer {
         db: &mut PgConnection,
         appends: &[&EncodedAppend],
         batch: i64,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<Vec<WriteReply>, Failure> {
         self.forget_old_specs();
         let plan = append::plan(db, &mut self.cache, self.numbers, appends).await?;
         // They are not given out again, whatever becomes of the commit.
         self.numbers = plan.rows.last;
         if plan.accepted.is_empty() {
-            return Ok(answers_of(plan.answers).collect());
+            return Ok(replies_of(plan.replies).collect());
         }
         match in_time(commit::write(db, self.owner, self.hold, batch, &plan)).await {
             Ok(Some(())) => {
-                let CommitPlan { answers, rows, .. } = plan;
+                let CommitPlan { replies, rows, .. } = plan;
                 self.cache.update(rows);
-                Ok(answers_of(answers).collect())
+                Ok(replies_of(replies).collect())
             }
             Ok(None) => Err(Failure::Fenced),
             Err(error) if rows::is_lost(&error) => {
-                Err(Failure::Lost { error, answers: Some(answers_of(plan.answers).collect()) })
+                Err(Failure::Lost { error, replies: Some(replies_of(plan.replies).collect()) })
             }
             Err(error) => Err(Failure::Refused(error)),
         }
@@ -99,39 +99,39 @@ impl Writer {
         db: &mut PgConnection,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<Vec<WriteReply>, Failure> {
         db.execute("BEGIN").await?;
         if !owner::fence(db, self.owner, batch).await? {
             return Err(Failure::Fenced);
         }
-        let mut answers = Vec::with_capacity(requests.len());
+        let mut replies = Vec::with_capacity(requests.len());
         for group in groups(requests) {
             match group {
                 WriteGroup::Alone(op) => {
                     op.invalidate(&mut self.cache);
-                    answers.push(self.write_alone(db, op).await?);
+                    replies.push(self.write_alone(db, op).await?);
                 }
                 WriteGroup::Appends(appends) => {
-                    answers.extend(self.write_appends(db, &appends, batch).await?);
+                    replies.extend(self.write_appends(db, &appends, batch).await?);
                 }
             }
         }
-        let rows = audit_rows(requests, &answers);
+        let rows = audit_rows(requests, &replies);
         if !rows.is_empty() {
             self.audited = Some(audit::write(db, self.hold, self.audited.take(), rows).await?);
         }
         match in_time(db.execute("COMMIT")).await {
             Ok(_) => {
-                set_recorded(requests, &answers);
-                Ok(answers)
+                set_recorded(requests, &replies);
+                Ok(replies)
             }
-            Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, answers: Some(answers) }),
+            Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, replies: Some(replies) }),
             Err(error) => Err(Failure::Refused(error)),
         }
     }
 
     /// Everything but appends: one write at a time, in a transaction that is open.
-    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<Answer, Error> {
+    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<WriteReply, Error> {
         let session =
             |row: Result<SessionRow, StoreError>| row.map(|row| WriteResult::Session(Box::new(row)));
         Ok(match op {

@@ -41,15 +41,15 @@ impl UploadFile {
     }
 }
 
-/// The place of an upload: its file and its share of the room. Dropped, it gives both back.
-struct Place {
+/// The reservation of an upload: its file and its share of the room. Dropped, it gives both back.
+struct UploadReservation {
     blobs: Blobs,
     path: PathBuf,
     /// Bytes that are reserved.
     bytes: u64,
 }
 
-impl Drop for Place {
+impl Drop for UploadReservation {
     fn drop(&mut self) {
         self.blobs.usage().uploading -= self.bytes;
         // A finished upload has another name by now.
@@ -62,17 +62,17 @@ pub(super) struct Upload {
     new: NewBlob,
     /// `None` after a failure.
     file: Option<UploadFile>,
-    place: Place,
+    place: UploadReservation,
 }
 
 impl Upload {
     pub(super) async fn begin(blobs: Blobs, new: NewBlob) -> Result<Self, StoreError> {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
-        let create = move || -> io::Result<(File, Place)> {
+        let create = move || -> io::Result<(File, UploadReservation)> {
             let (file, path) = blobs.folder().new_upload(blobs.next_upload())?;
             // Made here: a caller that goes away meanwhile leaves no file.
-            Ok((file, Place { blobs, path, bytes: 0 }))
+            Ok((file, UploadReservation { blobs, path, bytes: 0 }))
         };
         let (file, place) = blocking("create a file for an upload", create).await?;
         let file = UploadFile { file, hash: Sha256::new(), buffer: Vec::new() };

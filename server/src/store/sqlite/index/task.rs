@@ -78,7 +78,7 @@ pub(super) enum IndexCommand {
 
 /// An error of the task, by the file that it came from.
 #[derive(Debug, thiserror::Error)]
-enum StepError {
+enum IndexTaskError {
     /// The index cannot be read or written.
     #[error("{0}")]
     Index(Error),
@@ -87,17 +87,17 @@ enum StepError {
     Database(StoreError),
 }
 
-impl From<StepError> for StoreError {
-    fn from(error: StepError) -> Self {
+impl From<IndexTaskError> for StoreError {
+    fn from(error: IndexTaskError) -> Self {
         match error {
-            StepError::Index(error) => Self::Unavailable { what: format!("search index: {error}") },
-            StepError::Database(error) => error,
+            IndexTaskError::Index(error) => Self::Unavailable { what: format!("search index: {error}") },
+            IndexTaskError::Database(error) => error,
         }
     }
 }
 
-fn of_database(error: Error) -> StepError {
-    StepError::Database(rows::failure("filling of the search index", &error))
+fn of_database(error: Error) -> IndexTaskError {
+    IndexTaskError::Database(rows::failure("filling of the search index", &error))
 }
 
 /// The documents that the database has numbered.
@@ -204,7 +204,7 @@ impl IndexTask {
                 self.answer(!more);
                 more
             }
-            Err(StepError::Index(error)) if file::is_damage(&error) && !self.discarded => {
+            Err(IndexTaskError::Index(error)) if file::is_damage(&error) && !self.discarded => {
                 tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
                 self.discard().await
             }
@@ -218,24 +218,25 @@ impl IndexTask {
     }
 
     /// Adds one batch. True if there may be more.
-    async fn add(&mut self) -> Result<bool, StepError> {
+    async fn add(&mut self) -> Result<bool, IndexTaskError> {
         self.open().await?;
         let file = self.file.as_mut().expect("it was opened");
         let (documents, more) = read(&self.readers, file.last()).await.map_err(of_database)?;
-        file.add(&documents).await.map_err(StepError::Index)?;
+        file.add(&documents).await.map_err(IndexTaskError::Index)?;
         Ok(more)
     }
 
     /// Opens the index, unless it is open. One whose documents are not those of the database is replaced.
-    async fn open(&mut self) -> Result<(), StepError> {
+    async fn open(&mut self) -> Result<(), IndexTaskError> {
         if self.file.is_some() {
             return Ok(());
         }
         self.number += 1;
-        let file = IndexFile::open(&self.location).await.map_err(StepError::Index)?;
+        let file = IndexFile::open(&self.location).await.map_err(IndexTaskError::Index)?;
         let last = self.file.insert(file).last();
         self.delete_documents().await?;
-        let count = self.file.as_mut().expect("it was opened").count().await.map_err(StepError::Index)?;
+        let count =
+            self.file.as_mut().expect("it was opened").count().await.map_err(IndexTaskError::Index)?;
         let NumberedDocuments { last: given_out, count: documents } = self.state(last).await?;
         if last > given_out || count != documents {
             tracing::info!(
@@ -244,7 +245,7 @@ impl IndexTask {
                 "the search index does not fit the database; it is deleted and filled again"
             );
             self.discard().await;
-            self.file = Some(IndexFile::open(&self.location).await.map_err(StepError::Index)?);
+            self.file = Some(IndexFile::open(&self.location).await.map_err(IndexTaskError::Index)?);
         }
         Ok(())
     }
@@ -258,15 +259,15 @@ impl IndexTask {
         let deleted = file::delete(&self.location);
         if let Err(error) = &deleted {
             tracing::warn!(%error, "the search index cannot be deleted; delete the file that ends in .search");
-            self.refuse(&StepError::Index(Error::Protocol(error.to_string())).into());
+            self.refuse(&IndexTaskError::Index(Error::Protocol(error.to_string())).into());
         }
         deleted.is_ok()
     }
 
-    async fn delete(&mut self) -> Result<(), StepError> {
+    async fn delete(&mut self) -> Result<(), IndexTaskError> {
         self.open().await?;
         match self.delete_documents().await {
-            Err(StepError::Index(error)) if file::is_damage(&error) => {
+            Err(IndexTaskError::Index(error)) if file::is_damage(&error) => {
                 tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
                 self.discard().await;
                 self.open().await
@@ -276,7 +277,7 @@ impl IndexTask {
     }
 
     /// Deletes the documents of deleted sessions, then their numbers in the database.
-    async fn delete_documents(&mut self) -> Result<(), StepError> {
+    async fn delete_documents(&mut self) -> Result<(), IndexTaskError> {
         let file = self.file.as_mut().expect("it was opened");
         loop {
             let rows = sqlx::query(DELETED).fetch_all(&self.readers).await.map_err(of_database)?;
@@ -285,13 +286,13 @@ impl IndexTask {
             if numbers.is_empty() {
                 return Ok(());
             }
-            file.delete(&numbers).await.map_err(StepError::Index)?;
-            forget(&self.writer, numbers).await.map_err(StepError::Database)?;
+            file.delete(&numbers).await.map_err(IndexTaskError::Index)?;
+            forget(&self.writer, numbers).await.map_err(IndexTaskError::Database)?;
         }
     }
 
     /// The last number that was given out, and how many documents the index is to have up to `upto`.
-    async fn state(&self, upto: i64) -> Result<NumberedDocuments, StepError> {
+    async fn state(&self, upto: i64) -> Result<NumberedDocuments, IndexTaskError> {
         let row = sqlx::query(STATE).bind(upto).fetch_one(&self.readers).await.map_err(of_database)?;
         let read = |column| row.try_get::<i64, _>(column).map_err(of_database);
         Ok(NumberedDocuments { last: read("last")?, count: read("documents")? })

@@ -32,7 +32,7 @@ pub(in crate::store::sqlite) const HIGHEST: &str = "
            (SELECT execution_time FROM _sqlx_migrations ORDER BY version LIMIT 1) AS made,
            (SELECT schema_version FROM pragma_schema_version) AS schema";
 
-/// What a database has: the highest numbers of its rows, and the marks by which copies of it are told apart.
+/// The state of a database: the highest numbers of its rows, and the marks by which copies of it are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::store::sqlite) struct LastState {
     run: i64,

@@ -1,6 +1,6 @@
 //! Appends of a commit as SQL: one statement per table for all of them, so that many cost little more than one.
 
-use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, SessionKey, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
@@ -23,7 +23,7 @@ use crate::store::{StoreError, checksum};
 /// The appends of a commit: which are accepted, and what that writes.
 pub(in crate::store::sqlite) struct CommitPlan<'a> {
     /// One for each append, in order.
-    pub(in crate::store::sqlite) answers: Vec<Result<(), StoreError>>,
+    pub(in crate::store::sqlite) replies: Vec<Result<(), StoreError>>,
     /// The writes of the accepted appends.
     pub(in crate::store::sqlite) batch: WriteBatch,
     /// The rows as the batch leaves them.
@@ -44,11 +44,11 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     if !missing.is_empty() {
         read_rows(db, &missing, &mut rows).await?;
     }
-    let answers: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
+    let replies: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
     let accepted: Vec<_> = appends
         .iter()
-        .zip(&answers)
-        .filter(|(_, answer)| answer.is_ok())
+        .zip(&replies)
+        .filter(|(_, reply)| reply.is_ok())
         .map(|(append, _)| rows.numbered(append))
         .collect();
     rows.collect_specs(|digest| cache.has_spec(digest));
@@ -65,7 +65,7 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     write_jobs(&mut batch, &accepted);
     write_todos(&mut batch, &accepted);
     write_blobs(&mut batch, &accepted);
-    Ok(CommitPlan { answers, batch, rows })
+    Ok(CommitPlan { replies, batch, rows })
 }
 
 /// Adds the rows of these appends' runs and sessions, and the last numbers.
@@ -75,7 +75,7 @@ async fn read_rows(
     rows: &mut CommitRows<'_>,
 ) -> Result<(), sqlx::Error> {
     let keys: Vec<_> =
-        appends.iter().map(|append| (&append.run.tenant, &append.run.run, &append.session.1)).collect();
+        appends.iter().map(|append| (&append.run.tenant, &append.run.run, &append.session.session)).collect();
     for row in sqlx::query(SELECT_HEADS).bind(text(&keys)).fetch_all(db).await? {
         let append = appends[row.try_get::<u32, _>("append_index")? as usize];
         rows.last = last_numbers(&row)?;
@@ -137,7 +137,7 @@ fn write_specs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
 
 fn write_sessions(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for ((tenant, id), SessionInCommit { head, change, created_by }) in &rows.sessions {
+    for (SessionKey { tenant, session: id }, SessionInCommit { head, change, created_by }) in &rows.sessions {
         let no = Value::Int(head.no);
         let [last_entry, live_run, last_queue_no, updated_at] = session_columns(head);
         match change {
@@ -176,7 +176,7 @@ fn write_runs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
         let Some(update) = update else { continue };
         match update.created {
             Some(created) => {
-                let session_no = rows.session_no(&(tenant.clone(), head.session.clone()));
+                let session_no = rows.session_no(&SessionKey::new(tenant.clone(), head.session.clone()));
                 inserts.push(new_run(
                     tenant,
                     id,

@@ -16,7 +16,7 @@ pub(in crate::store::sqlite) enum SqliteOp {
 pub(in crate::store::sqlite) type WriteOp = write::WriteOp<SqliteOp>;
 pub(in crate::store::sqlite) type WriteRequest = write::WriteRequest<SqliteOp>;
 pub(in crate::store::sqlite) type WriteResult = write::WriteResult<BlobResult>;
-pub(in crate::store::sqlite) type Answer = write::Answer<SqliteOp>;
+pub(in crate::store::sqlite) type WriteReply = write::WriteReply<SqliteOp>;
 pub(in crate::store::sqlite) type WriteSender = write::WriteSender<SqliteOp>;
 pub(in crate::store::sqlite) type WeakWriteSender = write::WeakWriteSender<SqliteOp>;
 pub(in crate::store::sqlite) type WriteQueue = write::WriteQueue<SqliteOp>;

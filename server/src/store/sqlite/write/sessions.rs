@@ -182,10 +182,10 @@ pub(in crate::store::sqlite) async fn update(
 
 type TitleAndLabels = (String, BTreeMap<String, String>);
 
-/// What callers gave a session. A title that a model made is not among it.
+/// The fields that callers gave a session. A title that a model made is not among it.
 struct Given {
     now: TitleAndLabels,
-    /// What it was created with, if that was changed since.
+    /// The fields with which it was created, if they were changed since.
     created_as: Option<TitleAndLabels>,
 }
 

@@ -20,11 +20,13 @@ use crate::store::sqlite::write::audit::{self, ChainEnd};
 use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::blobs;
 use crate::store::sqlite::write::ops;
-use crate::store::sqlite::write::own::{Answer, SqliteOp, WriteOp, WriteQueue, WriteRequest, WriteResult};
+use crate::store::sqlite::write::own::{
+    SqliteOp, WriteOp, WriteQueue, WriteReply, WriteRequest, WriteResult,
+};
 use crate::store::sqlite::write::sessions;
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::write::{
-    WriteCounters, WriteGroup, answers_of, audit_rows, groups, only_appends, set_recorded,
+    WriteCounters, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
 };
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others, and how long a write waits that comes
@@ -66,10 +68,10 @@ impl Writer {
     pub(in crate::store::sqlite) async fn run(mut self) {
         let mut requests = Vec::with_capacity(COMMIT_WRITES_MAX);
         while self.gather(&mut requests).await {
-            let answers = self.commit(&requests).await;
-            for (request, answer) in requests.drain(..).zip(answers) {
+            let replies = self.commit(&requests).await;
+            for (request, reply) in requests.drain(..).zip(replies) {
                 // The caller may be gone; the write stays.
-                let _ = request.reply.send(answer);
+                let _ = request.reply.send(reply);
             }
         }
         self.close().await;
@@ -86,36 +88,36 @@ impl Writer {
         true
     }
 
-    /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
+    /// Commits these writes together and returns a reply for each. If the database refuses one of them, each is tried
     /// alone, so that the others do not fail with it.
-    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Answer> {
+    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<WriteReply> {
         let error = match self.attempt(requests).await {
-            Ok(answers) => return answers,
+            Ok(replies) => return replies,
             Err(error) => error,
         };
         if !is_fault_of_one(&error) {
             return requests.iter().map(|_| Err(rows::failure("commit", &error))).collect();
         }
-        let mut answers = Vec::with_capacity(requests.len());
+        let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
-            answers.push(self.commit_alone(request).await);
+            replies.push(self.commit_alone(request).await);
         }
-        answers
+        replies
     }
 
     /// Commits one write without the cache: a wrong assumption that an id is new may be what failed.
-    async fn commit_alone(&mut self, request: &WriteRequest) -> Answer {
+    async fn commit_alone(&mut self, request: &WriteRequest) -> WriteReply {
         self.cache.clear();
-        let mut answers = self
+        let mut replies = self
             .attempt(std::slice::from_ref(request))
             .await
             .map_err(|error| rows::failure(request.op.describe(), &error))?;
-        answers.pop().expect("one request has one answer")
+        replies.pop().expect("one request has one reply")
     }
 
     /// Runs one transaction. If it fails, the connection is closed, which rolls back an open transaction, and the next
     /// attempt opens a new one.
-    async fn attempt(&mut self, requests: &[WriteRequest]) -> Result<Vec<Answer>, Error> {
+    async fn attempt(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, Error> {
         // A new connection would open whatever file has the name now.
         if self.moved || self.db.is_none() {
             self.check_files()?;
@@ -125,14 +127,14 @@ impl Writer {
             None => self.options.connect().await?,
         };
         match self.write_to(&mut db, requests).await {
-            Ok(answers) => {
+            Ok(replies) => {
                 self.db = Some(db);
                 self.check_files()?;
                 if let Some(keeper) = &self.keeper {
                     keeper.committed();
                 }
-                self.counters.count(requests, &answers);
-                Ok(answers)
+                self.counters.count(requests, &replies);
+                Ok(replies)
             }
             Err(error) => {
                 tracing::warn!(%error, jobs = requests.len(), "a commit failed");
@@ -148,7 +150,7 @@ impl Writer {
         &mut self,
         db: &mut SqliteConnection,
         requests: &[WriteRequest],
-    ) -> Result<Vec<Answer>, Error> {
+    ) -> Result<Vec<WriteReply>, Error> {
         if !self.epoch_is_written {
             let epoch = ops::write_epoch(db).await?;
             assert_eq!(epoch, self.epoch, "nobody else writes to a locked database");
@@ -214,37 +216,37 @@ async fn transaction(
     epoch: Epoch,
     has_index: bool,
     requests: &[WriteRequest],
-) -> Result<Vec<Answer>, Error> {
+) -> Result<Vec<WriteReply>, Error> {
     if let Some(appends) = only_appends(requests) {
-        let CommitPlan { answers, batch, rows } = append::plan(db, cache, &appends).await?;
+        let CommitPlan { replies, batch, rows } = append::plan(db, cache, &appends).await?;
         batch.commit(db).await?;
         cache.update(rows);
-        return Ok(answers_of(answers).collect());
+        return Ok(replies_of(replies).collect());
     }
     db.execute(BEGIN).await?;
-    let mut answers = Vec::with_capacity(requests.len());
+    let mut replies = Vec::with_capacity(requests.len());
     for group in groups(requests) {
         match group {
             WriteGroup::Alone(op) => {
                 op.invalidate(cache);
-                answers.push(write_alone(db, epoch, has_index, op).await?);
+                replies.push(write_alone(db, epoch, has_index, op).await?);
             }
             WriteGroup::Appends(appends) => {
-                let CommitPlan { answers: done, batch, rows } = append::plan(db, cache, &appends).await?;
+                let CommitPlan { replies: done, batch, rows } = append::plan(db, cache, &appends).await?;
                 batch.execute(db).await?;
                 // If the commit fails, the whole cache is dropped.
                 cache.update(rows);
-                answers.extend(answers_of(done));
+                replies.extend(replies_of(done));
             }
         }
     }
-    let rows = audit_rows(requests, &answers);
+    let rows = audit_rows(requests, &replies);
     if !rows.is_empty() {
         *chain = Some(audit::write(db, chain.take(), rows).await?);
     }
     db.execute("COMMIT").await?;
-    set_recorded(requests, &answers);
-    Ok(answers)
+    set_recorded(requests, &replies);
+    Ok(replies)
 }
 
 /// Everything but appends: one write at a time, in a transaction that is open.
@@ -253,7 +255,7 @@ async fn write_alone(
     epoch: Epoch,
     has_index: bool,
     op: &WriteOp,
-) -> Result<Answer, Error> {
+) -> Result<WriteReply, Error> {
     Ok(match op {
         WriteOp::Append(_) => unreachable!("appends are written together"),
         WriteOp::Claim { tenant, run } => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolDeclaration;
 use serde::{Deserialize, Serialize};
@@ -24,15 +24,12 @@ pub(in crate::tool) struct KnownTool {
 
 impl Catalogue {
     /// Follows the tools of hosts, those that are known included, and these names.
-    pub(in crate::tool) fn follow(
-        &mut self,
-        names: impl Iterator<Item = (TenantId, String)>,
-    ) -> Arc<Changes<(TenantId, String)>> {
+    pub(in crate::tool) fn follow(&mut self, keys: impl Iterator<Item = ToolKey>) -> Arc<Changes<ToolKey>> {
         let known = self.names();
         let each = known.into_iter().flat_map(|(tenant, names)| {
-            names.into_iter().map(move |name| (tenant.clone(), name)).collect::<Vec<_>>()
+            names.into_iter().map(move |name| ToolKey::new(tenant.clone(), name)).collect::<Vec<_>>()
         });
-        self.followers.follow(each.chain(names).collect())
+        self.followers.follow(each.chain(keys).collect())
     }
 
     /// A tool of hosts, as the other replicas are told of it.
@@ -80,12 +77,12 @@ impl Catalogue {
     }
 
     /// Removes the tools that are not among these.
-    pub(in crate::tool) fn keep_mirrored(&mut self, listed: &BTreeSet<(TenantId, String)>) {
+    pub(in crate::tool) fn keep_mirrored(&mut self, listed: &BTreeSet<ToolKey>) {
         for (tenant, names) in self.names() {
             for name in names {
-                let key = (tenant.clone(), name);
+                let key = ToolKey::new(tenant.clone(), name);
                 if !listed.contains(&key) {
-                    self.drop_mirrored(&tenant, &key.1);
+                    self.drop_mirrored(&tenant, &key.name);
                 }
             }
         }
@@ -97,7 +94,7 @@ impl Catalogue {
             for (name, tool) in hosted.tools.iter_mut().filter(|(_, tool)| tool.served) {
                 tool.served = false;
                 tool.last_seen = now;
-                self.followers.mark(&(tenant.clone(), name.clone()));
+                self.followers.mark(&ToolKey::new(tenant.clone(), name.clone()));
             }
             hosted.offers.clear();
         }
@@ -106,7 +103,7 @@ impl Catalogue {
     /// Marks every tool as unsaved: another replica was to save them until now.
     pub(in crate::tool) fn unsave_all(&mut self) {
         for (tenant, names) in self.names() {
-            self.unsaved.extend(names.into_iter().map(|name| (tenant.clone(), name)));
+            self.unsaved.extend(names.into_iter().map(|name| ToolKey::new(tenant.clone(), name)));
         }
     }
 }

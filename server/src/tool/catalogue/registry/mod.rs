@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{TenantId, ToolKey};
 use agentloop_core::limits::{TOOLS_PER_TENANT_MAX, WITHDRAWN_TOOLS_MAX};
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::run::input::NotOffered;
@@ -45,9 +45,9 @@ pub(in crate::tool) struct Catalogue {
     own: BTreeMap<String, Tool>,
     by_tenant: BTreeMap<TenantId, TenantTools>,
     /// Tools whose row in the store is out of date.
-    unsaved: BTreeSet<(TenantId, String)>,
+    unsaved: BTreeSet<ToolKey>,
     /// The other replicas, which have the same tools.
-    followers: Followers<(TenantId, String)>,
+    followers: Followers<ToolKey>,
 }
 
 /// The tools of one tenant's hosts, and a cache of what its runs are offered.
@@ -131,7 +131,7 @@ impl Catalogue {
         hosted.offers.clear();
         let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
         let name = declaration.name.clone();
-        self.followers.mark(&(tenant.clone(), name.clone()));
+        self.followers.mark(&ToolKey::new(tenant.clone(), name.clone()));
         let tool = Tool { declaration, digest, terms, schema, output_schema, served, last_seen };
         hosted.tools.insert(name, tool);
     }
@@ -142,7 +142,7 @@ impl Catalogue {
             .tool(tenant, &tool.declaration.name)
             .is_some_and(|known| known.served && known.digest == tool.digest);
         if !unchanged {
-            self.unsaved.insert((tenant.clone(), tool.declaration.name.clone()));
+            self.unsaved.insert(ToolKey::new(tenant.clone(), tool.declaration.name.clone()));
             self.put(tenant, tool, true, now);
         }
     }
@@ -174,7 +174,7 @@ impl Catalogue {
         })?;
         hosted.tools.remove(&oldest);
         hosted.offers.clear();
-        self.followers.mark(&(tenant.clone(), oldest.clone()));
+        self.followers.mark(&ToolKey::new(tenant.clone(), oldest.clone()));
         Ok(Some(oldest))
     }
 
@@ -185,7 +185,7 @@ impl Catalogue {
             hosted.tools.remove(name);
             hosted.offers.clear();
         }
-        self.followers.mark(&(tenant.clone(), name.to_owned()));
+        self.followers.mark(&ToolKey::new(tenant.clone(), name.to_owned()));
     }
 
     /// True while a connected host serves the tool, or the server itself does.
@@ -200,8 +200,8 @@ impl Catalogue {
             tool.served = false;
             tool.last_seen = now;
             hosted.offers.clear();
-            self.unsaved.insert((tenant.clone(), name.to_owned()));
-            self.followers.mark(&(tenant.clone(), name.to_owned()));
+            self.unsaved.insert(ToolKey::new(tenant.clone(), name.to_owned()));
+            self.followers.mark(&ToolKey::new(tenant.clone(), name.to_owned()));
         }
     }
 
@@ -209,21 +209,21 @@ impl Catalogue {
     pub(in crate::tool) fn refresh(&mut self) {
         for (tenant, hosted) in &self.by_tenant {
             let served = hosted.tools.iter().filter(|(_, tool)| tool.served);
-            self.unsaved.extend(served.map(|(name, _)| (tenant.clone(), name.clone())));
+            self.unsaved.extend(served.map(|(name, _)| ToolKey::new(tenant.clone(), name.clone())));
         }
     }
 
     /// Marks a tool as unsaved, because more than its declaration changed.
     pub(in crate::tool) fn mark_unsaved(&mut self, tenant: &TenantId, name: &str) {
-        self.unsaved.insert((tenant.clone(), name.to_owned()));
-        self.followers.mark(&(tenant.clone(), name.to_owned()));
+        self.unsaved.insert(ToolKey::new(tenant.clone(), name.to_owned()));
+        self.followers.mark(&ToolKey::new(tenant.clone(), name.to_owned()));
     }
 
     /// Takes the rows that the store should write.
     pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
         std::mem::take(&mut self.unsaved)
             .into_iter()
-            .filter_map(|(tenant, name)| {
+            .filter_map(|ToolKey { tenant, name }| {
                 let tool = self.tool(&tenant, &name)?;
                 let declaration = ToolDeclaration::clone(&tool.declaration);
                 let last_seen = tool.last_seen(now);
@@ -234,7 +234,7 @@ impl Catalogue {
 
     /// Marks rows as unsaved again after the store failed to write them.
     pub(in crate::tool) fn put_back(&mut self, rows: Vec<RememberedTool>) {
-        self.unsaved.extend(rows.into_iter().map(|row| (row.tenant, row.declaration.name)));
+        self.unsaved.extend(rows.into_iter().map(|row| ToolKey::new(row.tenant, row.declaration.name)));
     }
 
     /// Finds a tool by name. The embedder's tools take precedence.

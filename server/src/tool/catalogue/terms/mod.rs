@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use agentloop_core::host::ConnectionId;
 use agentloop_core::host::frame::{RefusalKind, Refused};
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::limits::TOOL_TERMS_PER_TENANT_MAX;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{Digest, EffectClass, TermsOptions, ToolDeclaration, ToolTerms, WeakerTerms};
@@ -56,7 +56,7 @@ pub enum TermsError {
     Several {
         /// Name of the tool.
         name: String,
-        /// How many declarations were refused.
+        /// The number of declarations that were refused.
         count: usize,
     },
     /// A connected host serves the tool.
@@ -103,16 +103,16 @@ impl TermsBook {
     }
 
     /// The names whose terms are known.
-    pub(in crate::tool) fn names(&self) -> impl Iterator<Item = (TenantId, String)> {
+    pub(in crate::tool) fn names(&self) -> impl Iterator<Item = ToolKey> {
         self.by_tenant
             .iter()
-            .flat_map(|(tenant, names)| names.keys().map(|name| (tenant.clone(), name.clone())))
+            .flat_map(|(tenant, names)| names.keys().map(|name| ToolKey::new(tenant.clone(), name.clone())))
     }
 
     /// Forgets the terms of names that are not among these.
-    pub(in crate::tool) fn keep(&mut self, listed: &BTreeSet<(TenantId, String)>) {
+    pub(in crate::tool) fn keep(&mut self, listed: &BTreeSet<ToolKey>) {
         for (tenant, names) in &mut self.by_tenant {
-            names.retain(|name, _| listed.contains(&(tenant.clone(), name.clone())));
+            names.retain(|name, _| listed.contains(&ToolKey::new(tenant.clone(), name.clone())));
         }
         self.by_tenant.retain(|_, names| !names.is_empty());
     }

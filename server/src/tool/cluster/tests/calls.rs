@@ -38,17 +38,17 @@ async fn a_call_from_seeking_to_acknowledgement() {
     let chunks: Vec<u64> = heard
         .iter()
         .filter_map(|heard| match heard {
-            Heard::News(_, CallUpdate::Output { chunk_seq, data, .. }) => {
+            Heard::Update(_, CallUpdate::Output { chunk_seq, data, .. }) => {
                 assert_eq!(data, &vec![b'x'; 10]);
                 Some(*chunk_seq)
             }
-            Heard::News(..) | Heard::Finished(..) => None,
+            Heard::Update(..) | Heard::Finished(..) => None,
         })
         .collect();
     assert_eq!(chunks, (1..=20).collect::<Vec<_>>());
     let Some(Heard::Finished(_, answer)) = heard.last() else { panic!("the result comes last: {heard:?}") };
     assert_eq!(answer.outcome, result_of(crate::tool::tests::harness::answer("r/1.0", 1)).outcome);
-    assert_eq!(other.count("r/1.0", |news| matches!(news, CallUpdate::Progress { .. })), 1);
+    assert_eq!(other.count("r/1.0", |update| matches!(update, CallUpdate::Progress { .. })), 1);
     assert!(hub.engine.all().is_empty(), "the hub's engine does not own the run");
 }
 
@@ -111,11 +111,11 @@ async fn a_cancel_reaches_the_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_tool_is_denied_by_news() {
+async fn an_unknown_tool_is_denied_by_an_update() {
     let (_net, replicas) = Net::of([1, 2]);
     replicas[1].ready().await;
     assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
-    let denied = replicas[1].nth("r/1.0", 1, |news| matches!(news, CallUpdate::Denied { .. })).await;
+    let denied = replicas[1].nth("r/1.0", 1, |update| matches!(update, CallUpdate::Denied { .. })).await;
     assert!(matches!(denied, CallUpdate::Denied { message } if message.contains("weather")));
 }
 
@@ -126,7 +126,7 @@ async fn a_call_without_a_way_to_any_host_is_denied_in_time() {
     replicas[1].lost().await;
     let began = tokio::time::Instant::now();
     assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
-    replicas[1].nth("r/1.0", 1, |news| matches!(news, CallUpdate::Denied { .. })).await;
+    replicas[1].nth("r/1.0", 1, |update| matches!(update, CallUpdate::Denied { .. })).await;
     assert!((30..=32).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 

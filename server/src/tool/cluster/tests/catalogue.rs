@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::HostFrame;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{CallSlot, ToolKey};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::CallFacts;
 
@@ -161,7 +161,7 @@ async fn what_came_over_an_earlier_link_and_is_entered_late_does_not_count() {
     let (_net, [hub, other]) = Net::of([1, 2]);
     let _host = hub.host("h", &["weather"]).await;
     offers(&other, &["weather"]).await;
-    let (own, names) = (other.tools.own(), [(tenant(), "weather".to_owned())]);
+    let (own, names) = (other.tools.own(), [ToolKey::new(tenant(), "weather".to_owned())]);
     let told = hub.tools.own().mirrored_tools(names.into());
     let forgotten: Vec<_> = told.iter().map(|row| MirroredTool { known: None, ..row.clone() }).collect();
     own.mirror_over(100);
@@ -189,7 +189,7 @@ async fn terms_that_are_forgotten_while_the_link_is_down_are_forgotten_at_the_ne
     other.ready().await;
     offers(other, &["clock"]).await;
     let terms = |name: &str| {
-        let rows = other.tools.own().mirrored_tools([(tenant(), name.to_owned())].into());
+        let rows = other.tools.own().mirrored_tools([ToolKey::new(tenant(), name.to_owned())].into());
         rows[0].terms.is_some()
     };
     assert_eq!((terms("weather"), terms("clock")), (false, true));

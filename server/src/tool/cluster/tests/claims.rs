@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{HostFrame, Ran, RejectReason, ResultVerdict};
 use agentloop_core::id::{HostId, InstanceId, RuntimeId};
@@ -29,7 +30,7 @@ impl Raw {
         let (frames, inbound) = mpsc::unbounded_channel();
         tokio::spawn(end.run(UnboundedReceiverStream::new(inbound)));
         let mut raw = Self { frames, back };
-        raw.say(&ToHub::Hello { from: 2, to: 1, version: "x".to_owned() });
+        raw.say(&ToHub::Hello { from: OwnerNo(2), to: OwnerNo(1), version: "x".to_owned() });
         assert!(raw.back.next().await.is_some(), "the hub takes the link");
         raw
     }
@@ -139,7 +140,7 @@ async fn the_link_of_a_replica_that_is_fenced_ends() {
     hub.learn_hub(std::slice::from_ref(hub), 1);
     other.lost().await;
     settle().await;
-    assert!(!other.tools.has_way(), "the hub refuses it");
+    assert!(!other.tools.is_connected(), "the hub refuses it");
     hub.learn_hub(&replicas, 1);
     other.ready().await;
 }
@@ -170,13 +171,13 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
     net.down();
     replicas[1].lost().await;
     let (hub, call) = (&replicas[0].tools, call_id("r/1.0"));
-    hub.kept_news.keep(&tenant(), &call, &ended(1));
+    hub.pending_updates.keep(&tenant(), &call, &ended(1));
     let mut link = Raw::open(&replicas[0]).await;
     for (owner, kept) in [(3, 1), (2, 0)] {
-        assert!(hub.routes.route(&tenant(), &call.run, owner, owner_at(1).epoch));
+        assert!(hub.routes.route(&tenant(), &call.run, OwnerNo(owner), owner_at(1).epoch));
         link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: 1 });
         link.done().await;
-        assert_eq!(hub.kept_news.of(&tenant(), &call).len(), kept);
+        assert_eq!(hub.pending_updates.of(&tenant(), &call).len(), kept);
     }
 }
 
@@ -191,7 +192,7 @@ async fn a_replica_that_lost_a_run_does_not_say_that_the_run_heard() {
         host.say(HostFrame::Rejected { call: request.call, reason, message });
         other.nth(call, 1, is_lost).await;
         settle().await;
-        assert_eq!(hub.tools.kept_news.of(&tenant(), &call_id(call)).len(), kept);
+        assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id(call)).len(), kept);
     }
 }
 
@@ -201,9 +202,9 @@ async fn output_of_a_run_without_a_task_costs_no_lookup() {
     replicas[0].ready().await;
     let sink = RoutedSink(Arc::downgrade(&replicas[0].tools));
     let chunk = CallUpdate::Progress { attempt: 1, message: "half".to_owned(), fraction: None };
-    for (news, lookups) in [(chunk, 0), (ended(1), 1)] {
+    for (update, lookups) in [(chunk, 0), (ended(1), 1)] {
         let before = net.looked_up.load(Ordering::SeqCst);
-        sink.news(&tenant(), &call_id("r/1.0"), news).await;
+        sink.report_update(&tenant(), &call_id("r/1.0"), update).await;
         assert_eq!(net.looked_up.load(Ordering::SeqCst) - before, lookups);
     }
 }

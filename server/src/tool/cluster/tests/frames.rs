@@ -1,5 +1,6 @@
 //! Frames as they are sent, and the bounds of a queue.
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CancelCause;
 use agentloop_core::id::HostId;
@@ -13,7 +14,7 @@ use super::super::routes::Routes;
 use super::harness::result_of;
 use crate::extension::ExtensionError;
 use crate::tool::tests::harness::*;
-use crate::tool::{CallAnswer, Verdict};
+use crate::tool::{ReportedResult, Verdict};
 
 #[test]
 fn a_frame_is_read_as_it_was_written() {
@@ -21,7 +22,7 @@ fn a_frame_is_read_as_it_was_written() {
     offered.checkpoint = Some(vec![0, 1, 255]);
     offered.answers = vec![InputReply { input: "q".to_owned(), answer: InputAnswer::Visited(true) }];
     let to_hub = [
-        ToHub::Hello { from: 1, to: 2, version: "0.1".to_owned() },
+        ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned() },
         ToHub::Offer { owner: owner(), call: call_id("r/1.0"), offer: Box::new(offered) },
         ToHub::Command {
             no: 7,
@@ -40,19 +41,19 @@ fn a_frame_is_read_as_it_was_written() {
     }
     let result = result_of(answer("r/1.0", 1));
     let question = QuestionContent { text: "Which?".to_owned(), ..QuestionContent::default() };
-    let news = CallUpdate::InputNeeded {
+    let update = CallUpdate::InputNeeded {
         attempt: 1,
         question: Box::new(question),
         timeout: Some(Millis(5)),
         resume_state: Some(vec![7]),
     };
     let to_owner = [
-        ToOwner::News { tenant: tenant(), call: call_id("r/1.0"), news },
+        ToOwner::CallUpdate { tenant: tenant(), call: call_id("r/1.0"), update },
         ToOwner::Finished {
             no: 1,
             tenant: tenant(),
             call: call_id("r/1.0"),
-            answer: CallAnswer {
+            result: ReportedResult {
                 attempt: 1,
                 lease: result.lease,
                 host: HostId::parse("h").unwrap(),
@@ -65,6 +66,15 @@ fn a_frame_is_read_as_it_was_written() {
     for frame in to_owner {
         assert_eq!(decode::<ToOwner>(&encode(&frame)), Some(frame));
     }
+}
+
+#[test]
+fn an_update_has_the_names_that_earlier_versions_know() {
+    let update = CallUpdate::Denied { message: "no".to_owned() };
+    let frame = ToOwner::CallUpdate { tenant: tenant(), call: call_id("r/1.0"), update };
+    let text = String::from_utf8(encode(&frame)).unwrap();
+    let fields = r#""tenant":"local","call":"r/1.0","news":"#;
+    assert!(text.starts_with(&format!(r#"{{"news":{{{fields}"#)), "{text}");
 }
 
 #[test]
@@ -95,7 +105,7 @@ async fn output_is_dropped_where_much_waits_and_results_are_not() {
 #[tokio::test(start_paused = true)]
 async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let (routes, (sender, mut frames)) = (Routes::default(), channel());
-    let (link, _) = routes.open(2, sender);
+    let (link, _) = routes.open(OwnerNo(2), sender);
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     let finished = |no: u64| ToOwner::Answered {
         id: "x".repeat(3 * 1024 * 1024),
@@ -105,7 +115,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let large = size(&finished(1));
     assert_eq!(large, encode(&finished(1)).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
-    let asked = (0..16).map(|count| routes.ask_in_turn(2, bytes(count), finished, until));
+    let asked = (0..16).map(|count| routes.ask_in_turn(OwnerNo(2), bytes(count), finished, until));
     let all = futures_util::future::join_all(asked);
     tokio::pin!(all);
     let mut no = 0;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use agentloop_core::cluster::shard::SHARDS;
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS};
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallRequest, CallResult, HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::id::{Epoch, HostId, InstanceId, RunId, TenantId};
@@ -23,9 +23,9 @@ use crate::tool::{CallOwner, HostOptions, RemoteTools, Seek, Tools as _};
 /// All replicas of a test, and the links between them.
 #[derive(Default)]
 pub(super) struct Net {
-    replicas: Mutex<BTreeMap<i64, Arc<ClusterTools>>>,
+    replicas: Mutex<BTreeMap<OwnerNo, Arc<ClusterTools>>>,
     /// The number of the owner of all runs.
-    pub(super) owner: Mutex<i64>,
+    pub(super) owner: Mutex<Option<OwnerNo>>,
     cut: Mutex<CancellationToken>,
     is_down: AtomicBool,
     /// Lookups of the owner of a run.
@@ -37,7 +37,7 @@ pub(super) struct Net {
 /// One replica as it sees the owners of runs.
 struct OwnersAt {
     net: Arc<Net>,
-    me: i64,
+    me: OwnerNo,
 }
 
 #[async_trait]
@@ -45,9 +45,9 @@ impl RunOwners for OwnersAt {
     async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
         self.net.looked_up.fetch_add(1, Ordering::SeqCst);
         match *self.net.owner.lock().unwrap() {
-            0 => RunOwner::Nobody,
-            me if me == self.me => RunOwner::Here,
-            peer => RunOwner::Peer(peer),
+            None => RunOwner::Nobody,
+            Some(me) if me == self.me => RunOwner::Here,
+            Some(peer) => RunOwner::Peer(peer),
         }
     }
 }
@@ -72,9 +72,9 @@ impl LinkDialer for Dialer {
 
 impl Net {
     /// Replicas with these numbers. The first is the hub, the last owns all runs.
-    pub(super) fn of<const N: usize>(numbers: [i64; N]) -> (Arc<Self>, [Replica; N]) {
+    pub(super) fn of<const N: usize>(numbers: [u64; N]) -> (Arc<Self>, [Replica; N]) {
         let net = Arc::new(Self::default());
-        let made = numbers.map(|number| Replica::new(&net, number));
+        let made = numbers.map(|number| Replica::new(&net, OwnerNo(number)));
         net.own(numbers[N - 1]);
         net.hub(&made, numbers[0]);
         (net, made)
@@ -89,12 +89,12 @@ impl Net {
     }
 
     /// This replica owns all runs from now on; 0 is nobody.
-    pub(super) fn own(&self, number: i64) {
-        *self.owner.lock().unwrap() = number;
+    pub(super) fn own(&self, number: u64) {
+        *self.owner.lock().unwrap() = (number > 0).then_some(OwnerNo(number));
     }
 
     /// All of these replicas learn that this one is the hub; 0 is nobody.
-    pub(super) fn hub(&self, replicas: &[Replica], number: i64) {
+    pub(super) fn hub(&self, replicas: &[Replica], number: u64) {
         for replica in replicas {
             replica.learn_hub(replicas, number);
         }
@@ -118,14 +118,14 @@ impl Net {
 }
 
 pub(super) struct Replica {
-    pub(super) number: i64,
+    pub(super) number: OwnerNo,
     pub(super) tools: Arc<ClusterTools>,
     pub(super) engine: Arc<FakeEngine>,
     ownerships: watch::Sender<Ownership>,
 }
 
 impl Replica {
-    fn new(net: &Arc<Net>, number: i64) -> Self {
+    fn new(net: &Arc<Net>, number: OwnerNo) -> Self {
         let own = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
         let owners = Arc::new(OwnersAt { net: net.clone(), me: number });
         let tools = ClusterTools::new(number, own, owners, |request| request.name.clone().into_bytes());
@@ -137,8 +137,8 @@ impl Replica {
         Self { number, tools, engine, ownerships }
     }
 
-    pub(super) fn learn_hub(&self, replicas: &[Self], hub: i64) {
-        let owners = vec![hub; usize::from(SHARDS)].into();
+    pub(super) fn learn_hub(&self, replicas: &[Self], hub: u64) {
+        let owners = vec![(hub > 0).then_some(OwnerNo(hub)); usize::from(SHARDS)].into();
         let peer = |replica: &Self| {
             let address = format!("replica-{}", replica.number);
             (replica.number, Peer { number: replica.number, address })
@@ -150,14 +150,14 @@ impl Replica {
 
     /// Waits until it is the hub, or has a link to it.
     pub(super) async fn ready(&self) {
-        while !self.tools.has_way() {
+        while !self.tools.is_connected() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
 
-    /// Waits until it has no way to a hub.
+    /// Waits until it has no connection to a hub.
     pub(super) async fn lost(&self) {
-        while self.tools.has_way() {
+        while self.tools.is_connected() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
@@ -189,7 +189,7 @@ impl Replica {
         host
     }
 
-    /// Seeks a host for a call, which is granted by news unless this replica is the hub.
+    /// Seeks a host for a call, which is granted by an update unless this replica is the hub.
     pub(super) async fn seek(&self, call: &str) -> HostId {
         let before = self.count(call, is_granted);
         match self.tools.seek(&owner(), &call_id(call), "weather") {
@@ -228,7 +228,7 @@ impl Replica {
         request
     }
 
-    /// News of this kind that the engine has heard.
+    /// Updates of this kind that the engine has heard.
     pub(super) fn count(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> usize {
         self.heard_of(call, fits).len()
     }
@@ -236,17 +236,17 @@ impl Replica {
     fn heard_of(&self, call: &str, fits: impl Fn(&CallUpdate) -> bool) -> Vec<CallUpdate> {
         let id = call_id(call);
         let of_call = self.engine.all().into_iter().filter_map(|heard| match heard {
-            Heard::News(of, news) if of == id && fits(&news) => Some(news),
-            Heard::News(..) | Heard::Finished(..) => None,
+            Heard::Update(of, update) if of == id && fits(&update) => Some(update),
+            Heard::Update(..) | Heard::Finished(..) => None,
         });
         of_call.collect()
     }
 
-    /// Waits for the nth news of this kind.
+    /// Waits for the nth update of this kind.
     pub(super) async fn nth(&self, call: &str, n: usize, fits: impl Fn(&CallUpdate) -> bool) -> CallUpdate {
         loop {
-            if let Some(news) = self.heard_of(call, &fits).get(n - 1) {
-                return news.clone();
+            if let Some(update) = self.heard_of(call, &fits).get(n - 1) {
+                return update.clone();
             }
             self.engine.heard(self.engine.all().len() + 1).await;
         }
@@ -266,16 +266,16 @@ impl Replica {
     }
 }
 
-pub(super) fn is_granted(news: &CallUpdate) -> bool {
-    matches!(news, CallUpdate::Granted { .. })
+pub(super) fn is_granted(update: &CallUpdate) -> bool {
+    matches!(update, CallUpdate::Granted { .. })
 }
 
-pub(super) fn is_accepted(news: &CallUpdate) -> bool {
-    matches!(news, CallUpdate::Accepted { .. })
+pub(super) fn is_accepted(update: &CallUpdate) -> bool {
+    matches!(update, CallUpdate::Accepted { .. })
 }
 
-pub(super) fn is_lost(news: &CallUpdate) -> bool {
-    matches!(news, CallUpdate::Lost { .. })
+pub(super) fn is_lost(update: &CallUpdate) -> bool {
+    matches!(update, CallUpdate::Lost { .. })
 }
 
 /// What the owner of a run says of its calls, after this claim of the run.

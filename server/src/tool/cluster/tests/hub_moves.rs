@@ -16,21 +16,21 @@ async fn sent_away(mut host: FakeHost) {
 }
 
 /// One call is at its host and one waits for room, when the hub moves from one replica to another. `owner` has the runs.
-async fn moves(owner_of_runs: i64, from: usize, to: usize) {
+async fn moves(owner_of_runs: u64, from: usize, to: usize) {
     let (net, replicas) = Net::of([1, 2, 3]);
-    net.hub(&replicas, replicas[from].number);
+    net.hub(&replicas, replicas[from].number.0);
     net.own(owner_of_runs);
     for replica in &replicas {
         replica.ready().await;
     }
-    let of_runs = replicas.iter().find(|replica| replica.number == owner_of_runs).unwrap();
+    let of_runs = replicas.iter().find(|replica| replica.number.0 == owner_of_runs).unwrap();
     let mut host = replicas[from].host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     of_runs.ready().await;
     of_runs.give_to(&mut host, "r/1.0").await;
     assert_eq!(of_runs.tools.seek(&owner(), &call_id("s/1.0"), "weather"), Seek::Queued);
     tokio::time::sleep(Duration::from_millis(10)).await;
 
-    net.hub(&replicas, replicas[to].number);
+    net.hub(&replicas, replicas[to].number.0);
     sent_away(host).await;
     replicas[to].ready().await;
     let joined = |hello: &mut agentloop_core::host::frame::Hello| {
@@ -49,7 +49,7 @@ async fn moves(owner_of_runs: i64, from: usize, to: usize) {
     assert_eq!(host.frame().await, ack("s/1.0", ResultVerdict::Recorded));
     assert_eq!(of_runs.finished(2).await, 2);
     assert_eq!(of_runs.count("r/1.0", is_lost) + of_runs.count("s/1.0", is_lost), 0);
-    let others = replicas.iter().filter(|replica| replica.number != owner_of_runs);
+    let others = replicas.iter().filter(|replica| replica.number.0 != owner_of_runs);
     assert!(others.into_iter().all(|replica| replica.engine.all().is_empty()));
 }
 
@@ -77,7 +77,7 @@ async fn there_and_back() {
         hello.calls_in_hand = vec![in_hand("r/1.0", 1, false)];
     };
     for (times, hub) in [(2, other), (3, first)] {
-        net.hub(&replicas, hub.number);
+        net.hub(&replicas, hub.number.0);
         sent_away(host).await;
         host = hub.host_with("h", &["weather"], in_hand).await;
         other.nth("r/1.0", times, is_accepted).await;

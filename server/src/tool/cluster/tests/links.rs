@@ -196,7 +196,7 @@ async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() 
     other.ready().await;
     busy.say(HostFrame::Credit { total: 1 });
     other.granted("r/1.0", 1).await;
-    assert_eq!(other.count("r/1.0", |news| matches!(news, CallUpdate::Denied { .. })), 0);
+    assert_eq!(other.count("r/1.0", |update| matches!(update, CallUpdate::Denied { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,7 +272,7 @@ async fn a_question_reaches_its_run_over_the_next_link_until_it_is_answered() {
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
     net.up();
-    let asks = |news: &CallUpdate| matches!(news, CallUpdate::InputNeeded { .. });
+    let asks = |update: &CallUpdate| matches!(update, CallUpdate::InputNeeded { .. });
     other.nth("r/1.0", 1, asks).await;
     let answer = InputAnswer::Text("this one".to_owned());
     other.tools.answer_input(&tenant(), &call_id("r/1.0"), 1, "q", answer.clone());

@@ -1,4 +1,4 @@
-//! What a host offers: its tools and extensions, and the verdict on each.
+//! The offers of a host: its tools and extensions, and the verdict on each.
 
 use std::collections::BTreeSet;
 

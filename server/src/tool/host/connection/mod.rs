@@ -18,7 +18,7 @@ use crate::audit::{self, Act};
 use crate::extension::remote::{ExtensionResponse, RequestSender};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::deliver::HostAnswer;
+use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
 use crate::tool::host::outbound::{self, OutboundFrames};
 use crate::tool::host::remote::RemoteTools;
@@ -135,11 +135,11 @@ impl Connection {
         host: &HostId,
         frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
     ) {
-        let mut answers = FuturesUnordered::new();
+        let mut results = FuturesUnordered::new();
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
         let mut pings = 0;
         loop {
-            let full = answers.len() >= RESULTS_AT_ONCE_MAX;
+            let full = results.len() >= RESULTS_AT_ONCE_MAX;
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => break,
@@ -147,10 +147,10 @@ impl Connection {
                     pings += 1;
                     self.show_life(pings, full);
                 }
-                Some(()) = answers.next() => {}
+                Some(()) = results.next() => {}
                 frame = frames.next(), if !full => match frame {
                     Some(Ok(Inbound::Frame(frame))) => {
-                        answers.extend(self.frame(host, frame).await.into_iter().map(|answer| self.record(answer)));
+                        results.extend(self.frame(host, frame).await.into_iter().map(|result| self.record(result)));
                     }
                     Some(Ok(Inbound::Reply(reply))) => {
                         self.tools.input(&self.tenant, Input::Touch { connection: self.id });
@@ -162,7 +162,7 @@ impl Connection {
             }
         }
         self.tools.leave(&self.tenant, self.id);
-        while let Some(()) = answers.next().await {}
+        while let Some(()) = results.next().await {}
     }
 
     /// Shows the host that the server is alive, as often as the host shows it. While the stream is not read, the host
@@ -174,7 +174,7 @@ impl Connection {
         self.tools.send(self.id, ServerFrame::Ping { nonce });
     }
 
-    async fn frame(&self, host: &HostId, frame: HostFrame) -> Vec<HostAnswer> {
+    async fn frame(&self, host: &HostId, frame: HostFrame) -> Vec<AcceptedResult> {
         let connection = self.id;
         match frame {
             HostFrame::UpdateTools { capabilities } => {
@@ -195,9 +195,9 @@ impl Connection {
         }
     }
 
-    async fn record(&self, answered: HostAnswer) {
-        let call = answered.answer.call.clone();
-        match self.tools.record(&self.tenant, answered).await {
+    async fn record(&self, accepted: AcceptedResult) {
+        let call = accepted.result.call.clone();
+        match self.tools.record(&self.tenant, accepted).await {
             Ok(verdict) => self.acknowledge(call, verdict.for_host()),
             Err(SinkUnavailable) => {
                 self.go_away(CloseReason::Unavailable, "results cannot be recorded at the moment")

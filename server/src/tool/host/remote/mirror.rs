@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolTerms;
 use serde::{Deserialize, Serialize};
@@ -77,8 +77,8 @@ impl RemoteTools {
     }
 
     /// Tells the run of a call this once more, before anything that the fleet says of the call from now on.
-    pub(in crate::tool) fn tell_again(&self, tenant: &TenantId, call: &CallId, news: CallUpdate) {
-        self.news.send(tenant.clone(), call.clone(), news);
+    pub(in crate::tool) fn tell_again(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
+        self.reports.send(tenant.clone(), call.clone(), update);
     }
 
     /// The calls of a run that connected hosts work on.
@@ -106,25 +106,25 @@ impl RemoteTools {
     }
 
     /// Follows the tools and the terms of names, so that another replica can mirror them.
-    pub(in crate::tool) fn follow_tools(&self) -> Arc<Changes<(TenantId, String)>> {
+    pub(in crate::tool) fn follow_tools(&self) -> Arc<Changes<ToolKey>> {
         let State { catalogue, terms, .. } = &mut *self.lock();
         catalogue.follow(terms.names())
     }
 
     /// These tools, as they are now.
-    pub(in crate::tool) fn mirrored_tools(&self, names: BTreeSet<(TenantId, String)>) -> Vec<MirroredTool> {
+    pub(in crate::tool) fn mirrored_tools(&self, keys: BTreeSet<ToolKey>) -> Vec<MirroredTool> {
         let state = self.lock();
         let now = self.now();
-        let row = |(tenant, name): (TenantId, String)| MirroredTool {
+        let row = |ToolKey { tenant, name }| MirroredTool {
             known: state.catalogue.known_tool(&tenant, &name, now),
             terms: state.terms.known(&tenant, &name).map(|terms| ToolTerms::clone(&terms)),
             tenant,
             name,
         };
-        names.into_iter().map(row).collect()
+        keys.into_iter().map(row).collect()
     }
 
-    /// What comes over this link to the hub counts from now on, and over no earlier one.
+    /// From now on, tools that come over this link to the hub count, and those of earlier links do not.
     pub(in crate::tool) fn mirror_over(&self, link: u64) {
         self.lock().mirrored_link = link;
     }
@@ -172,7 +172,7 @@ impl RemoteTools {
     }
 
     /// Removes the tools, and the terms, of names that are not among these: the hub has told of all that it has.
-    pub(in crate::tool) fn keep_mirrored(&self, listed: &BTreeSet<(TenantId, String)>) {
+    pub(in crate::tool) fn keep_mirrored(&self, listed: &BTreeSet<ToolKey>) {
         let mut state = self.lock();
         if !state.is_hub {
             state.catalogue.keep_mirrored(listed);

@@ -1,6 +1,6 @@
 //! Tools on connected hosts: joins the fleet, the catalogue, the hosts' streams and the engine.
 //!
-//! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and news are queued
+//! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and updates are queued
 //! while it is held, so they leave in the order in which they were decided.
 
 mod admission;
@@ -23,17 +23,17 @@ use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
 use crate::tool::catalogue::terms::TermsBook;
-use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
+use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel, deliver};
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
-use crate::tool::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, host::translate};
+use crate::tool::{CallSink, HostOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
 pub(in crate::tool) use mirror::MirroredTool;
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
-/// How often a shutdown looks if hosts have answered their offers.
+/// Time between two looks of a shutdown if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Tools on connected hosts. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
@@ -49,8 +49,8 @@ pub struct RemoteTools {
     unsaved: Notify,
     connections: AtomicU64,
     timeline: Timeline,
-    news: NewsSender,
-    news_receiver: Mutex<Option<NewsReceiver>>,
+    reports: CallReportSender,
+    reports_receiver: Mutex<Option<CallReportReceiver>>,
     sink: OnceLock<Sink>,
     ids: OnceLock<Arc<dyn HostIds>>,
     extensions: Arc<RemoteExtensions>,
@@ -92,7 +92,7 @@ impl RemoteTools {
             let out = fleet.handle(&tenant, Input::Remember { tools }, now);
             debug_assert!(out.is_empty(), "remembering asks for nothing");
         }
-        let (news, news_receiver) = channel();
+        let (reports, reports_receiver) = channel();
         let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
         Arc::new(Self {
             connection_slots: Arc::new(Semaphore::new(options.connections_max)),
@@ -111,8 +111,8 @@ impl RemoteTools {
             unsaved: Notify::new(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
-            news,
-            news_receiver: Mutex::new(Some(news_receiver)),
+            reports,
+            reports_receiver: Mutex::new(Some(reports_receiver)),
             sink: OnceLock::new(),
             ids: OnceLock::new(),
             extensions,
@@ -143,23 +143,23 @@ impl RemoteTools {
         self.lock().connected_hosts()
     }
 
-    /// Runs timers and delivers news to the engine until it is dropped. Run it once, on a task of its own. Before that,
-    /// news wait, and hosts that reconnect with calls are sent away.
+    /// Runs timers and delivers updates to the engine until it is dropped. Run it once, on a task of its own. Before that,
+    /// updates wait, and hosts that reconnect with calls are sent away.
     pub async fn drive(self: Arc<Self>, sink: Arc<dyn CallSink>) {
-        let news_receiver = self.news_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(news_receiver), Ok(())) = (news_receiver, self.sink.set(Sink(sink.clone()))) else {
+        let reports_receiver = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(reports_receiver), Ok(())) = (reports_receiver, self.sink.set(Sink(sink.clone()))) else {
             tracing::error!("RemoteTools::drive was called twice; the second call does nothing");
             return;
         };
         let (tools, engine) = (&*self, &*sink);
-        let tell = move |tenant: TenantId, call: CallId, news: CallUpdate| async move {
-            engine.news(&tenant, &call, news).await;
+        let tell = move |tenant: TenantId, call: CallId, update: CallUpdate| async move {
+            engine.report_update(&tenant, &call, update).await;
         };
         // If a result cannot be recorded, the run treats the call as lost when its deadline passes.
-        let record = move |tenant: TenantId, answer: HostAnswer| async move {
-            let _ = tools.record_now(&tenant, answer).await;
+        let record = move |tenant: TenantId, result: AcceptedResult| async move {
+            let _ = tools.record_now(&tenant, result).await;
         };
-        tokio::join!(deliver(news_receiver, tell, record), self.run_timer(), self.refresh_catalogue());
+        tokio::join!(deliver(reports_receiver, tell, record), self.run_timer(), self.refresh_catalogue());
     }
 
     async fn run_timer(&self) {
@@ -266,33 +266,33 @@ impl RemoteTools {
     ///
     /// # Errors
     /// When the store does not answer; the caller is to try again.
-    pub async fn complete(&self, tenant: &TenantId, answer: CallResult) -> Result<Verdict, SinkUnavailable> {
-        let host = self.lock().fleet.holder(tenant, &answer.call.call);
+    pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
+        let host = self.lock().fleet.holder(tenant, &result.call.call);
         let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
-        let answered = Input::ResultWithoutStream { call: answer.call.clone(), lease: answer.lease.clone() };
-        self.input(tenant, answered);
-        self.record(tenant, HostAnswer { host, answer: Box::new(answer) }).await
+        let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
+        self.input(tenant, input);
+        self.record(tenant, AcceptedResult { host, result: Box::new(result) }).await
     }
 
-    /// Records a result after all earlier news of its run, and tells the fleet the outcome.
+    /// Records a result after all earlier updates of its run, and tells the fleet the outcome.
     pub(in crate::tool) async fn record(
         &self,
         tenant: &TenantId,
-        answered: HostAnswer,
+        accepted: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        self.news.flush(tenant, answered.run()).await;
-        self.record_now(tenant, answered).await
+        self.reports.flush(tenant, accepted.run()).await;
+        self.record_now(tenant, accepted).await
     }
 
-    /// Like [`Self::record`], for a caller that knows that all earlier news are delivered.
+    /// Like [`Self::record`], for a caller that knows that all earlier updates are delivered.
     pub(in crate::tool) async fn record_now(
         &self,
         tenant: &TenantId,
-        HostAnswer { host, answer }: HostAnswer,
+        AcceptedResult { host, result }: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let (call, answer): (_, CallAnswer) = translate::answer(host, *answer);
+        let (call, result): (_, ReportedResult) = translate::result(host, *result);
         let verdict = match self.sink() {
-            Some(sink) => sink.finished(tenant, &call.call, answer).await,
+            Some(sink) => sink.finished(tenant, &call.call, result).await,
             None => Err(SinkUnavailable),
         };
         let then =
@@ -328,12 +328,12 @@ impl RemoteTools {
     }
 
     /// Gives the fleet an input and carries out its outputs. Results of calls are returned for the caller to record.
-    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<HostAnswer> {
+    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let mut state = self.lock();
         self.step(&mut state, tenant, input)
     }
 
-    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<HostAnswer> {
+    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.route(state, out, now)
@@ -345,8 +345,8 @@ impl RemoteTools {
         state: &mut State,
         out: Vec<Output>,
         now: Timestamp,
-    ) -> Vec<HostAnswer> {
-        let mut answers = Vec::new();
+    ) -> Vec<AcceptedResult> {
+        let mut results = Vec::new();
         let mut todo = VecDeque::from(out);
         while let Some(output) = todo.pop_front() {
             match output {
@@ -365,12 +365,12 @@ impl RemoteTools {
                         sender.end(reason);
                     }
                 }
-                Output::Update { tenant, call, update } => self.news.send(tenant, call, update),
+                Output::Update { tenant, call, update } => self.reports.send(tenant, call, update),
                 Output::Result { connection: Some(_), host, result, .. } => {
-                    answers.push(HostAnswer { host, answer: result })
+                    results.push(AcceptedResult { host, result })
                 }
                 Output::Result { tenant, connection: None, host, result } => {
-                    self.news.send_answer(tenant, HostAnswer { host, answer: result });
+                    self.reports.send_result(tenant, AcceptedResult { host, result });
                 }
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
@@ -389,7 +389,7 @@ impl RemoteTools {
         }) {
             self.deadline_moved.notify_one();
         }
-        answers
+        results
     }
 
     pub(in crate::tool) fn now(&self) -> Timestamp {

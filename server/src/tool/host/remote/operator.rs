@@ -1,4 +1,4 @@
-//! What operators see of tools and hosts, and what they decide about the terms of tools.
+//! Tools and hosts as operators see them, and their decisions about the terms of tools.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

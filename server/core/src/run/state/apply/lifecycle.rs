@@ -11,7 +11,7 @@ use crate::run::status::RunError;
 use crate::trace::TraceParent;
 
 /// The fields of [`crate::run::event::Event::Started`].
-pub(super) struct Started<'a> {
+pub(super) struct StartedFields<'a> {
     pub(super) session: &'a SessionId,
     pub(super) last_entry: EntryNo,
     pub(super) spec: &'a Arc<RunSpec>,
@@ -23,7 +23,7 @@ pub(super) struct Started<'a> {
 }
 
 impl RunState {
-    pub(super) fn started(&mut self, start: Started<'_>) {
+    pub(super) fn started(&mut self, start: StartedFields<'_>) {
         assert_eq!(self.phase, Phase::New, "a run starts once");
         self.identity.session = Some(start.session.clone());
         self.identity.seed = start.seed;

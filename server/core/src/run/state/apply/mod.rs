@@ -13,7 +13,7 @@ use crate::run::state::RunState;
 use crate::time::Timestamp;
 
 use calls::Proposed;
-use lifecycle::Started;
+use lifecycle::StartedFields;
 use model::Spent;
 
 impl RunState {
@@ -47,7 +47,7 @@ impl RunState {
                 caller_groups,
                 hidden_seed,
                 ..
-            } => self.started(Started {
+            } => self.started(StartedFields {
                 session,
                 last_entry: *last_entry,
                 spec,

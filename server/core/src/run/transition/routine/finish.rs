@@ -69,7 +69,7 @@ fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
 /// The text of the model call under way enters the session, with a note for the model that it was cut off.
 fn keep_answer(builder: &mut TransitionBuilder<'_>, why: &str) {
     let Phase::ModelRunning(call) = *builder.state().phase() else { return };
-    let answer = builder.answer_so_far.take();
+    let answer = builder.response_so_far.take();
     let Some(answer) =
         answer.filter(|answer| (answer.model_call, answer.attempt) == (call.number, call.attempt))
     else {

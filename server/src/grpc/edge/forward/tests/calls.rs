@@ -99,7 +99,7 @@ async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
 async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
     let (listener, address) = loopback().await;
     let mut second = Owner::start(2).await;
-    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let call = replica.run(prompt());
     let (mut link, _) = soon(listener.accept()).await.unwrap();
     let mut heard = Vec::new();
@@ -148,7 +148,7 @@ async fn a_call_that_seems_to_kill_its_owners_is_given_to_three() {
 async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_callers() {
     let mut owner = Owner::start(2).await;
     // The address is the right one, and another start of a server has it by now.
-    let stale = Peer { number: 1, ..owner.peer.clone() };
+    let stale = Peer { number: OwnerNo(1), ..owner.peer.clone() };
     let replica = Replica::start(owned_by_peer(&stale)).await;
     let owns = owner.ownership.send_replace(ownership(2, &[], |_| 0));
     let call = replica.run(prompt());
@@ -309,12 +309,12 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
 /// A call in this process, so that the clock may be paused.
 async fn unserved(ownership: Ownership) -> (Status, Duration) {
     let (_ownership, ownerships) = watch::channel(ownership);
-    let front = front_of(ownerships, LocalServices::none());
+    let forward = forward_layer(ownerships, LocalServices::none());
     let began = tokio::time::Instant::now();
     let request = wire::GetRunRequest { run_id: "r".to_owned() };
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&request)])));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/GetRun");
-    let response = front.layer(Routes::default()).oneshot(request).await.unwrap();
+    let response = forward.layer(Routes::default()).oneshot(request).await.unwrap();
     (Status::from_header_map(response.headers()).unwrap(), began.elapsed())
 }
 
@@ -330,11 +330,11 @@ async fn without_an_owner_a_call_waits_and_is_then_refused() {
 
 #[tokio::test]
 async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
-    let budget = KeptBudget::of(100_000);
+    let budget = BufferBudget::of(100_000);
     let read = async |bytes: usize| {
         let message = frame(&wire::GetRunRequest { run_id: "r".repeat(bytes) });
         let request = http::Request::new(of_frames(futures_util::stream::iter([message])));
-        Kept::read(request, BYTES_MAX, &budget).await
+        BufferedCall::read(request, BYTES_MAX, &budget).await
     };
     let large = read(100_000).await.unwrap();
     assert_eq!(reason(&read(100_000).await.err().unwrap()), "QUEUE_FULL");

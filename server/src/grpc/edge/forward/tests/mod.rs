@@ -3,10 +3,10 @@
 mod calls;
 mod earlier;
 mod moves;
-mod places;
 mod port;
 mod refusals;
 mod replayable;
+mod route_keys;
 mod silence;
 mod streams;
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
+use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_proto::v1::agent_loop_client::AgentLoopClient;
 use agentloop_proto::v1::{self as wire};
@@ -38,9 +38,9 @@ use tower::Service;
 use tower::util::MapRequestLayer;
 
 use super::bodies::{NextFrame, end_with, next_frame, of_frames};
-use super::budget::KeptBudget;
-use super::front::Front;
-use super::kept::{Kept, PREFIX_BYTES};
+use super::budget::BufferBudget;
+use super::buffered_call::{BufferedCall, PREFIX_BYTES};
+use super::layer::ForwardLayer;
 use super::links::Links;
 use super::local::LocalServices;
 use super::peer::PeerPort;
@@ -55,7 +55,7 @@ use crate::lifecycle::Tasks;
 /// Long enough for a slow machine, short enough to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The number of the replica that callers dial.
-const ME: i64 = 100;
+const ME: u64 = 100;
 /// The largest request that a replica sends on.
 const BYTES_MAX: usize = 1024 * 1024;
 
@@ -152,7 +152,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
                     .unwrap()
                     .split_off(PREFIX_BYTES)
                     .into(),
-                _ => Kept::read(request, BYTES_MAX, &KeptBudget::new())
+                _ => BufferedCall::read(request, BYTES_MAX, &BufferBudget::new())
                     .await
                     .unwrap()
                     .message()
@@ -243,26 +243,35 @@ impl Locate for KnownRuns {
     }
 }
 
-/// A front that follows this ownership.
-fn front_of(ownerships: Ownerships, local: LocalServices) -> Front {
-    front_with(ownerships, Links::new(None), local, KnownRuns::new(), CancellationToken::new())
+/// A forward that follows this ownership.
+fn forward_layer(ownerships: Ownerships, local: LocalServices) -> ForwardLayer {
+    forward_layer_with(ownerships, Links::new(None), local, KnownRuns::new(), CancellationToken::new())
 }
 
-fn front_with(
+fn forward_layer_with(
     ownerships: Ownerships,
     links: Links,
     local: LocalServices,
     runs: KnownRuns,
     stop: CancellationToken,
-) -> Front {
-    Front::new(ownerships, links, local, Arc::new(runs), Arc::new(CountingIds::default()), BYTES_MAX, stop)
+) -> ForwardLayer {
+    ForwardLayer::new(
+        ownerships,
+        links,
+        local,
+        Arc::new(runs),
+        Arc::new(CountingIds::default()),
+        BYTES_MAX,
+        stop,
+    )
 }
 
-/// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody.
-fn ownership(me: i64, peers: &[&Peer], owner: impl Fn(ShardNo) -> i64) -> Ownership {
-    let owners = (0..SHARDS).map(|shard| owner(ShardNo(shard))).collect();
+/// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody if that is 0.
+fn ownership(me: u64, peers: &[&Peer], owner: impl Fn(ShardNo) -> u64) -> Ownership {
+    let owners =
+        (0..SHARDS).map(|shard| Some(OwnerNo(owner(ShardNo(shard)))).filter(|owner| owner.0 > 0)).collect();
     let peers = peers.iter().map(|peer| (peer.number, (*peer).clone())).collect();
-    Ownership::new(me, true, owners, Arc::new(peers))
+    Ownership::new(OwnerNo(me), true, owners, Arc::new(peers))
 }
 
 /// What the replica that callers dial knows when this owner has everything.
@@ -271,7 +280,7 @@ fn owned_by(owner: &Owner) -> Ownership {
 }
 
 fn owned_by_peer(peer: &Peer) -> Ownership {
-    ownership(ME, &[peer], |_| peer.number)
+    ownership(ME, &[peer], |_| peer.number.0)
 }
 
 /// The same when it has everything itself.
@@ -285,12 +294,12 @@ fn owned_by_nobody() -> Ownership {
 }
 
 impl Owner {
-    async fn start(number: i64) -> Self {
+    async fn start(number: u64) -> Self {
         Self::with_acceptors(number, None, false).await
     }
 
     async fn with_acceptors(
-        number: i64,
+        number: u64,
         acceptors: Option<watch::Receiver<Acceptor>>,
         needs_principal: bool,
     ) -> Self {
@@ -298,11 +307,11 @@ impl Owner {
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerPort::new(front_of(ownerships, local), needs_principal);
+        let port = PeerPort::new(forward_layer(ownerships, local), needs_principal);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));
-        Self { peer: Peer { number, address }, calls, ownership, tasks }
+        Self { peer: Peer { number: OwnerNo(number), address }, calls, ownership, tasks }
     }
 
     /// The next call that arrives.
@@ -349,7 +358,7 @@ impl Replica {
     async fn with_links(ownership: Ownership, links: Links) -> Self {
         let (ownership, ownerships) = watch::channel(ownership);
         let (local, runs, stop) = (LocalServices::none(), KnownRuns::new(), CancellationToken::new());
-        let front = front_with(ownerships, links, local.clone(), runs.clone(), stop.clone());
+        let forward = forward_layer_with(ownerships, links, local.clone(), runs.clone(), stop.clone());
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
         drop(tasks.spawn("public", async move {
@@ -358,7 +367,7 @@ impl Replica {
                     request.extensions_mut().insert(ada());
                     request
                 }))
-                .layer(front)
+                .layer(forward)
                 .add_routes(Routes::default())
                 .serve_with_incoming(connections(listener, 16))
                 .await

@@ -28,7 +28,7 @@ fn given_away() -> Ownership {
 
 /// The session `s` is this owner's, and the rest is this replica's.
 fn s_of(owner: &Owner) -> Ownership {
-    ownership(ME, &[&owner.peer], |shard| if shard == shard_of_r() { owner.peer.number } else { ME })
+    ownership(ME, &[&owner.peer], |shard| if shard == shard_of_r() { owner.peer.number.0 } else { ME })
 }
 
 async fn next_seq(stream: &mut Streaming<wire::RunStreamResponse>) -> u64 {

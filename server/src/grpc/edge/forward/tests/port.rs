@@ -147,11 +147,11 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
     let (_ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
     let (listener, address) = loopback().await;
     let (tasks, empty) = (Tasks::new(), LocalServices::none());
-    let port = PeerPort::new(front_of(ownerships, empty.clone()), false);
+    let port = PeerPort::new(forward_layer(ownerships, empty.clone()), false);
     drop(tasks.spawn("peers", async move {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));
-    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let call = replica.run(prompt());
     empty.open_as(&local);
     soon(calls.recv()).await.unwrap().answers(&result("r"));

@@ -31,11 +31,11 @@ impl Audited {
         let (ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerPort::new(front_of(ownerships, local.clone()), true);
+        let port = PeerPort::new(forward_layer(ownerships, local.clone()), true);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, None, std::future::pending()).await.unwrap();
         }));
-        let (peer, writing) = (Peer { number: 1, address }, tokio::spawn(writing));
+        let (peer, writing) = (Peer { number: OwnerNo(1), address }, tokio::spawn(writing));
         Self { peer, local, store, calls_ended, writing, _tasks: tasks, _ownership: ownership }
     }
 

@@ -49,7 +49,7 @@ async fn a_host_waits_for_an_owner_to_come() {
     let mut owner = Owner::start(2).await;
     // This one takes connections, and ends each at once.
     let (listener, address) = loopback().await;
-    let replica = Replica::start(owned_by_peer(&Peer { number: 1, address })).await;
+    let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let connecting = connect(&replica, hello("h-1"));
     drop(soon(listener.accept()).await.unwrap());
     drop(listener);
@@ -64,13 +64,13 @@ async fn a_host_waits_for_an_owner_to_come() {
 
 /// A call of this path whose requests are these, while nobody can be reached at the owner's address.
 async fn at_nobody(path: &'static str, requests: impl Stream<Item = NextFrame> + Send + 'static) -> Duration {
-    let peer = Peer { number: 1, address: "127.0.0.1:1".to_owned() };
+    let peer = Peer { number: OwnerNo(1), address: "127.0.0.1:1".to_owned() };
     let (_ownership, ownerships) = watch::channel(owned_by_peer(&peer));
-    let front = front_of(ownerships, LocalServices::none());
+    let forward = forward_layer(ownerships, LocalServices::none());
     let mut request = http::Request::new(of_frames(requests));
     *request.uri_mut() = http::Uri::from_static(path);
     let began = tokio::time::Instant::now();
-    let response = front.layer(Routes::default()).oneshot(request).await.unwrap();
+    let response = forward.layer(Routes::default()).oneshot(request).await.unwrap();
     let refused = Status::from_header_map(response.headers()).unwrap();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
     began.elapsed()
@@ -114,7 +114,7 @@ async fn an_owner_that_stops_leaves_a_host_to_the_next_one() {
 }
 
 /// A call with three messages of so many bytes each, and a fault behind them, if any.
-fn three_of(bytes: usize, fault: Option<Status>, budget: &KeptBudget) -> ReplayableCall {
+fn three_of(bytes: usize, fault: Option<Status>, budget: &BufferBudget) -> ReplayableCall {
     let messages = (0..3).map(|_| Ok(Frame::data(Bytes::from(vec![7; bytes]))));
     let messages: Vec<NextFrame> = messages.chain(fault.map(Err)).collect();
     ReplayableCall::of(http::Request::new(of_frames(futures_util::stream::iter(messages))), budget)
@@ -131,7 +131,7 @@ async fn rest_of(body: &mut Body) -> usize {
 
 #[tokio::test]
 async fn a_call_can_be_sent_again_from_wherever_the_attempt_before_has_come_to() {
-    let budget = KeptBudget::new();
+    let budget = BufferBudget::new();
     for read in 0..3 {
         let call = three_of(10, None, &budget);
         let mut first = call.body();
@@ -149,7 +149,7 @@ async fn a_call_can_be_sent_again_from_wherever_the_attempt_before_has_come_to()
 
 #[tokio::test]
 async fn at_most_a_mebibyte_is_kept_and_what_the_budget_allows() {
-    for (bytes, budget) in [(600 * 1024, KeptBudget::new()), (20 * 1024, KeptBudget::of(20 * 1024))] {
+    for (bytes, budget) in [(600 * 1024, BufferBudget::new()), (20 * 1024, BufferBudget::of(20 * 1024))] {
         let call = three_of(bytes, None, &budget);
         let mut body = call.body();
         assert!(next_frame(&mut body).await.unwrap().is_ok());
@@ -162,7 +162,7 @@ async fn at_most_a_mebibyte_is_kept_and_what_the_budget_allows() {
 
 #[tokio::test]
 async fn what_breaks_off_is_not_sent_again_as_if_it_had_ended() {
-    let call = three_of(10, Some(Status::cancelled("the caller has left")), &KeptBudget::new());
+    let call = three_of(10, Some(Status::cancelled("the caller has left")), &BufferBudget::new());
     let mut body = call.body();
     for _ in 0..3 {
         assert!(next_frame(&mut body).await.unwrap().is_ok());

@@ -22,7 +22,7 @@ struct Freezable {
 }
 
 impl Freezable {
-    async fn start(number: i64) -> Self {
+    async fn start(number: u64) -> Self {
         let owner = Owner::start(number).await;
         let (listener, address) = loopback().await;
         let (frozen, watched) = watch::channel(false);
@@ -33,7 +33,7 @@ impl Freezable {
                 ways.spawn(pass_until_frozen(near, to.clone(), watched.clone()));
             }
         }));
-        Self { peer: Peer { number, address }, owner, frozen }
+        Self { peer: Peer { number: OwnerNo(number), address }, owner, frozen }
     }
 
     fn owns(&self) -> Ownership {

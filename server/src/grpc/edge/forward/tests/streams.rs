@@ -262,10 +262,10 @@ async fn an_owner_without_a_lease_lets_go_of_its_own_streams() {
 async fn lets_go_of_a_stream_that_began(before: Ownership, path: &'static str, request: NextFrame) {
     let (ownership, ownerships) = watch::channel(before);
     let (local, mut calls) = scripted();
-    let front = front_of(ownerships, local);
+    let forward = forward_layer(ownerships, local);
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([request])));
     *request.uri_mut() = http::Uri::from_static(path);
-    let served = front.layer(Routes::default()).oneshot(request);
+    let served = forward.layer(Routes::default()).oneshot(request);
     let answered = async {
         ownership.send_replace(owned_here());
         calls.recv().await.unwrap().sends([event(1)]);

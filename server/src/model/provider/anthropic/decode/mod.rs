@@ -19,7 +19,7 @@ use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// State of one answer's stream.
+/// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct MessagesDecoder {
     /// Of the last event with a single text.
@@ -35,7 +35,7 @@ pub(in crate::model) struct MessagesDecoder {
     /// Largest token counts reported so far.
     counts: Counts,
     finish: Option<FinishReason>,
-    /// True once the answer has any content.
+    /// True once the response has any content.
     has_content: bool,
     done: bool,
 }
@@ -66,7 +66,7 @@ enum OpenBlock {
 }
 
 impl MessagesDecoder {
-    /// Creates the decoder of an answer from this origin to a request with this digest.
+    /// Creates the decoder of a response from this origin to a request with this digest.
     pub(super) fn new(origin: Origin, prefix: Option<Digest>) -> Self {
         Self { origin, prefix, ..Self::default() }
     }

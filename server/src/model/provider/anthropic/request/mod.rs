@@ -59,7 +59,7 @@ pub(super) fn body(
             .binds_thoughts
             .then(|| Digest::of(&[request.system_prompt.as_bytes(), tools.as_deref().unwrap_or_default()])),
     };
-    // A request without state is a repetition, and one that continues an answer is no beginning of the next
+    // A request without state is a repetition, and one that continues a response is no beginning of the next
     // request. Neither is cached.
     let is_usual = call.policy == StatePolicy::Keep && !call.continues;
     let encoded = if is_usual { &request.encoded } else { &request.encoded.without_cache() };

@@ -1,4 +1,4 @@
-//! Decodes the stream of `generateContent`: each event has the next parts of the answer, and the last
+//! Decodes the stream of `generateContent`: each event has the next parts of the response, and the last
 //! one its finish reason.
 //!
 //! Source: `GenerateContentResponse` under <https://ai.google.dev/api/generate-content>.
@@ -15,7 +15,7 @@ use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// State of one answer's stream.
+/// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct GeminiDecoder {
     origin: Origin,
@@ -72,7 +72,7 @@ impl Decoder for GeminiDecoder {
 }
 
 impl GeminiDecoder {
-    /// Creates the decoder of an answer from this origin.
+    /// Creates the decoder of a response from this origin.
     pub(super) fn new(origin: Origin) -> Self {
         Self { origin, ..Self::default() }
     }
@@ -179,7 +179,7 @@ impl GeminiDecoder {
     }
 }
 
-/// Reads token counts. The API counts thoughts beside the answer, not as part of it.
+/// Reads token counts. The API counts thoughts beside the response, not as part of it.
 fn usage(usage: &Value) -> Option<Usage> {
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
     usage.is_object().then(|| Usage {

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::model::testing::fixtures::origin;
-use crate::model::transport::http::AnswerReader;
+use crate::model::transport::http::ResponseReader;
 
 fn read(events: &[Value]) -> Result<Vec<Delta>, ModelError> {
-    let (mut reading, mut deltas) = (AnswerReader::new(GeminiDecoder::new(origin())), Vec::new());
+    let (mut reading, mut deltas) = (ResponseReader::new(GeminiDecoder::new(origin())), Vec::new());
     for event in events {
         let _heard = reading.push(format!("data: {event}\r\n\r\n").as_bytes(), &mut deltas)?;
     }

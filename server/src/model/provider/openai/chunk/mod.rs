@@ -1,4 +1,4 @@
-//! One event of the stream: a chunk of the answer.
+//! One event of the stream: a chunk of the response.
 
 use std::borrow::Cow;
 

@@ -18,7 +18,7 @@ use crate::model::response::template::Template;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 
-/// State of one answer's stream.
+/// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct ChatDecoder {
     origin: Origin,
@@ -31,7 +31,7 @@ pub(in crate::model) struct ChatDecoder {
     /// Finish reason, sent at the end because token counts follow it, and with some servers more text.
     finish: Option<FinishReason>,
     refused: bool,
-    /// True once the answer has any content.
+    /// True once the response has any content.
     has_content: bool,
     done: bool,
 }
@@ -99,7 +99,7 @@ impl Decoder for ChatDecoder {
 }
 
 impl ChatDecoder {
-    /// Creates the decoder of an answer from this origin.
+    /// Creates the decoder of a response from this origin.
     pub(super) fn new(origin: Origin) -> Self {
         Self { origin, ..Self::default() }
     }
@@ -167,7 +167,7 @@ impl ChatDecoder {
         Ok(())
     }
 
-    /// Ends the open reasoning if it has no details: these are only complete at the end of the answer.
+    /// Ends the open reasoning if it has no details: these are only complete at the end of the response.
     fn end_plain_reasoning(&mut self, deltas: &mut Vec<Delta>) {
         if self.reasoning.is_some() && self.details.is_empty() {
             self.end_reasoning(deltas);

@@ -2,7 +2,7 @@
 //!
 //! Source: <https://platform.openai.com/docs/api-reference/responses-streaming>. Compatible servers omit
 //! events, indices or pieces. Text that did not arrive in pieces is taken from the complete item, and items
-//! that did not arrive are taken from the complete answer at its end.
+//! that did not arrive are taken from the complete response at its end.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
@@ -19,13 +19,13 @@ use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// Maximum number of items in one answer. Each call is one, and each may have reasoning before it.
+/// Maximum number of items in one response. Each call is one, and each may have reasoning before it.
 const ITEMS_MAX: usize = 4 * CALLS_PER_MESSAGE_MAX;
 
 /// Appended to the arguments of an incomplete call, so that they are not valid JSON.
 const CUT_OFF: &str = " (cut off)";
 
-/// State of one answer's stream.
+/// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct ResponsesDecoder {
     origin: Origin,
@@ -34,12 +34,12 @@ pub(in crate::model) struct ResponsesDecoder {
     /// Digest of the complete reasoning items since the last other item.
     reasoning: Option<Digest>,
     refused: bool,
-    /// True once the answer has any content.
+    /// True once the response has any content.
     has_content: bool,
     done: bool,
 }
 
-/// An item of the answer that has begun.
+/// An item of the response that has begun.
 #[derive(Debug)]
 struct Item {
     index: Option<u64>,
@@ -111,7 +111,7 @@ impl Decoder for ResponsesDecoder {
 }
 
 impl ResponsesDecoder {
-    /// Creates the decoder of an answer from this origin.
+    /// Creates the decoder of a response from this origin.
     pub(super) fn new(origin: Origin) -> Self {
         Self { origin, ..Self::default() }
     }
@@ -199,7 +199,7 @@ impl ResponsesDecoder {
         Ok(at)
     }
 
-    /// Returns the index of the item that matches an item of the complete answer: the next known one of its
+    /// Returns the index of the item that matches an item of the complete response: the next known one of its
     /// kind, or a new one. Indices and ids may be missing on either side.
     fn of_output(
         &mut self,
@@ -352,7 +352,7 @@ impl ResponsesDecoder {
         deltas.extend(state.map(|state| Delta::ToolCallState { index, state }));
     }
 
-    /// Ends the answer with what its last event says.
+    /// Ends the response with what its last event says.
     fn finish(&mut self, kind: &str, response: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(usage(response).map(Delta::Usage));
         if matches!(kind, "response.failed" | "response.cancelled") {
@@ -372,7 +372,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    /// Marks calls that were never completed as cut, unless the answer is complete and their arguments are valid.
+    /// Marks calls that were never completed as cut, unless the response is complete and their arguments are valid.
     fn cut(&mut self, kind: &str) {
         for item in self.items.iter_mut().filter(|item| !item.is_complete) {
             if let ItemKind::Call(call) = &item.kind {

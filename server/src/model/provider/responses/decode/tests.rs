@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::model::testing::fixtures::origin;
-use crate::model::transport::http::AnswerReader;
+use crate::model::transport::http::ResponseReader;
 
 fn read(events: &[Value]) -> Result<Vec<Delta>, ModelError> {
-    let (mut reading, mut deltas) = (AnswerReader::new(ResponsesDecoder::new(origin())), Vec::new());
+    let (mut reading, mut deltas) = (ResponseReader::new(ResponsesDecoder::new(origin())), Vec::new());
     for event in events {
         let _heard = reading.push(format!("data: {event}\n\n").as_bytes(), &mut deltas)?;
     }
@@ -143,7 +143,7 @@ fn by_the_book() {
 #[test]
 fn items_are_kept_word_for_word() {
     let raw = r#"{"type":"response.output_item.done","output_index":0,"item":{"z":1.50,"type":"web_search_call","a":"\u00fc"}}"#;
-    let (mut reading, mut deltas) = (AnswerReader::new(ResponsesDecoder::new(origin())), Vec::new());
+    let (mut reading, mut deltas) = (ResponseReader::new(ResponsesDecoder::new(origin())), Vec::new());
     reading.push(format!("data: {raw}\n\n").as_bytes(), &mut deltas).unwrap();
     let [Delta::Opaque(state)] = deltas.as_slice() else { panic!("{deltas:?}") };
     assert_eq!(state.data, r#"{"z":1.50,"type":"web_search_call","a":"\u00fc"}"#);

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::*;
-use crate::cluster::{Holder, Ownership, Peer};
+use crate::cluster::{Ownership, Peer, ShardOwner};
 
 /// Bound on every wait: much longer than what is waited for takes.
 const BOUND: Duration = Duration::from_secs(60);
@@ -130,14 +130,14 @@ async fn wait_for<T: std::fmt::Debug>(values: &mut watch::Receiver<T>, is_it: im
 }
 
 /// The owners of shards, each once.
-fn holders(ownership: &Ownership) -> Vec<Holder> {
-    let mut holders = Vec::new();
-    for holder in (0..SHARDS).map(|shard| ownership.holder(ShardNo(shard))) {
-        if holder != Holder::Nobody && !holders.contains(&holder) {
-            holders.push(holder);
+fn owners_of(ownership: &Ownership) -> Vec<ShardOwner> {
+    let mut owners = Vec::new();
+    for holder in (0..SHARDS).map(|shard| ownership.owner(ShardNo(shard))) {
+        if holder != ShardOwner::Nobody && !owners.contains(&holder) {
+            owners.push(holder);
         }
     }
-    holders
+    owners
 }
 
 /// Asks again and again until the answer is true.

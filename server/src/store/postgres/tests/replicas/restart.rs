@@ -84,7 +84,7 @@ async fn a_crash_of_the_database_makes_nobody_suspicious() {
     let shared: Arc<dyn Store> = store.clone();
     let mut run = fixture::Owner::started(&shared, "s", "r").await;
     let other = Server::join(&options, "b:1", lease).await.unwrap();
-    other.wait_for(|ownership| holders(ownership) == [Holder::Peer(owner.peer())]).await;
+    other.wait_for(|ownership| owners_of(ownership) == [ShardOwner::Peer(owner.peer())]).await;
     for text in ["one", "two"] {
         database.crash_and_start();
         run.says(text).await.unwrap();

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_core::cluster::shard::{ShardNo, Term};
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use futures_util::future::join_all;
 
 use super::*;
+use crate::store::number::int;
 use crate::store::postgres::owner::{self, ConnectError, Hold, Owner};
 use crate::store::postgres::replica::statements::{self, Beaten};
 use crate::store::postgres::scope::Scope;
@@ -17,7 +18,7 @@ async fn with_tables() -> Option<Schema> {
     Some(schema)
 }
 
-async fn register(db: &mut PgConnection) -> i64 {
+async fn register(db: &mut PgConnection) -> OwnerNo {
     let me = ReplicaOptions { address: "a:1".to_owned(), lease: LONG, configuration_digest: "c".to_owned() };
     statements::register(db, &me).await.unwrap()
 }
@@ -26,15 +27,20 @@ async fn register(db: &mut PgConnection) -> i64 {
 async fn register_owner(db: &mut PgConnection) -> Owner {
     let number = register(db).await;
     assert_eq!(claim(db, number).await, usize::from(SHARDS));
-    owner::enter(db, number).await.unwrap()
+    owner::enter(db, int(number.0)).await.unwrap()
 }
 
 /// The number of shards that a claim of all got.
-async fn claim(db: &mut PgConnection, number: i64) -> usize {
+async fn claim(db: &mut PgConnection, number: OwnerNo) -> usize {
     statements::claim(db, number, SHARDS).await.unwrap().len()
 }
 
-fn counter(beaten: &Beaten, number: i64) -> u64 {
+/// The number of the replica whose write lane this is.
+fn number_of(owner: &Owner) -> OwnerNo {
+    OwnerNo(owner.no.unsigned_abs())
+}
+
+fn counter(beaten: &Beaten, number: OwnerNo) -> u64 {
     beaten.replicas.iter().find(|replica| replica.number == number).unwrap().beat
 }
 
@@ -112,7 +118,10 @@ async fn shards_that_are_released_are_free_for_others() {
     // A release that is late, of a shard that was claimed again since.
     statements::release(&mut db, second, &[(ShardNo(3), Term(1))]).await.unwrap();
     let seen = statements::beat(&mut db, first).await.unwrap();
-    assert_eq!((seen.owners[3], seen.owners[4], seen.mine.len()), (second, first, usize::from(SHARDS) - 2));
+    assert_eq!(
+        (seen.owners[3], seen.owners[4], seen.mine.len()),
+        (Some(second), Some(first), usize::from(SHARDS) - 2)
+    );
     statements::release(&mut db, first, &[(ShardNo(0), Term(1))]).await.unwrap();
     let shown = "SELECT count(*) FROM ownership WHERE owner_no IS NULL";
     assert_eq!(number(&mut db, shown).await, 1, "nobody owns the first shard");
@@ -181,11 +190,11 @@ async fn the_fence_waits_for_a_commit_under_way() {
     committing.execute("BEGIN").await.unwrap();
     assert!(owner::fence(&mut committing, owner, 1).await.unwrap());
     owner::wait_for_locks(&mut fencing, 20).await.unwrap();
-    let waited = statements::mark_lane(&mut fencing, owner.no).await.unwrap_err();
+    let waited = statements::mark_lane(&mut fencing, number_of(&owner)).await.unwrap_err();
     assert!(owner::is_waited_for(&waited), "{waited}");
     owner::wait_for_locks(&mut fencing, 0).await.unwrap();
     let mut shell = schema.shell().await;
-    let (marked, ()) = tokio::join!(statements::mark_lane(&mut fencing, owner.no), async {
+    let (marked, ()) = tokio::join!(statements::mark_lane(&mut fencing, number_of(&owner)), async {
         until_waiting(&mut shell, "transactionid").await;
         committing.execute("COMMIT").await.unwrap();
     });
@@ -208,7 +217,7 @@ async fn a_commit_that_began_before_the_fence_and_is_late_writes_nothing() {
     let commit = sqlx::query(sql).bind(owner.no).bind(owner.conn).execute(&mut late);
     let (committed, ()) = tokio::join!(commit, async {
         until_waiting(&mut shell, "advisory").await;
-        statements::mark_lane(&mut shell, owner.no).await.unwrap();
+        statements::mark_lane(&mut shell, number_of(&owner)).await.unwrap();
         shell.execute("SELECT pg_advisory_unlock_all()").await.unwrap();
     });
     assert_eq!(committed.unwrap().rows_affected(), 0);
@@ -226,7 +235,7 @@ async fn a_statement_of_an_older_connection_writes_nothing() {
     assert_eq!(batch, 0);
     assert!(!owner::fence(&mut old, owner, 1).await.unwrap());
     assert!(owner::fence(&mut new, newer, 1).await.unwrap());
-    statements::mark_lane(&mut old, owner.no).await.unwrap();
+    statements::mark_lane(&mut old, number_of(&owner)).await.unwrap();
     let fenced = owner::reconnect(&options, Owner { conn: owner.conn + 2, ..owner }, Hold::Lease).await;
     assert!(matches!(fenced, Err(ConnectError::Fenced)));
 }
@@ -319,7 +328,7 @@ async fn a_server_alone_dismisses_replicas_whose_connection_was_cut() {
     let Some(schema) = with_tables().await else { return };
     let (mut db, mut claiming) = (named(&schema).await, schema.shell().await);
     let owner = register_owner(&mut db).await;
-    statements::leave(&mut db, owner.no).await.unwrap();
+    statements::leave(&mut db, number_of(&owner)).await.unwrap();
     let late = register(&mut claiming).await;
     claiming.execute("BEGIN").await.unwrap();
     assert_eq!(claim(&mut claiming, late).await, usize::from(SHARDS));
@@ -329,7 +338,7 @@ async fn a_server_alone_dismisses_replicas_whose_connection_was_cut() {
         claiming.execute("COMMIT").await.unwrap();
     });
     let alone = taken.unwrap();
-    assert!(matches!(owner::enter(&mut claiming, late).await, Err(ConnectError::Fenced)));
+    assert!(matches!(owner::enter(&mut claiming, int(late.0)).await, Err(ConnectError::Fenced)));
     assert!(!statements::beat(&mut claiming, late).await.unwrap().is_beaten);
     assert_eq!(claim(&mut claiming, late).await, 0);
     assert!(owner::fence(&mut db, alone, 1).await.unwrap());
@@ -345,7 +354,7 @@ async fn rows_of_replicas_that_ended_long_ago_go() {
         statements::end(&mut db, number).await.unwrap();
     }
     let sql = "UPDATE replicas SET ended_at = now() - interval '61 minutes' WHERE replica_no = $1";
-    sqlx::query(sql).bind(old).execute(&mut db).await.unwrap();
+    sqlx::query(sql).bind(int(old.0)).execute(&mut db).await.unwrap();
     let me = register(&mut db).await;
     let left = statements::beat(&mut db, me).await.unwrap().replicas;
     assert_eq!(left.iter().map(|replica| replica.number).collect::<Vec<_>>(), [new, me]);

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::cluster::{HUB, ReplicaPart, ReplicaRow, Replicas as _};
 use crate::store::conformance::fixture::{self, tenant};
+use crate::store::number::int;
 
 async fn write(store: &Arc<PostgresStore>, session: &str, run: &str) {
     let shared: Arc<dyn Store> = store.clone();
@@ -46,7 +47,7 @@ async fn a_second_replica_gets_its_share_and_the_first_writes_there_no_more() {
     second.wait_for_shards(SHARDS / 2).await;
     // The shard that keeps the tool hosts stays where it is.
     first.wait_for(|ownership| ownership.is_mine(HUB)).await;
-    second.wait_for(|ownership| ownership.holder(HUB) == Holder::Peer(first.peer())).await;
+    second.wait_for(|ownership| ownership.owner(HUB) == ShardOwner::Peer(first.peer())).await;
     let mine = session_of(&second);
     let shared: Arc<dyn Store> = store.clone();
     let refused = fixture::Owner::new(&shared, &mine, "late").create().await;
@@ -76,7 +77,7 @@ async fn a_replica_that_cannot_work_yet_owns_nothing_and_changes_nothing() {
     let first = Server::start(&schema, "a:1", SHORT).await;
     let _store = first.own().await;
     let waiting = Server::start(&schema, "b:1", SHORT).await;
-    waiting.wait_for(|ownership| ownership.holder(HUB) == Holder::Peer(first.peer())).await;
+    waiting.wait_for(|ownership| ownership.owner(HUB) == ShardOwner::Peer(first.peer())).await;
     let mut beats = waiting.replica.seen.clone();
     for _ in 0..3 {
         beats.changed().await.unwrap();
@@ -146,7 +147,7 @@ async fn many_that_start_at_once_have_equal_parts() {
     }
     let owners = servers[0].replica.ownerships();
     let mut owners = owners.clone();
-    wait_for(&mut owners, |ownership| holders(ownership).len() == 4).await;
+    wait_for(&mut owners, |ownership| owners_of(ownership).len() == 4).await;
     let mut shell = schema.shell().await;
     assert_eq!(number(&mut shell, "SELECT count(*) FROM shards WHERE owner_no IS NULL").await, 0);
     assert_eq!(number(&mut shell, "SELECT count(*) FROM owners").await, 4);
@@ -177,7 +178,7 @@ async fn nobody_claims_a_shard_while_a_replica_of_the_version_before_owns_the_da
     shell.execute(whole).await.unwrap();
     let later = Server::start(&schema, "later:1", LONG).await;
     let _store = later.open().await;
-    later.wait_for(|ownership| holders(ownership) == [Holder::Peer(earlier.peer())]).await;
+    later.wait_for(|ownership| owners_of(ownership) == [ShardOwner::Peer(earlier.peer())]).await;
     let mut beats = later.replica.seen.clone();
     for _ in 0..3 {
         beats.changed().await.unwrap();
@@ -186,7 +187,7 @@ async fn nobody_claims_a_shard_while_a_replica_of_the_version_before_owns_the_da
     earlier.replica.leave().await;
     later.wait_for_shards(SHARDS).await;
     let shown = "SELECT owner_no FROM ownership WHERE of_shards";
-    assert_eq!(number(&mut shell, shown).await, later.replica.number());
+    assert_eq!(number(&mut shell, shown).await, int(later.replica.number().0));
 }
 
 #[tokio::test]

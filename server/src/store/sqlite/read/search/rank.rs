@@ -10,7 +10,7 @@ pub(super) const MATCHES_MAX: u32 = 50_000;
 /// The best documents by their terms alone. Of these, the length counts too.
 const LENGTHS_MAX: usize = 1_000;
 
-/// How soon further repetitions of a term stop to count, and how much the length of a document does. FTS5 has the same.
+/// The weights of further repetitions of a term, and of the length of a document. FTS5 has the same.
 const SATURATION: f64 = 1.2;
 const LENGTH_SHARE: f64 = 0.75;
 /// The number of times that a document is taken to have a term which it has more than once. The index does not say more.

@@ -1,24 +1,24 @@
-//! The places of calls: each RPC goes to the owner of what it names.
+//! The fixture of calls: each RPC goes to the owner of what it names.
 
 use tower::ServiceExt as _;
 
 use super::*;
 use crate::cluster::HUB;
-use crate::grpc::edge::forward::place::spread;
+use crate::grpc::edge::forward::route_key::spread;
 use agentloop_core::id::RunKey;
 
 /// The replica that keeps the tool hosts, and the one that owns the session `s` with the run `r`.
-const KEEPER: i64 = 1;
-const OWNER_OF_S: i64 = 2;
+const KEEPER: u64 = 1;
+const OWNER_OF_S: u64 = 2;
 
 /// A replica that callers dial, which owns nothing, and three others.
-struct Places {
+struct RouteFixture {
     owners: Vec<Owner>,
     replica: Replica,
     here: mpsc::UnboundedReceiver<Seen>,
 }
 
-impl Places {
+impl RouteFixture {
     async fn start() -> Self {
         let mut owners = Vec::new();
         for number in [KEEPER, OWNER_OF_S, 3] {
@@ -30,7 +30,7 @@ impl Places {
     }
 
     /// The owners of the shards of which nothing else is said are those that `others` names.
-    fn ownership(owners: &[Owner], others: impl Fn(ShardNo) -> i64) -> Ownership {
+    fn ownership(owners: &[Owner], others: impl Fn(ShardNo) -> u64) -> Ownership {
         let peers: Vec<&Peer> = owners.iter().map(|owner| &owner.peer).collect();
         ownership(ME, &peers, |shard| match shard {
             HUB => KEEPER,
@@ -40,12 +40,12 @@ impl Places {
     }
 
     /// Changes the owners of the shards of which nothing else is said.
-    fn change(&self, others: impl Fn(ShardNo) -> i64) {
+    fn change(&self, others: impl Fn(ShardNo) -> u64) {
         self.replica.ownership.send_replace(Self::ownership(&self.owners, others));
     }
 
     /// Number of the replica that a call goes to. The call ends with a refusal.
-    async fn of(&mut self, path: &str, message: NextFrame) -> i64 {
+    async fn of(&mut self, path: &str, message: NextFrame) -> u64 {
         let mut request = http::Request::new(of_frames(futures_util::stream::iter([message])));
         *request.uri_mut() = format!("/agentloop.v1.{path}").parse().unwrap();
         let calling = tokio::spawn(self.replica.channel.clone().oneshot(request));
@@ -53,9 +53,9 @@ impl Places {
         let (number, seen) = soon(async {
             tokio::select! {
                 seen = self.here.recv() => (ME, seen),
-                seen = first.calls.recv() => (first.peer.number, seen),
-                seen = second.calls.recv() => (second.peer.number, seen),
-                seen = third.calls.recv() => (third.peer.number, seen),
+                seen = first.calls.recv() => (first.peer.number.0, seen),
+                seen = second.calls.recv() => (second.peer.number.0, seen),
+                seen = third.calls.recv() => (third.peer.number.0, seen),
             }
         })
         .await;
@@ -69,12 +69,12 @@ impl Places {
 }
 
 /// Two owners have the shards by turns.
-fn by_turns(shard: ShardNo) -> i64 {
+fn by_turns(shard: ShardNo) -> u64 {
     if shard.0.is_multiple_of(2) { 3 } else { OWNER_OF_S }
 }
 
 /// The replica that callers dial has one shard.
-fn one_here(shard: ShardNo) -> i64 {
+fn one_here(shard: ShardNo) -> u64 {
     if shard == ShardNo(9) { ME } else { 3 }
 }
 
@@ -99,7 +99,7 @@ async fn each_call_goes_to_the_owner_of_what_it_names() {
     let abort = |target| frame(&wire::AbortRequest { target: Some(target), ..Default::default() });
     let import = wire::ImportEntriesRequest { session_id: id("s"), ..Default::default() };
     let fork = wire::ForkSessionRequest { new_session_id: id("s"), ..Default::default() };
-    let mut places = Places::start().await;
+    let mut fixture = RouteFixture::start().await;
     for (path, message, number) in [
         ("AgentLoop/Run", frame(&input), OWNER_OF_S),
         ("AgentLoop/RunStream", frame(&input), OWNER_OF_S),
@@ -145,7 +145,7 @@ async fn each_call_goes_to_the_owner_of_what_it_names() {
         ("Tools/AcceptTool", empty(), KEEPER),
         ("Tools/ForgetTool", empty(), KEEPER),
     ] {
-        assert_eq!(places.of(path, message).await, number, "{path}");
+        assert_eq!(fixture.of(path, message).await, number, "{path}");
     }
 }
 
@@ -155,9 +155,9 @@ fn run_with(run_id: Option<String>) -> NextFrame {
 
 #[tokio::test]
 async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
-    let mut places = Places::start().await;
-    places.change(by_turns);
-    assert_eq!(places.of("AgentLoop/Run", run_with(id("r"))).await, OWNER_OF_S, "it exists");
+    let mut fixture = RouteFixture::start().await;
+    fixture.change(by_turns);
+    assert_eq!(fixture.of("AgentLoop/Run", run_with(id("r"))).await, OWNER_OF_S, "it exists");
     let mut found = std::collections::BTreeSet::new();
     for number in 0..20 {
         let run = format!("new-{number}");
@@ -166,30 +166,30 @@ async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
             HUB => KEEPER,
             shard => by_turns(shard),
         };
-        assert_eq!(places.of("AgentLoop/Run", run_with(Some(run))).await, wanted);
+        assert_eq!(fixture.of("AgentLoop/Run", run_with(Some(run))).await, wanted);
         found.insert(wanted);
     }
     assert!(found.len() > 1, "they are spread");
     // Once it owns anything, it has new runs of its own. An id of the caller's may be a repetition of a call at another replica.
-    places.change(one_here);
-    assert_eq!(places.of("AgentLoop/Run", run_with(None)).await, ME);
-    assert_eq!(places.of("AgentLoop/RunStream", run_with(None)).await, ME);
-    assert_eq!(places.of("Sessions/ImportEntries", empty()).await, ME);
-    assert_eq!(places.of("AgentLoop/Run", run_with(id("new"))).await, 3);
+    fixture.change(one_here);
+    assert_eq!(fixture.of("AgentLoop/Run", run_with(None)).await, ME);
+    assert_eq!(fixture.of("AgentLoop/RunStream", run_with(None)).await, ME);
+    assert_eq!(fixture.of("Sessions/ImportEntries", empty()).await, ME);
+    assert_eq!(fixture.of("AgentLoop/Run", run_with(id("new"))).await, 3);
 }
 
 #[tokio::test]
 async fn the_session_of_a_user_is_looked_for_here_or_at_an_owner() {
-    let mut places = Places::start().await;
-    places.change(by_turns);
+    let mut fixture = RouteFixture::start().await;
+    fixture.change(by_turns);
     let mut found = std::collections::BTreeSet::new();
     for number in 0..20 {
         let user = || first(&format!("user-{number}"));
-        let place = places.of("Sessions/GetOrCreateSession", user()).await;
-        assert_eq!(places.of("Sessions/GetOrCreateSession", user()).await, place);
+        let place = fixture.of("Sessions/GetOrCreateSession", user()).await;
+        assert_eq!(fixture.of("Sessions/GetOrCreateSession", user()).await, place);
         found.insert(place);
     }
     assert!(found.len() > 1 && !found.contains(&ME), "they are spread over the owners");
-    places.change(one_here);
-    assert_eq!(places.of("Sessions/GetOrCreateSession", first("user-1")).await, ME);
+    fixture.change(one_here);
+    assert_eq!(fixture.of("Sessions/GetOrCreateSession", first("user-1")).await, ME);
 }

@@ -1,9 +1,10 @@
-//! How long the present hub has been there, as this replica sees it. A hub may lose the database and not its hosts: they stay with
+//! The time that the present hub has been there, as this replica sees it. A hub may lose the database and not its hosts: they stay with
 //! it for a while. The next hub waits for them if the lost one was there for long. Where hubs follow each other sooner, the wait
 //! counts from the first loss, so that calls of hosts that are gone are given up all the same.
 
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::time::Millis;
 use tokio::time::Instant;
 
@@ -14,15 +15,15 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// The replica that is the hub, and the last loss of one that was there for long.
 #[derive(Debug, Default)]
-pub(super) struct Tenure {
+pub(super) struct HubHistory {
     /// Number of the hub, and since when it is seen.
-    hub: Option<(i64, Instant)>,
+    hub: Option<(OwnerNo, Instant)>,
     lost: Option<Instant>,
 }
 
-impl Tenure {
+impl HubHistory {
     /// The hub is this replica now; `None` if nobody is.
-    pub(super) fn note(&mut self, hub: Option<i64>) {
+    pub(super) fn note(&mut self, hub: Option<OwnerNo>) {
         let now = Instant::now();
         match self.hub {
             Some((before, _)) if Some(before) == hub => return,

@@ -9,7 +9,7 @@ use tonic::codegen::{Bytes, http};
 use tonic::{Code, Status};
 
 use crate::grpc::edge::forward::bodies::{next_frame, of_bytes};
-use crate::grpc::edge::forward::budget::{BudgetShare, KeptBudget};
+use crate::grpc::edge::forward::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::call::{Call, Head};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
@@ -19,7 +19,7 @@ pub(super) const PREFIX_BYTES: usize = 5;
 
 /// A call with its one request message.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct BufferedCall {
     head: Head,
     /// The message with its prefix, as it came.
     framed: Bytes,
@@ -27,7 +27,7 @@ pub(super) struct Kept {
     _share: Option<Arc<BudgetShare>>,
 }
 
-impl Kept {
+impl BufferedCall {
     /// Reads the request of a call, of at most so many bytes.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Kept {
     pub(super) async fn read(
         request: http::Request<Body>,
         bytes_max: usize,
-        budget: &KeptBudget,
+        budget: &BufferBudget,
     ) -> Result<Self, Status> {
         let (parts, mut body) = request.into_parts();
         let mut framed: Vec<u8> = Vec::new();
@@ -90,7 +90,7 @@ impl Kept {
     }
 }
 
-impl Call for Kept {
+impl Call for BufferedCall {
     fn head(&self) -> &Head {
         &self.head
     }

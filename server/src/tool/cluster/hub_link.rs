@@ -1,4 +1,4 @@
-//! Keeps the way to the hub: finds out which replica it is, and opens a link to it whenever there is none.
+//! Keeps the connection to the hub: finds out which replica it is, and opens a link to it whenever there is none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout};
 
 use super::ClusterTools;
 use super::frame::{ToHub, ToOwner, decode};
+use super::hub_history::HubHistory;
 use super::queue::{self, LinkFrames, LinkSender};
-use super::tenure::Tenure;
-use crate::cluster::{HUB, Holder, Ownerships, Peer};
+use crate::cluster::{HUB, Ownerships, Peer, ShardOwner};
 
 /// Time to open a link.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -36,22 +36,22 @@ pub trait LinkDialer: Send + Sync + 'static {
 }
 
 impl ClusterTools {
-    /// Keeps the way to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it is:
+    /// Keeps the connection to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it is:
     /// the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
-        let (mut wait, mut tenure) = (WAIT_MIN, Tenure::default());
+        let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::default());
         while !self.lock().is_closed {
-            let hub = ownerships.borrow_and_update().holder(HUB);
-            tenure.note(match &hub {
-                Holder::Me => Some(self.me),
-                Holder::Peer(peer) => Some(peer.number),
-                Holder::Nobody => None,
+            let hub = ownerships.borrow_and_update().owner(HUB);
+            hub_history.note(match &hub {
+                ShardOwner::Me => Some(self.me),
+                ShardOwner::Peer(peer) => Some(peer.number),
+                ShardOwner::Nobody => None,
             });
             match hub {
-                Holder::Me => self.become_hub(tenure.kept_for()),
-                Holder::Nobody => {}
-                Holder::Peer(peer) => {
+                ShardOwner::Me => self.become_hub(hub_history.kept_for()),
+                ShardOwner::Nobody => {}
+                ShardOwner::Peer(peer) => {
                     self.leave_hub();
                     let began = Instant::now();
                     let moved = tokio::select! {
@@ -105,17 +105,17 @@ impl ClusterTools {
         let (inbound, version) = match timeout(OPEN_WAIT, opening).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(problem)) => {
-                tracing::debug!(replica = peer.number, problem, "no link to the tool hosts yet");
+                tracing::debug!(replica = peer.number.0, problem, "no link to the tool hosts yet");
                 return;
             }
             Err(_late) => {
-                tracing::debug!(replica = peer.number, "no link to the tool hosts in time");
+                tracing::debug!(replica = peer.number.0, "no link to the tool hosts in time");
                 return;
             }
         };
-        tracing::info!(replica = peer.number, version, "the link to the tool hosts is open");
+        tracing::info!(replica = peer.number.0, version, "the link to the tool hosts is open");
         self.serve_link(sender, inbound).await;
-        tracing::info!(replica = peer.number, "the link to the tool hosts has ended");
+        tracing::info!(replica = peer.number.0, "the link to the tool hosts has ended");
     }
 
     async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound) {
@@ -143,10 +143,10 @@ async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
         if ownerships.changed().await.is_err() {
             return false;
         }
-        match ownerships.borrow_and_update().holder(HUB) {
-            Holder::Peer(now) if now == *peer => {}
-            Holder::Nobody => {}
-            Holder::Me | Holder::Peer(_) => return true,
+        match ownerships.borrow_and_update().owner(HUB) {
+            ShardOwner::Peer(now) if now == *peer => {}
+            ShardOwner::Nobody => {}
+            ShardOwner::Me | ShardOwner::Peer(_) => return true,
         }
     }
 }
@@ -159,7 +159,7 @@ fn chance() -> f64 {
     rand::random()
 }
 
-/// Ends the way over a link also when its task is dropped.
+/// Ends the connection over a link also when its task is dropped.
 struct CloseOnDrop<'a> {
     cluster: &'a ClusterTools,
     link: u64,

@@ -1,4 +1,4 @@
-//! The place of a subscriber in a session, and the token that tells it.
+//! The position of a subscriber in a session, and its token.
 
 use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
@@ -14,9 +14,9 @@ const UNNAMED_TOKEN_VERSION: &str = "1";
 /// Letters of a session's digest in a token.
 const SESSION_DIGEST_CHARS: usize = 12;
 
-/// A place in a session: what a token says.
+/// A position in a session: the content of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SessionPosition {
     /// Tells the session from a later one of the same id.
     pub(super) created_at: Timestamp,
     /// Number of the last known run.
@@ -31,14 +31,14 @@ pub(super) fn digest_of(tenant: &TenantId, session: &SessionId) -> String {
     digest.as_str().chars().take(SESSION_DIGEST_CHARS).collect()
 }
 
-impl Place {
-    /// The token of this place in the session with this digest.
+impl SessionPosition {
+    /// The token of this position in the session with this digest.
     pub(super) fn token(&self, digest: &str) -> String {
         let runs: Vec<String> = self.runs.iter().map(|(run, seq)| format!("{run}~{}", seq.0)).collect();
         format!("{TOKEN_VERSION}.{digest}.{}.{}.{}", self.created_at.0, self.last_no, runs.join(","))
     }
 
-    /// The place that a token names; `None` if it is no token of the session with this digest.
+    /// The position that a token names; `None` if it is no token of the session with this digest.
     pub(super) fn parse(token: &str, digest: &str) -> Option<Self> {
         let (version, rest) = token.split_once('.')?;
         let rest = match version {
@@ -70,20 +70,27 @@ mod tests {
     fn a_token_leads_back() {
         let run = |id| RunId::parse(id).unwrap();
         for runs in [vec![], vec![(run("a.b:c"), Seq(7))], vec![(run("a"), Seq(0)), (run("b"), Seq(9))]] {
-            let place = Place { created_at: Timestamp(5), last_no: 3, runs };
+            let place = SessionPosition { created_at: Timestamp(5), last_no: 3, runs };
             let token = place.token("abc");
-            assert_eq!(Place::parse(&token, "abd"), None, "it is of another session");
+            assert_eq!(SessionPosition::parse(&token, "abd"), None, "it is of another session");
             let unnamed = token.replace("2.abc.", "1.");
-            assert_eq!(Place::parse(&unnamed, "abc"), Some(place.clone()), "as earlier versions gave it out");
-            assert_eq!(Place::parse(&token, "abc"), Some(place));
+            assert_eq!(
+                SessionPosition::parse(&unnamed, "abc"),
+                Some(place.clone()),
+                "as earlier versions gave it out"
+            );
+            assert_eq!(SessionPosition::parse(&token, "abc"), Some(place));
         }
         for forged in ["", "1", "1.2.3", "2.5.3.", "3.5.3.", "2.abc5.3.", "2.abc", "1.x.3.", "1.5.-3."] {
-            assert_eq!(Place::parse(forged, "abc"), None, "{forged}");
+            assert_eq!(SessionPosition::parse(forged, "abc"), None, "{forged}");
         }
         for forged in ["1.5.3.a", "1.5.3.a~", "2.abc.5.3.a b~1"] {
-            assert_eq!(Place::parse(forged, "abc"), None, "{forged}");
+            assert_eq!(SessionPosition::parse(forged, "abc"), None, "{forged}");
         }
-        assert_eq!(Place::parse(&format!("1.5.3.{}", "a~1,".repeat(TOKEN_RUNS_MAX + 1)), "abc"), None);
+        assert_eq!(
+            SessionPosition::parse(&format!("1.5.3.{}", "a~1,".repeat(TOKEN_RUNS_MAX + 1)), "abc"),
+            None
+        );
     }
 
     #[test]

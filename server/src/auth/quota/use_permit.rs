@@ -7,9 +7,9 @@ use super::{Holder, Quota, QuotaLimits, Quotas, Scope};
 
 /// The counts by holder. A count of 0 is removed, so that the table does not grow with everybody who ever called.
 #[derive(Debug, Default)]
-pub(super) struct HeldCounts(Mutex<HashMap<(Quota, Holder), u64>>);
+pub(super) struct UseCounts(Mutex<HashMap<(Quota, Holder), u64>>);
 
-impl HeldCounts {
+impl UseCounts {
     pub(super) fn get(&self, quota: Quota, holder: &Holder) -> u64 {
         self.counts().get(&(quota, holder.clone())).copied().unwrap_or(0)
     }
@@ -33,14 +33,14 @@ impl HeldCounts {
 
 /// A run, a stream or a connection that counts until this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct UsePermit {
     quotas: Quotas,
     quota: Quota,
     /// The principal and its tenant, as far as they have a bound.
     holders: Vec<Holder>,
 }
 
-impl Held {
+impl UsePermit {
     /// Counts one for each of these holders, or for none: if it `compares`, the first bound that is reached is the error.
     pub(super) fn new(
         quotas: &Quotas,
@@ -67,7 +67,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for UsePermit {
     fn drop(&mut self) {
         if self.holders.is_empty() {
             return;

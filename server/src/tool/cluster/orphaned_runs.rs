@@ -1,4 +1,4 @@
-//! Runs whose owner has left: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
+//! Runs whose owner has orphaned: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
 //! these runs, and keep runtimes for them. After a while the hub asks what hosts are to do with them, as it does for a host that
 //! comes back.
 
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::host::frame::Disposition;
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::outcome::CancelCause;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -16,16 +16,16 @@ use crate::tool::{SinkUnavailable, Tools as _};
 
 /// Time in which the owner comes back, or the next one asks for the calls of the run.
 const ASK_AFTER: Duration = Duration::from_secs(10);
-/// How often such runs are looked for.
+/// Time between two looks for such runs.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The runs, and since when.
 #[derive(Debug, Default)]
-pub(super) struct LeftRuns(Mutex<BTreeMap<(TenantId, RunId), Instant>>);
+pub(super) struct OrphanedRuns(Mutex<BTreeMap<RunKey, Instant>>);
 
-impl LeftRuns {
-    /// The owner of these runs has left.
-    pub(super) fn add(&self, runs: impl IntoIterator<Item = (TenantId, RunId)>) {
+impl OrphanedRuns {
+    /// Adds runs whose owner's link has ended.
+    pub(super) fn add(&self, runs: impl IntoIterator<Item = RunKey>) {
         let now = Instant::now();
         self.lock().extend(runs.into_iter().map(|run| (run, now)));
     }
@@ -35,31 +35,31 @@ impl LeftRuns {
         self.lock().clear();
     }
 
-    /// Takes those whose owner left long enough ago.
-    fn take_due(&self) -> Vec<(TenantId, RunId)> {
-        let due = |_: &(TenantId, RunId), since: &mut Instant| since.elapsed() >= ASK_AFTER;
+    /// Takes those whose owner has been gone for long enough.
+    fn take_due(&self) -> Vec<RunKey> {
+        let due = |_: &RunKey, since: &mut Instant| since.elapsed() >= ASK_AFTER;
         self.lock().extract_if(.., due).map(|(run, _)| run).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(TenantId, RunId), Instant>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RunKey, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClusterTools {
     /// Has hosts stop the calls that nobody waits for, and close the runtimes that nobody uses, until it is dropped.
-    pub(super) async fn watch_left(&self) {
+    pub(super) async fn watch_orphaned(&self) {
         let mut checks = interval(CHECK_EVERY);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             checks.tick().await;
-            for (tenant, run) in self.left.take_due() {
-                let stopped = self.stop_unwanted(&tenant, &run).await;
-                let closed = self.close_unused(&tenant, &run).await;
+            for key in self.orphaned.take_due() {
+                let stopped = self.stop_unwanted(&key.tenant, &key.run).await;
+                let closed = self.close_unused(&key.tenant, &key.run).await;
                 // An owner may leave thousands of runs, and this task has more to do.
                 tokio::task::yield_now().await;
                 if let Err(SinkUnavailable) = stopped.and(closed) {
-                    self.left.add([(tenant, run)]);
+                    self.orphaned.add([key]);
                 }
             }
         }

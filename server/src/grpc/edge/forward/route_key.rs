@@ -1,4 +1,4 @@
-//! Where each RPC is done, and what its request names: a session, a run, or nothing of the kind.
+//! The kind of route of each RPC, and the key in its request: a session, a run, or neither.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
@@ -9,9 +9,9 @@ use prost::Message;
 
 use crate::cluster::HUB;
 
-/// Where an RPC is done.
+/// The kind of route of an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RouteKind {
     /// At any replica: it reads the database, or tells of its own process.
     Here,
     /// At the owner of the session whose id is the first field.
@@ -35,9 +35,9 @@ pub(super) enum Place {
     Hub,
 }
 
-/// What a call names.
+/// The key of a call, by which its replica is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum RouteKey {
     /// Nothing: any replica does the call. Requests that the service refuses are among them.
     Nothing,
     /// The shard of the session or user that the call names.
@@ -58,21 +58,21 @@ pub(super) enum Named {
 
 /// The first field of most requests.
 #[derive(Clone, PartialEq, Message)]
-struct First {
+struct FirstId {
     #[prost(string, tag = "1")]
     id: String,
 }
 
 /// The third field of `ForkSession`.
 #[derive(Clone, PartialEq, Message)]
-struct Third {
+struct ThirdId {
     #[prost(string, tag = "3")]
     id: String,
 }
 
 /// The first two fields of `RunInput`, `ImportEntries` and `GetOrCreateSession`.
 #[derive(Clone, PartialEq, Message)]
-struct Two {
+struct LeadingIds {
     #[prost(string, optional, tag = "1")]
     first: Option<String>,
     #[prost(string, optional, tag = "2")]
@@ -81,60 +81,60 @@ struct Two {
 
 /// The first field of `Run` and `RunStream`.
 #[derive(Clone, PartialEq, Message)]
-struct Input {
+struct RunInputIds {
     #[prost(message, optional, tag = "1")]
-    input: Option<Two>,
+    input: Option<LeadingIds>,
 }
 
-impl Place {
-    /// What a request of this tenant names. `has_new_ids` is true if this replica has made the ids in it. `None` stands for a
+impl RouteKind {
+    /// The key in a request of this tenant. `has_new_ids` is true if this replica has made the ids in it. `None` stands for a
     /// message that cannot be read, which the service refuses.
-    pub(super) fn named(self, tenant: TenantId, message: Option<&[u8]>, has_new_ids: bool) -> Named {
+    pub(super) fn key(self, tenant: TenantId, message: Option<&[u8]>, has_new_ids: bool) -> RouteKey {
         match self {
-            Self::Here => Named::Nothing,
-            Self::Hub => Named::Shard(HUB),
+            Self::Here => RouteKey::Nothing,
+            Self::Hub => RouteKey::Shard(HUB),
             _ => message
-                .and_then(|message| self.named_by(tenant, message, has_new_ids))
-                .unwrap_or(Named::Nothing),
+                .and_then(|message| self.key_in(tenant, message, has_new_ids))
+                .unwrap_or(RouteKey::Nothing),
         }
     }
 
-    fn named_by(self, tenant: TenantId, message: &[u8], is_new: bool) -> Option<Named> {
-        let first = || First::decode(message).ok().map(|first| first.id);
+    fn key_in(self, tenant: TenantId, message: &[u8], is_new: bool) -> Option<RouteKey> {
+        let first = || FirstId::decode(message).ok().map(|first| first.id);
         match self {
             Self::Here | Self::Hub => None,
             Self::Session => session(&tenant, first()?),
-            Self::Fork => session(&tenant, Third::decode(message).ok()?.id),
+            Self::Fork => session(&tenant, ThirdId::decode(message).ok()?.id),
             Self::Run => run(tenant, first()?),
             Self::Question => {
-                RequestId::parse(first()?).ok()?.run().map(|run| Named::Run(RunKey::new(tenant, run)))
+                RequestId::parse(first()?).ok()?.run().map(|run| RouteKey::Run(RunKey::new(tenant, run)))
             }
             Self::Target => match AbortRequest::decode(message).ok()?.target? {
                 Target::RunId(id) => run(tenant, id),
                 Target::SessionId(id) => session(&tenant, id),
             },
-            Self::Input => start(tenant, Input::decode(message).ok()?.input?, is_new),
-            Self::Import => start(tenant, Two::decode(message).ok()?, is_new),
-            Self::User => {
-                Two::decode(message).ok().map(|user| Named::Any(spread((&tenant, user.first, user.second))))
-            }
+            Self::Input => start(tenant, RunInputIds::decode(message).ok()?.input?, is_new),
+            Self::Import => start(tenant, LeadingIds::decode(message).ok()?, is_new),
+            Self::User => LeadingIds::decode(message)
+                .ok()
+                .map(|user| RouteKey::Any(spread((&tenant, user.first, user.second)))),
         }
     }
 }
 
-fn session(tenant: &TenantId, id: String) -> Option<Named> {
-    SessionId::parse(id).ok().map(|session| Named::Shard(shard_of(tenant, &session)))
+fn session(tenant: &TenantId, id: String) -> Option<RouteKey> {
+    SessionId::parse(id).ok().map(|session| RouteKey::Shard(shard_of(tenant, &session)))
 }
 
-fn run(tenant: TenantId, id: String) -> Option<Named> {
-    RunId::parse(id).ok().map(|run| Named::Run(RunKey::new(tenant, run)))
+fn run(tenant: TenantId, id: String) -> Option<RouteKey> {
+    RunId::parse(id).ok().map(|run| RouteKey::Run(RunKey::new(tenant, run)))
 }
 
-fn start(tenant: TenantId, Two { first, second }: Two, is_new: bool) -> Option<Named> {
+fn start(tenant: TenantId, LeadingIds { first, second }: LeadingIds, is_new: bool) -> Option<RouteKey> {
     match (first, second) {
         (Some(id), _) => session(&tenant, id),
         (None, Some(id)) => {
-            RunId::parse(id).ok().map(|run| Named::Start { key: RunKey::new(tenant, run), is_new })
+            RunId::parse(id).ok().map(|run| RouteKey::Start { key: RunKey::new(tenant, run), is_new })
         }
         (None, None) => None,
     }
@@ -154,15 +154,15 @@ mod tests {
 
     use super::*;
 
-    fn named(place: Place, message: &impl Message) -> Named {
-        place.named(TenantId::local(), Some(&message.encode_to_vec()), false)
+    fn key_of(kind: RouteKind, message: &impl Message) -> RouteKey {
+        kind.key(TenantId::local(), Some(&message.encode_to_vec()), false)
     }
 
-    fn of_session(id: &str) -> Named {
-        Named::Shard(shard_of(&TenantId::local(), &SessionId::parse(id).unwrap()))
+    fn of_session(id: &str) -> RouteKey {
+        RouteKey::Shard(shard_of(&TenantId::local(), &SessionId::parse(id).unwrap()))
     }
 
-    fn key(id: &str) -> RunKey {
+    fn run_key(id: &str) -> RunKey {
         RunKey::new(TenantId::local(), RunId::parse(id).unwrap())
     }
 
@@ -174,28 +174,31 @@ mod tests {
             set_labels: [("user".to_owned(), "ada".to_owned())].into(),
             ..Default::default()
         };
-        assert_eq!(named(Place::Session, &update), of_session("s"));
+        assert_eq!(key_of(RouteKind::Session, &update), of_session("s"));
         let fork = wire::ForkSessionRequest {
             session_id: "old".to_owned(),
             at_entry_no: 3,
             new_session_id: Some("new".to_owned()),
         };
-        assert_eq!(named(Place::Fork, &fork), of_session("new"));
+        assert_eq!(key_of(RouteKind::Fork, &fork), of_session("new"));
     }
 
     #[test]
     fn runs_and_their_questions_are_named_by_their_requests() {
         assert_eq!(
-            named(Place::Run, &wire::GetRunRequest { run_id: "r:1".to_owned() }),
-            Named::Run(key("r:1"))
+            key_of(RouteKind::Run, &wire::GetRunRequest { run_id: "r:1".to_owned() }),
+            RouteKey::Run(run_key("r:1"))
         );
         for id in ["r:1:2.0:1", "r:1:2.0:1.2", "r:1:plan:4"] {
             let request = wire::SubmitInputRequest { request_id: id.to_owned(), ..Default::default() };
-            assert_eq!(named(Place::Question, &request), Named::Run(key("r:1")));
+            assert_eq!(key_of(RouteKind::Question, &request), RouteKey::Run(run_key("r:1")));
         }
         let abort = |target| wire::AbortRequest { target: Some(target), reason: "enough".to_owned() };
-        assert_eq!(named(Place::Target, &abort(Target::RunId("r".to_owned()))), Named::Run(key("r")));
-        assert_eq!(named(Place::Target, &abort(Target::SessionId("s".to_owned()))), of_session("s"));
+        assert_eq!(
+            key_of(RouteKind::Target, &abort(Target::RunId("r".to_owned()))),
+            RouteKey::Run(run_key("r"))
+        );
+        assert_eq!(key_of(RouteKind::Target, &abort(Target::SessionId("s".to_owned()))), of_session("s"));
     }
 
     #[test]
@@ -209,37 +212,40 @@ mod tests {
             }),
             after_seq: 7,
         };
-        assert_eq!(named(Place::Input, &input(Some("s"), Some("r"))), of_session("s"));
-        let start = Named::Start { key: key("r"), is_new: false };
-        assert_eq!(named(Place::Input, &input(None, Some("r"))), start);
-        assert_eq!(named(Place::Input, &input(None, None)), Named::Nothing);
+        assert_eq!(key_of(RouteKind::Input, &input(Some("s"), Some("r"))), of_session("s"));
+        let start = RouteKey::Start { key: run_key("r"), is_new: false };
+        assert_eq!(key_of(RouteKind::Input, &input(None, Some("r"))), start);
+        assert_eq!(key_of(RouteKind::Input, &input(None, None)), RouteKey::Nothing);
         let import = |session: Option<&str>| wire::ImportEntriesRequest {
             session_id: session.map(str::to_owned),
             run_id: Some("r".to_owned()),
             auto_create_session: true,
             ..Default::default()
         };
-        assert_eq!(named(Place::Import, &import(Some("s"))), of_session("s"));
-        assert_eq!(named(Place::Import, &import(None)), start);
+        assert_eq!(key_of(RouteKind::Import, &import(Some("s"))), of_session("s"));
+        assert_eq!(key_of(RouteKind::Import, &import(None)), start);
     }
 
     #[test]
     fn users_are_spread() {
         let user = |user: String| wire::GetOrCreateSessionRequest { user, ..Default::default() };
-        let place = |name: String| named(Place::User, &user(name));
-        assert_eq!(place("ada".to_owned()), place("ada".to_owned()));
-        let places: std::collections::HashSet<_> =
-            (0..100).map(|no| format!("{:?}", place(no.to_string()))).collect();
-        assert!(places.len() > 50, "{places:?}");
+        let shard = |name: String| key_of(RouteKind::User, &user(name));
+        assert_eq!(shard("ada".to_owned()), shard("ada".to_owned()));
+        let shards: std::collections::HashSet<_> =
+            (0..100).map(|no| format!("{:?}", shard(no.to_string()))).collect();
+        assert!(shards.len() > 50, "{shards:?}");
     }
 
     #[test]
     fn what_the_service_refuses_names_nothing() {
-        assert_eq!(named(Place::Session, &wire::DeleteSessionRequest::default()), Named::Nothing);
-        assert_eq!(named(Place::Run, &wire::GetRunRequest { run_id: "a b".to_owned() }), Named::Nothing);
+        assert_eq!(key_of(RouteKind::Session, &wire::DeleteSessionRequest::default()), RouteKey::Nothing);
+        assert_eq!(
+            key_of(RouteKind::Run, &wire::GetRunRequest { run_id: "a b".to_owned() }),
+            RouteKey::Nothing
+        );
         let request = wire::SubmitApprovalRequest { request_id: "r".to_owned(), ..Default::default() };
-        assert_eq!(named(Place::Question, &request), Named::Nothing);
-        assert_eq!(Place::Run.named(TenantId::local(), None, false), Named::Nothing);
-        assert_eq!(Place::Target.named(TenantId::local(), Some(b"\xff"), false), Named::Nothing);
+        assert_eq!(key_of(RouteKind::Question, &request), RouteKey::Nothing);
+        assert_eq!(RouteKind::Run.key(TenantId::local(), None, false), RouteKey::Nothing);
+        assert_eq!(RouteKind::Target.key(TenantId::local(), Some(b"\xff"), false), RouteKey::Nothing);
     }
 }
