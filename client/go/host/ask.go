@@ -124,12 +124,13 @@ func (c *Call) choose(ctx context.Context, question Question, options []Option, 
 }
 
 func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) (*pb.InputResponse, error) {
+	number := c.questions.Add(1)
 	if question.Name != "" {
 		if earlier := c.earlierAnswer(question.Name); earlier != nil {
 			return answered(earlier)
 		}
 	}
-	number := c.questions.Add(1)
+	asked := c.asked.Add(1)
 	frame.CallId, frame.Attempt = c.CallID, c.Attempt
 	frame.InputId, frame.Question = valid(question.Name), valid(question.Text)
 	frame.AllowEmpty, frame.ResumeState = question.AllowEmpty, question.ResumeState
@@ -140,7 +141,7 @@ func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) 
 		frame.Timeout = durationpb.New(question.Timeout)
 	}
 	switch {
-	case number > maxQuestions:
+	case asked > maxQuestions:
 		return nil, &NoAnswerError{fmt.Sprintf("a call may ask %d questions at most", maxQuestions)}
 	case len(frame.InputId) > maxNameBytes:
 		return nil, &NoAnswerError{fmt.Sprintf("the name of a question has at most %d bytes", maxNameBytes)}

@@ -62,9 +62,11 @@ type Call struct {
 	Traceparent string
 	Runtime     any // runtime that the host opened for the run, if the tool requires one
 
-	host      *Host
-	stopped   <-chan struct{}
-	questions atomic.Uint32 // number of questions asked so far
+	host    *Host
+	stopped <-chan struct{}
+	// questions counts those with an earlier answer, too: an unnamed question has the same number in each attempt.
+	questions atomic.Uint32
+	asked     atomic.Uint32 // number of questions without an earlier answer
 	states    atomic.Uint64 // number of resume states saved so far
 	mu        sync.Mutex
 	chunks    uint64

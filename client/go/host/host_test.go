@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -381,6 +382,54 @@ func TestTheNextAttemptGoesOnWithTheAnswer(t *testing.T) {
 	}}
 	connection.sendCall(again)
 	if result := connection.result(); result.Output != "ordered red" || result.Attempt != 2 {
+		t.Errorf("%v", result)
+	}
+}
+
+func TestAnUnnamedQuestionHasTheSameNumberInEachAttempt(t *testing.T) {
+	// As many answers are known as an attempt may ask questions: they count for the numbers alone.
+	questions := []Question{}
+	for number := range maxQuestions {
+		questions = append(questions, Question{Text: "Your name?", Name: fmt.Sprintf("name-%d", number+1)})
+	}
+	questions = append(questions, Question{Text: "Next item?"}, Question{Text: "Next item?"})
+	questions = append(questions, Question{Text: "Buy them?", Name: "buy", ResumeState: []byte("asked")})
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("shop"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			said := []string{}
+			for _, question := range questions {
+				answer, err := call.Ask(ctx, question)
+				if err != nil {
+					return nil, err
+				}
+				said = append(said, answer)
+			}
+			return said[maxQuestions:], nil
+		})
+	})
+	answer := func(inputID, text string) *pb.InputResponse {
+		return &pb.InputResponse{CallId: "c1", InputId: inputID, Response: &pb.InputResponse_Text{Text: text}}
+	}
+	connection := server.welcome(t, 0)
+	again := request("c1", "shop", nothing{})
+	again.Attempt = 2
+	for _, question := range questions {
+		if question.Name != "" {
+			again.Answers = append(again.Answers, answer(question.Name, "Ada"))
+		}
+	}
+	connection.sendCall(again)
+	for at, item := range []string{"milk", "bread"} {
+		inputID := connection.reply().GetNeedInput().GetInputId()
+		if expected := fmt.Sprintf("question-%d", maxQuestions+at+1); inputID != expected {
+			t.Fatalf("%q is not %q", inputID, expected)
+		}
+		connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_InputResponse{
+			InputResponse: answer(inputID, item),
+		}})
+	}
+	if result := connection.result(); result.Output != `["milk","bread","Ada"]` {
 		t.Errorf("%v", result)
 	}
 }

@@ -31,8 +31,6 @@ def question(
     text: str, number: int, name: str | None, timeout: timedelta | None, options: Options | None = None, **fields
 ) -> pb.NeedInput:
     """The frame of a question. `number` counts the questions of its call from 1. Errors: NoAnswer."""
-    if number > MAX_QUESTIONS:
-        raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
     state = fields.get("resume_state")
     if state is not None and name is None:
         raise NoAnswer("a question with a resume state needs a name")

@@ -12,7 +12,7 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
 from agentloop.v1.types_pb2 import Caller, FileContent, Image, Link
 
-from .ask import Options, answer, check_state, question, schema_json
+from .ask import MAX_QUESTIONS, NoAnswer, Options, answer, check_state, question, schema_json
 from .failure import ToolFailed
 from .frame import FrameBound, cut
 
@@ -68,7 +68,8 @@ class Call:
         self.runtime: Any = None  # the runtime that the host opened for the run, if the tool requires one
         self._host = host
         self._chunks = 0
-        self._questions = 0
+        self._questions = 0  # those with an earlier answer, too: an unnamed one has the same number in each attempt
+        self._asked = 0  # questions without an earlier answer
         self._states = 0
 
     async def progress(self, message="", fraction: float | None = None, checkpoint: bytes | None = None) -> None:
@@ -182,9 +183,12 @@ class Call:
         return await self._ask_human(text, name, timeout, url=url, resume_state=resume_state)
 
     async def _ask_human(self, text, name, timeout, options=None, **fields):
+        self._questions += 1
         if name in self.answers:
             return answer(self.answers[name])
-        self._questions += 1
+        self._asked += 1
+        if self._asked > MAX_QUESTIONS:
+            raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
         frame = question(text, self._questions, name, timeout, options, **fields)
         frame.call_id, frame.attempt = self.call_id, self.attempt
         return answer(await self._host.ask(frame))

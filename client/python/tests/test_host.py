@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from datetime import UTC, datetime, timedelta
 from unittest import main
 
@@ -220,6 +221,13 @@ class ResumeStates(HostTest):
             await call.save_resume_state(b"two")
             return "saved"
 
+        @self.host.tool(description="Shops.", schema=ANYTHING, effect=READ_ONLY)
+        async def shop(call, names):
+            for name in names:
+                await call.ask("Your name?", name=name)
+            items = [await call.ask("Next item?") for _ in range(2)]
+            return items + [await call.ask("Buy them?", name="buy", resume_state=b"asked")]
+
         @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
         async def fill_in(call):
             who = await call.fill_in("Who?", {"type": "object"})
@@ -243,6 +251,22 @@ class ResumeStates(HostTest):
         await connection.expect("call_accepted")
         result = await connection.expect("call_result")
         self.assertEqual((result.output, result.attempt), ("b'ordered' red", 2))
+
+    async def test_an_unnamed_question_has_the_same_number_in_each_attempt(self):
+        # As many answers are known as an attempt may ask questions: they count for the numbers alone.
+        names = [f"name-{number}" for number in range(1, 17)]
+        connection = await self.welcome()
+        answers = [pb.InputResponse(call_id="c1", input_id=name, text="Ada") for name in [*names, "buy"]]
+        again = pb.CallRequest(call_id="c1", attempt=2, tool="shop", idempotency_key="c1", lease_token="l2")
+        again.arguments_json = json.dumps({"names": names})
+        again.answers.extend(answers)
+        await connection.send(call_request=again)
+        await connection.expect("call_accepted")
+        for number, item in (17, "milk"), (18, "bread"):
+            question = await connection.expect("need_input")
+            self.assertEqual(question.input_id, f"question-{number}")
+            await connection.send(input_response=pb.InputResponse(call_id="c1", input_id=question.input_id, text=item))
+        self.assertEqual((await connection.expect("call_result")).output, '["milk","bread","Ada"]')
 
     async def test_a_state_is_repeated_until_it_is_acknowledged(self):
         first = await self.welcome()

@@ -53,6 +53,16 @@ async fn order(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     Ok(format!("{state:?} {which}"))
 }
 
+/// Asks 16 questions with a name, then two without one, and one more with a name.
+async fn shop(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    for number in 1..=16 {
+        ctx.ask(Question::new("Your name?").name(format!("name-{number}"))).await?;
+    }
+    let (one, two) = (ctx.ask("Next item?").await?, ctx.ask("Next item?").await?);
+    let buy = ctx.ask(Question::new("Buy them?").name("buy").resume_state("asked")).await?;
+    Ok(format!("{one} {two} {buy}"))
+}
+
 async fn save(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     let large = ctx.save_resume_state(vec![0; 64 * 1024 + 1]).await;
     ctx.save_resume_state("one").await?;
@@ -92,6 +102,7 @@ impl Bench {
             .tool(Tool::new("book", "Books").handler(book))
             .tool(Tool::new("curious", "Asks").handler(curious))
             .tool(Tool::new("order", "Orders").handler(order))
+            .tool(Tool::new("shop", "Shops").handler(shop))
             .tool(Tool::new("save", "Saves").handler(save))
             .tool(Tool::new("fill_in", "Asks").handler(fill_in))
             .tool(Tool::new("wonder", "Asks").handler(wonder));
@@ -171,6 +182,24 @@ async fn a_call_that_leaves_a_state_goes_on_with_the_answer_in_its_next_attempt(
     };
     connection.send_call(again).await;
     assert_eq!(output(connection.reply().await), r#"Some("ordered") red"#, "nobody is asked again");
+}
+
+#[tokio::test]
+async fn an_unnamed_question_has_the_same_number_in_each_attempt() {
+    let bench = Bench::new().await;
+    let mut connection = bench.hosts.welcome().await;
+    let known =
+        |name: String| InputResponse { call_id: "c1".into(), input_id: name, response: Some(text("Ada")) };
+    // As many answers are known as an attempt may ask questions: they count for the numbers alone.
+    let names = (1..=16).map(|number| format!("name-{number}")).chain(["buy".to_owned()]);
+    let again = CallRequest { attempt: 2, answers: names.map(known).collect(), ..call("c1", "shop", "{}") };
+    connection.send_call(again).await;
+    for (input_id, item) in [("question-17", "milk"), ("question-18", "bread")] {
+        let question = asked(&mut connection).await;
+        assert_eq!(question.input_id, input_id);
+        answer(&connection, &question, text(item)).await;
+    }
+    assert_eq!(output(connection.reply().await), "milk bread Ada");
 }
 
 async fn saved(connection: &mut Connection) -> Progress {

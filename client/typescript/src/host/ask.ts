@@ -49,6 +49,9 @@ export class Questions {
   readonly #bound: () => FrameBound;
   readonly #open = new Map<string, Open>();
   readonly #earlier: ReadonlyMap<string, InputResponse>;
+  /** Those with an earlier answer, too: an unnamed question has the same number in each attempt. */
+  #number = 0;
+  /** Questions without an earlier answer. */
   #asked = 0;
 
   constructor(
@@ -106,12 +109,16 @@ export class Questions {
   async #ask(fields: Partial<NeedInput>, options: QuestionOptions): Promise<InputResponse> {
     const { name, timeoutMs, allowEmpty, resumeState } = options;
     const earlier = name === undefined ? undefined : this.#earlier.get(name);
-    if (earlier) return answered(earlier);
+    if (earlier) {
+      this.#number += 1;
+      return answered(earlier);
+    }
     if (resumeState && name === undefined) throw new NoAnswer("a question with a resume state needs a name");
     checkState(resumeState);
     this.#signal.throwIfAborted();
+    this.#number += 1;
     this.#asked += 1;
-    const inputId = name ?? `question-${this.#asked}`;
+    const inputId = name ?? `question-${this.#number}`;
     const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
     const question = NeedInput.fromPartial({
       ...fields,

@@ -232,6 +232,35 @@ describe("a call leaves a state, and its next attempt goes on from it", () => {
     assert.deepEqual([result.output, result.attempt], ["ordered red", 2]);
   });
 
+  test("with unnamed questions that have the same number in each attempt", async () => {
+    // As many answers are known as an attempt may ask questions: they count for the numbers alone.
+    const names = Array.from({ length: 16 }, (_, at) => `name-${at + 1}`);
+    bench.host.tool(declared("shop"), async (call) => {
+      for (const name of names) await call.ask("Your name?", { name });
+      const items = [await call.ask("Next item?"), await call.ask("Next item?")];
+      return [...items, await call.ask("Buy them?", { name: "buy", resumeState: Buffer.from("asked") })];
+    });
+    bench.run();
+    const connection = await bench.welcome();
+    const answer = (inputId: string, value: string) =>
+      ({ callId: "c1", inputId, response: { $case: "text", value } }) as const;
+    const value = CallRequest.fromPartial({
+      callId: "c1",
+      attempt: 2,
+      tool: "shop",
+      argumentsJson: "{}",
+      answers: [...names, "buy"].map((name) => answer(name, "Ada")),
+    });
+    connection.send({ $case: "callRequest", value });
+    await connection.expect("callAccepted");
+    for (const [number, item] of [[17, "milk"], [18, "bread"]] as const) {
+      const { inputId } = await connection.expect("needInput");
+      assert.equal(inputId, `question-${number}`);
+      connection.send({ $case: "inputResponse", value: answer(inputId, item) });
+    }
+    assert.equal((await connection.expect("callResult")).output, '["milk","bread","Ada"]');
+  });
+
   test("without a question, once the state is acknowledged", async () => {
     bench.host.tool(declared("save"), async (call) => {
       await call.saveResumeState(Buffer.from("one"));
