@@ -472,6 +472,37 @@ func TestAStateIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 	}
 }
 
+func TestStatesThatAreSavedAtTheSameTimeAreAcknowledgedTogether(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			errs := make(chan error, 2)
+			for _, state := range []string{"one", "two"} {
+				go func() { errs <- call.SaveResumeState(ctx, []byte(state)) }()
+			}
+			return "saved", errors.Join(<-errs, <-errs)
+		})
+	})
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "save", nothing{}))
+	for no := range uint64(2) {
+		if saved := first.reply().GetProgress(); saved.GetResumeNo() != no+1 {
+			t.Fatalf("%v", saved)
+		}
+	}
+	first.over <- codes.Unavailable
+	second := server.welcome(t, 0)
+	if two := second.reply().GetProgress(); two.GetResumeNo() != 2 {
+		t.Fatalf("%v", two)
+	}
+	second.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ProgressAck{ProgressAck: &pb.ProgressAck{
+		CallId: "c1", Attempt: 1, ResumeNo: 2,
+	}}})
+	if result := second.result(); result.Output != "saved" {
+		t.Errorf("%v", result)
+	}
+}
+
 func TestFormsVisitsAndEmptyTextsAreAskedFor(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {

@@ -223,8 +223,8 @@ class TrackedCall:
     cancelling: bool = False
     # Unanswered questions by id; repeated after a reconnect.
     questions: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)
-    # The last state that is not recorded yet; repeated after a reconnect.
-    unrecorded: tuple[pb.Progress, asyncio.Future[None]] | None = None
+    # States that are not recorded yet, by rising number. The last one is repeated after a reconnect.
+    unrecorded: list[tuple[pb.Progress, asyncio.Future[None]]] = field(default_factory=list)
 
 
 async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:

@@ -221,6 +221,11 @@ class ResumeStates(HostTest):
             await call.save_resume_state(b"two")
             return "saved"
 
+        @self.host.tool(description="Saves two at the same time.", schema=ANYTHING, effect=READ_ONLY)
+        async def save_both(call):
+            await asyncio.gather(call.save_resume_state(b"one"), call.save_resume_state(b"two"))
+            return "saved"
+
         @self.host.tool(description="Shops.", schema=ANYTHING, effect=READ_ONLY)
         async def shop(call, names):
             for name in names:
@@ -279,6 +284,16 @@ class ResumeStates(HostTest):
         await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=1))
         two = await second.expect("progress")
         self.assertEqual((two.resume_state, two.resume_no), (b"two", 2))
+        await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
+        self.assertEqual((await second.expect("call_result")).output, "saved")
+
+    async def test_states_that_are_saved_at_the_same_time_are_acknowledged_together(self):
+        first = await self.welcome()
+        await first.send_call("c1", "save_both")
+        self.assertEqual([(await first.expect("progress")).resume_no for _ in range(2)], [1, 2])
+        first.end(grpc.StatusCode.UNAVAILABLE)
+        second = await self.welcome()
+        self.assertEqual((await second.expect("progress")).resume_no, 2)
         await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
         self.assertEqual((await second.expect("call_result")).output, "saved")
 

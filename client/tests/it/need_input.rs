@@ -70,6 +70,12 @@ async fn save(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     Ok(format!("{}", large.expect_err("too large")))
 }
 
+/// Saves two states at the same time.
+async fn save_both(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let (one, two) = tokio::join!(ctx.save_resume_state("one"), ctx.save_resume_state("two"));
+    Ok(format!("{one:?} {two:?}"))
+}
+
 async fn fill_in(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     let unnamed = ctx.ask(Question::new("?").resume_state("x")).await.expect_err("it has no name");
     let form = ctx.fill_in(Question::new("Who?").metadata_json("{}"), r#"{"type":"object"}"#).await?;
@@ -104,6 +110,7 @@ impl Bench {
             .tool(Tool::new("order", "Orders").handler(order))
             .tool(Tool::new("shop", "Shops").handler(shop))
             .tool(Tool::new("save", "Saves").handler(save))
+            .tool(Tool::new("save_both", "Saves").handler(save_both))
             .tool(Tool::new("fill_in", "Asks").handler(fill_in))
             .tool(Tool::new("wonder", "Asks").handler(wonder));
         Bench { hosts, running: Running::start(host), _fake: fake }
@@ -226,6 +233,19 @@ async fn a_state_is_repeated_until_it_is_acknowledged() {
     second.send(ack(1)).await;
     second.send(ack(2)).await;
     assert!(output(second.reply().await).contains("at most 65536 bytes"));
+}
+
+#[tokio::test]
+async fn states_that_are_saved_at_the_same_time_are_acknowledged_together() {
+    let bench = Bench::new().await;
+    let mut first = bench.calls("save_both").await;
+    assert_eq!((saved(&mut first).await.resume_no, saved(&mut first).await.resume_no), (1, 2));
+    first.fail(Status::unavailable("restarting")).await;
+    let mut second = bench.hosts.welcome().await;
+    assert_eq!(saved(&mut second).await.resume_no, 2, "only the last one is repeated");
+    let ack = ProgressAck { call_id: "c1".into(), attempt: 1, resume_no: 2 };
+    second.send(ServerFrame::ProgressAck(ack)).await;
+    assert_eq!(output(second.reply().await), "Ok(()) Ok(())");
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ impl From<AskError> for ToolError {
 #[derive(Debug)]
 pub(crate) struct UnrecordedState {
     pub(crate) progress: Progress,
-    /// Told when the state is recorded; dropped when it never will be.
+    /// Told when this state or a later one is recorded; dropped when none will be.
     pub(crate) recorded: oneshot::Sender<()>,
 }
 

@@ -181,12 +181,13 @@ function checkState(state: Uint8Array | undefined): void {
   }
 }
 
-/** The states of one call, and the one that is not recorded yet. */
+/** The states of one call that are not recorded yet. */
 export class ResumeStates {
   readonly #signal: AbortSignal;
   readonly #send: (state: Uint8Array, no: bigint) => void;
   #last = 0n;
-  #unrecorded?: { state: Uint8Array; no: bigint; resolve: () => void };
+  /** By rising number. */
+  #unrecorded: { state: Uint8Array; no: bigint; resolve: () => void }[] = [];
 
   constructor(signal: AbortSignal, send: (state: Uint8Array, no: bigint) => void) {
     this.#signal = signal;
@@ -204,20 +205,20 @@ export class ResumeStates {
         resolve();
       };
       this.#last += 1n;
-      this.#unrecorded = { state, no: this.#last, resolve: recorded };
+      this.#unrecorded.push({ state, no: this.#last, resolve: recorded });
       this.repeat();
     });
   }
 
-  /** Repeats the state that is not recorded, after a reconnect. */
+  /** Sends the last state, if it is not recorded; also after a reconnect. */
   repeat(): void {
-    if (this.#unrecorded) this.#send(this.#unrecorded.state, this.#unrecorded.no);
+    const last = this.#unrecorded.at(-1);
+    if (last) this.#send(last.state, last.no);
   }
 
   onAck(ack: ProgressAck): void {
-    if (!this.#unrecorded || this.#unrecorded.no > ack.resumeNo) return;
-    this.#unrecorded.resolve();
-    this.#unrecorded = undefined;
+    for (const { no, resolve } of this.#unrecorded) if (no <= ack.resumeNo) resolve();
+    this.#unrecorded = this.#unrecorded.filter(({ no }) => no > ack.resumeNo);
   }
 }
 

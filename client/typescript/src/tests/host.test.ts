@@ -285,6 +285,22 @@ describe("a call leaves a state, and its next attempt goes on from it", () => {
     assert.deepEqual([result.output, result.structuredJson, result.links[0]?.url], ["", "[1]", "https://a.example"]);
   });
 
+  test("once both of two states are acknowledged together", async () => {
+    bench.host.tool(declared("save"), async (call) => {
+      await Promise.all([call.saveResumeState(Buffer.from("one")), call.saveResumeState(Buffer.from("two"))]);
+      return "saved";
+    });
+    bench.run();
+    const first = await bench.welcome();
+    await first.sendCall("c1", "save");
+    for (const no of [1n, 2n]) assert.equal((await first.expect("progress")).resumeNo, no);
+    first.end(status.UNAVAILABLE);
+    const second = await bench.welcome();
+    assert.equal((await second.expect("progress")).resumeNo, 2n);
+    second.send({ $case: "progressAck", value: { callId: "c1", attempt: 1, resumeNo: 2n } });
+    assert.equal((await second.expect("callResult")).output, "saved");
+  });
+
   test("forms, visits and empty texts", async () => {
     bench.host.tool(declared("fill"), async (call) => [
       await call.fillIn("Who?", { type: "object" }),
