@@ -35,6 +35,8 @@ type Question struct {
 	// question of the same name has it at once, so Name is required. The state is a promise: going on from it with the
 	// answer repeats nothing that was done until now. At most 64 KiB.
 	ResumeState []byte
+	// MetadataJSON is a JSON object of at most 16 KiB for user interfaces.
+	MetadataJSON string
 }
 
 // Option is one choice: an ID for the answer, and a label for people.
@@ -134,6 +136,7 @@ func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) 
 	frame.CallId, frame.Attempt = c.CallID, c.Attempt
 	frame.InputId, frame.Question = valid(question.Name), valid(question.Text)
 	frame.AllowEmpty, frame.ResumeState = question.AllowEmpty, question.ResumeState
+	frame.MetadataJson = valid(question.MetadataJSON)
 	if frame.InputId == "" {
 		frame.InputId = fmt.Sprintf("question-%d", number)
 	}

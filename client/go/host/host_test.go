@@ -503,6 +503,46 @@ func TestStatesThatAreSavedAtTheSameTimeAreAcknowledgedTogether(t *testing.T) {
 	}
 }
 
+func TestEveryKindOfQuestionHasMetadata(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("kinds"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			question := func(kind string) Question {
+				return Question{Text: kind + "?", MetadataJSON: `{"kind":"` + kind + `"}`}
+			}
+			_, text := call.Ask(ctx, question("text"))
+			_, one := call.Choose(ctx, question("one"), Option{ID: "a"})
+			_, several := call.ChooseSeveral(ctx, question("several"), Option{ID: "a"})
+			_, form := call.FillIn(ctx, question("form"), "{}")
+			_, visit := call.Visit(ctx, question("visit"), "https://pay.example")
+			return "asked", errors.Join(text, one, several, form, visit)
+		})
+	})
+	connection := server.welcome(t, 0)
+	connection.sendCall(request("c1", "kinds", nothing{}))
+	selection := &pb.InputResponse_Selection{Selection: &pb.InputSelection{OptionIds: []string{"a"}}}
+	for _, expected := range []struct {
+		kind     string
+		response *pb.InputResponse
+	}{
+		{"text", &pb.InputResponse{Response: &pb.InputResponse_Text{Text: "yes"}}},
+		{"one", &pb.InputResponse{Response: selection}},
+		{"several", &pb.InputResponse{Response: selection}},
+		{"form", &pb.InputResponse{Response: &pb.InputResponse_FormJson{FormJson: "{}"}}},
+		{"visit", &pb.InputResponse{Response: &pb.InputResponse_Url{Url: pb.UrlOutcome_URL_OUTCOME_DONE}}},
+	} {
+		question := connection.reply().GetNeedInput()
+		if question.GetMetadataJson() != `{"kind":"`+expected.kind+`"}` {
+			t.Fatalf("%v", question)
+		}
+		expected.response.CallId, expected.response.InputId = "c1", question.GetInputId()
+		connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_InputResponse{InputResponse: expected.response}})
+	}
+	if result := connection.result(); result.Output != "asked" {
+		t.Errorf("%v", result)
+	}
+}
+
 func TestFormsVisitsAndEmptyTextsAreAskedFor(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {

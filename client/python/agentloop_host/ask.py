@@ -60,9 +60,9 @@ def _options(options: Options | None) -> list[SelectOption]:
     return [SelectOption(id=text, label=text) for text in options or ()]
 
 
-def schema_json(schema: Mapping[str, Any] | str) -> str:
-    """The JSON text of a form's schema."""
-    return schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
+def json_text(value: Mapping[str, Any] | str) -> str:
+    """The text of a JSON object, which may be given as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def answer(response: pb.InputResponse):

@@ -297,6 +297,31 @@ class ResumeStates(HostTest):
         await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
         self.assertEqual((await second.expect("call_result")).output, "saved")
 
+    async def test_every_kind_of_question_has_metadata(self):
+        @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def kinds(call):
+            await call.ask("Text?", metadata={"kind": "tëxt"})
+            await call.choose("One?", ["a"], metadata={"kind": "one"})
+            await call.choose_several("Several?", ["a"], metadata={"kind": "several"})
+            await call.fill_in("Form?", {"type": "object"}, metadata={"kind": "form"})
+            await call.visit("Visit?", "https://pay.example", metadata='{"kind":"visit"}')
+
+        connection = await self.welcome()
+        await connection.send_call("c1", "kinds")
+        one = pb.InputSelection(option_ids=["a"])
+        for metadata, answer in [
+            ('{"kind": "tëxt"}', {"text": "yes"}),
+            ('{"kind": "one"}', {"selection": one}),
+            ('{"kind": "several"}', {"selection": one}),
+            ('{"kind": "form"}', {"form_json": "{}"}),
+            ('{"kind":"visit"}', {"url": URL_OUTCOME_DONE}),
+        ]:
+            question = await connection.expect("need_input")
+            self.assertEqual(question.metadata_json, metadata)
+            response = pb.InputResponse(call_id="c1", input_id=question.input_id, **answer)
+            await connection.send(input_response=response)
+        await connection.expect("call_result")
+
     async def test_forms_visits_and_empty_texts(self):
         connection = await self.welcome()
         await connection.send_call("c1", "fill_in")

@@ -31,6 +31,8 @@ export interface QuestionOptions {
    * was done until now. At most 64 KiB.
    */
   resumeState?: Uint8Array;
+  /** A JSON object of at most 16 KiB for user interfaces. */
+  metadata?: object;
 }
 
 /**
@@ -107,7 +109,7 @@ export class Questions {
   }
 
   async #ask(fields: Partial<NeedInput>, options: QuestionOptions): Promise<InputResponse> {
-    const { name, timeoutMs, allowEmpty, resumeState } = options;
+    const { name, timeoutMs, allowEmpty, resumeState, metadata } = options;
     const earlier = name === undefined ? undefined : this.#earlier.get(name);
     if (earlier) {
       this.#number += 1;
@@ -126,6 +128,7 @@ export class Questions {
       timeout,
       allowEmpty,
       resumeState: resumeState && Buffer.from(resumeState),
+      metadataJson: metadata && JSON.stringify(metadata),
     });
     this.#check(question);
     return answered(await this.#wait(question));

@@ -3,7 +3,13 @@
 import { status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { CallFailed, CallRequest, ExtensionRequest, RejectReason } from "../gen/agentloop/v1/tool_host.js";
+import {
+  CallFailed,
+  CallRequest,
+  ExtensionRequest,
+  type InputResponse,
+  RejectReason,
+} from "../gen/agentloop/v1/tool_host.js";
 import { UrlOutcome } from "../gen/agentloop/v1/types.js";
 import { type Frame, sizeOf } from "../host/frame.js";
 import { AttemptEffect, EffectClass, NoAnswer, Output, ToolFailed } from "../host/index.js";
@@ -299,6 +305,36 @@ describe("a call leaves a state, and its next attempt goes on from it", () => {
     assert.equal((await second.expect("progress")).resumeNo, 2n);
     second.send({ $case: "progressAck", value: { callId: "c1", attempt: 1, resumeNo: 2n } });
     assert.equal((await second.expect("callResult")).output, "saved");
+  });
+
+  test("every kind of question with metadata", async () => {
+    bench.host.tool(declared("kinds"), async (call) => [
+      await call.ask("Text?", { metadata: { kind: "text" } }),
+      await call.choose("One?", ["a"], { metadata: { kind: "one" } }),
+      await call.chooseSeveral("Several?", ["a"], { metadata: { kind: "several" } }),
+      await call.fillIn("Form?", { type: "object" }, { metadata: { kind: "form" } }),
+      await call.visit("Visit?", "https://pay.example", { metadata: { kind: "visit" } }),
+      await call.ask("Nothing?"),
+    ]);
+    bench.run();
+    const connection = await bench.welcome();
+    await connection.sendCall("c1", "kinds");
+    const text: InputResponse["response"] = { $case: "text", value: "yes" };
+    const selection: InputResponse["response"] = { $case: "selection", value: { optionIds: ["a"] } };
+    const asked: [string, InputResponse["response"]][] = [
+      ['{"kind":"text"}', text],
+      ['{"kind":"one"}', selection],
+      ['{"kind":"several"}', selection],
+      ['{"kind":"form"}', { $case: "formJson", value: "{}" }],
+      ['{"kind":"visit"}', { $case: "url", value: UrlOutcome.DONE }],
+      ["", text],
+    ];
+    for (const [metadata, response] of asked) {
+      const { inputId, metadataJson } = await connection.expect("needInput");
+      assert.equal(metadataJson, metadata);
+      connection.send({ $case: "inputResponse", value: { callId: "c1", inputId, response } });
+    }
+    await connection.expect("callResult");
   });
 
   test("forms, visits and empty texts", async () => {
