@@ -35,6 +35,8 @@ type Question struct {
 	// question of the same name has it at once, so Name is required. The state is a promise: going on from it with the
 	// answer repeats nothing that was done until now. At most 64 KiB.
 	ResumeState []byte
+	// MetadataJSON is a JSON object of at most 16 KiB for user interfaces.
+	MetadataJSON string
 }
 
 // Option is one choice: an ID for the answer, and a label for people.
@@ -124,15 +126,17 @@ func (c *Call) choose(ctx context.Context, question Question, options []Option, 
 }
 
 func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) (*pb.InputResponse, error) {
+	number := c.questions.Add(1)
 	if question.Name != "" {
 		if earlier := c.earlierAnswer(question.Name); earlier != nil {
 			return answered(earlier)
 		}
 	}
-	number := c.questions.Add(1)
+	asked := c.asked.Add(1)
 	frame.CallId, frame.Attempt = c.CallID, c.Attempt
 	frame.InputId, frame.Question = valid(question.Name), valid(question.Text)
 	frame.AllowEmpty, frame.ResumeState = question.AllowEmpty, question.ResumeState
+	frame.MetadataJson = valid(question.MetadataJSON)
 	if frame.InputId == "" {
 		frame.InputId = fmt.Sprintf("question-%d", number)
 	}
@@ -140,7 +144,7 @@ func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) 
 		frame.Timeout = durationpb.New(question.Timeout)
 	}
 	switch {
-	case number > maxQuestions:
+	case asked > maxQuestions:
 		return nil, &NoAnswerError{fmt.Sprintf("a call may ask %d questions at most", maxQuestions)}
 	case len(frame.InputId) > maxNameBytes:
 		return nil, &NoAnswerError{fmt.Sprintf("the name of a question has at most %d bytes", maxNameBytes)}
@@ -185,10 +189,7 @@ func (c *Call) SaveResumeState(ctx context.Context, state []byte) error {
 	if len(state) > maxResumeStateBytes {
 		return &NoAnswerError{fmt.Sprintf("a resume state has at most %d bytes", maxResumeStateBytes)}
 	}
-	progress := &pb.Progress{
-		CallId: c.CallID, Attempt: c.Attempt,
-		ResumeState: append([]byte{}, state...), ResumeNo: c.states.Add(1),
-	}
+	progress := &pb.Progress{CallId: c.CallID, Attempt: c.Attempt, ResumeState: append([]byte{}, state...)}
 	recorded, err := c.host.saveState(c, progress)
 	if err != nil {
 		return err
@@ -206,9 +207,10 @@ func (c *Call) SaveResumeState(ctx context.Context, state []byte) error {
 // unrecordedState is a state that the server has not confirmed.
 type unrecordedState struct {
 	progress *pb.Progress
-	recorded chan struct{} // closed once it is recorded
+	recorded chan struct{} // closed once it or a later one is recorded
 }
 
+// saveState numbers a state and sends it.
 func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,23 +218,29 @@ func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan struct{}, er
 	if !known || tracked.call != call || tracked.outcome != nil || tracked.cancelling {
 		return nil, context.Canceled
 	}
-	tracked.unrecorded = &unrecordedState{progress, make(chan struct{})}
-	h.sendState(tracked.unrecorded)
-	return tracked.unrecorded.recorded, nil
+	call.states++
+	progress.ResumeNo = call.states
+	recorded := make(chan struct{})
+	tracked.unrecorded = append(tracked.unrecorded, unrecordedState{progress, recorded})
+	h.sendLastState(tracked)
+	return recorded, nil
 }
 
-// sendState must be called with the lock held.
-func (h *Host) sendState(state *unrecordedState) {
-	h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: state.progress}})
+// sendLastState sends the last state of a call, if it is not recorded. It must be called with the lock held.
+func (h *Host) sendLastState(tracked *trackedCall) {
+	if count := len(tracked.unrecorded); count > 0 {
+		progress := tracked.unrecorded[count-1].progress
+		h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}})
+	}
 }
 
 func (h *Host) onProgressAck(ack *pb.ProgressAck) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tracked, known := h.calls[keyOf(ack)]
-	if known && tracked.unrecorded != nil && tracked.unrecorded.progress.ResumeNo <= ack.ResumeNo {
-		close(tracked.unrecorded.recorded)
-		tracked.unrecorded = nil
+	for known && len(tracked.unrecorded) > 0 && tracked.unrecorded[0].progress.ResumeNo <= ack.ResumeNo {
+		close(tracked.unrecorded[0].recorded)
+		tracked.unrecorded = tracked.unrecorded[1:]
 	}
 }
 

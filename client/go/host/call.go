@@ -62,10 +62,12 @@ type Call struct {
 	Traceparent string
 	Runtime     any // runtime that the host opened for the run, if the tool requires one
 
-	host      *Host
-	stopped   <-chan struct{}
-	questions atomic.Uint32 // number of questions asked so far
-	states    atomic.Uint64 // number of resume states saved so far
+	host    *Host
+	stopped <-chan struct{}
+	// questions counts those with an earlier answer, too: an unnamed question has the same number in each attempt.
+	questions atomic.Uint32
+	asked     atomic.Uint32 // number of questions without an earlier answer
+	states    uint64        // number of resume states saved so far; guarded by the host's lock
 	mu        sync.Mutex
 	chunks    uint64
 }
@@ -162,7 +164,7 @@ type trackedCall struct {
 	ended      chan struct{}            // closed when the tool has returned
 	outcome    *outcome                 // nil while the tool runs
 	questions  map[string]*openQuestion // unanswered, by id
-	unrecorded *unrecordedState         // the last state that is not recorded yet; nil if there is none
+	unrecorded []unrecordedState        // by rising number; the last one is repeated after a reconnect
 	cancelling bool
 }
 

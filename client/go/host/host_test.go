@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -385,6 +386,54 @@ func TestTheNextAttemptGoesOnWithTheAnswer(t *testing.T) {
 	}
 }
 
+func TestAnUnnamedQuestionHasTheSameNumberInEachAttempt(t *testing.T) {
+	// As many answers are known as an attempt may ask questions: they count for the numbers alone.
+	questions := []Question{}
+	for number := range maxQuestions {
+		questions = append(questions, Question{Text: "Your name?", Name: fmt.Sprintf("name-%d", number+1)})
+	}
+	questions = append(questions, Question{Text: "Next item?"}, Question{Text: "Next item?"})
+	questions = append(questions, Question{Text: "Buy them?", Name: "buy", ResumeState: []byte("asked")})
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("shop"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			said := []string{}
+			for _, question := range questions {
+				answer, err := call.Ask(ctx, question)
+				if err != nil {
+					return nil, err
+				}
+				said = append(said, answer)
+			}
+			return said[maxQuestions:], nil
+		})
+	})
+	answer := func(inputID, text string) *pb.InputResponse {
+		return &pb.InputResponse{CallId: "c1", InputId: inputID, Response: &pb.InputResponse_Text{Text: text}}
+	}
+	connection := server.welcome(t, 0)
+	again := request("c1", "shop", nothing{})
+	again.Attempt = 2
+	for _, question := range questions {
+		if question.Name != "" {
+			again.Answers = append(again.Answers, answer(question.Name, "Ada"))
+		}
+	}
+	connection.sendCall(again)
+	for at, item := range []string{"milk", "bread"} {
+		inputID := connection.reply().GetNeedInput().GetInputId()
+		if expected := fmt.Sprintf("question-%d", maxQuestions+at+1); inputID != expected {
+			t.Fatalf("%q is not %q", inputID, expected)
+		}
+		connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_InputResponse{
+			InputResponse: answer(inputID, item),
+		}})
+	}
+	if result := connection.result(); result.Output != `["milk","bread","Ada"]` {
+		t.Errorf("%v", result)
+	}
+}
+
 func TestAStateIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {
@@ -419,6 +468,77 @@ func TestAStateIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 	second.send(ack(2))
 	result := second.result()
 	if result.Output != "" || result.StructuredJson != "[1]" || len(result.Links) != 1 {
+		t.Errorf("%v", result)
+	}
+}
+
+func TestStatesThatAreSavedAtTheSameTimeAreAcknowledgedTogether(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			errs := make(chan error, 2)
+			for _, state := range []string{"one", "two"} {
+				go func() { errs <- call.SaveResumeState(ctx, []byte(state)) }()
+			}
+			return "saved", errors.Join(<-errs, <-errs)
+		})
+	})
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "save", nothing{}))
+	for no := range uint64(2) {
+		if saved := first.reply().GetProgress(); saved.GetResumeNo() != no+1 {
+			t.Fatalf("%v", saved)
+		}
+	}
+	first.over <- codes.Unavailable
+	second := server.welcome(t, 0)
+	if two := second.reply().GetProgress(); two.GetResumeNo() != 2 {
+		t.Fatalf("%v", two)
+	}
+	second.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ProgressAck{ProgressAck: &pb.ProgressAck{
+		CallId: "c1", Attempt: 1, ResumeNo: 2,
+	}}})
+	if result := second.result(); result.Output != "saved" {
+		t.Errorf("%v", result)
+	}
+}
+
+func TestEveryKindOfQuestionHasMetadata(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("kinds"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			question := func(kind string) Question {
+				return Question{Text: kind + "?", MetadataJSON: `{"kind":"` + kind + `"}`}
+			}
+			_, text := call.Ask(ctx, question("text"))
+			_, one := call.Choose(ctx, question("one"), Option{ID: "a"})
+			_, several := call.ChooseSeveral(ctx, question("several"), Option{ID: "a"})
+			_, form := call.FillIn(ctx, question("form"), "{}")
+			_, visit := call.Visit(ctx, question("visit"), "https://pay.example")
+			return "asked", errors.Join(text, one, several, form, visit)
+		})
+	})
+	connection := server.welcome(t, 0)
+	connection.sendCall(request("c1", "kinds", nothing{}))
+	selection := &pb.InputResponse_Selection{Selection: &pb.InputSelection{OptionIds: []string{"a"}}}
+	for _, expected := range []struct {
+		kind     string
+		response *pb.InputResponse
+	}{
+		{"text", &pb.InputResponse{Response: &pb.InputResponse_Text{Text: "yes"}}},
+		{"one", &pb.InputResponse{Response: selection}},
+		{"several", &pb.InputResponse{Response: selection}},
+		{"form", &pb.InputResponse{Response: &pb.InputResponse_FormJson{FormJson: "{}"}}},
+		{"visit", &pb.InputResponse{Response: &pb.InputResponse_Url{Url: pb.UrlOutcome_URL_OUTCOME_DONE}}},
+	} {
+		question := connection.reply().GetNeedInput()
+		if question.GetMetadataJson() != `{"kind":"`+expected.kind+`"}` {
+			t.Fatalf("%v", question)
+		}
+		expected.response.CallId, expected.response.InputId = "c1", question.GetInputId()
+		connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_InputResponse{InputResponse: expected.response}})
+	}
+	if result := connection.result(); result.Output != "asked" {
 		t.Errorf("%v", result)
 	}
 }

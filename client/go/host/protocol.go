@@ -87,9 +87,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 		for _, waiting := range tracked.questions {
 			h.sendQuestion(waiting)
 		}
-		if tracked.unrecorded != nil {
-			h.sendState(tracked.unrecorded)
-		}
+		h.sendLastState(tracked)
 	}
 	h.sendCredit()
 	if h.draining {

@@ -31,8 +31,6 @@ def question(
     text: str, number: int, name: str | None, timeout: timedelta | None, options: Options | None = None, **fields
 ) -> pb.NeedInput:
     """The frame of a question. `number` counts the questions of its call from 1. Errors: NoAnswer."""
-    if number > MAX_QUESTIONS:
-        raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
     state = fields.get("resume_state")
     if state is not None and name is None:
         raise NoAnswer("a question with a resume state needs a name")
@@ -62,9 +60,9 @@ def _options(options: Options | None) -> list[SelectOption]:
     return [SelectOption(id=text, label=text) for text in options or ()]
 
 
-def schema_json(schema: Mapping[str, Any] | str) -> str:
-    """The JSON text of a form's schema."""
-    return schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
+def json_text(value: Mapping[str, Any] | str) -> str:
+    """The text of a JSON object, which may be given as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def answer(response: pb.InputResponse):

@@ -12,7 +12,7 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
 from agentloop.v1.types_pb2 import Caller, FileContent, Image, Link
 
-from .ask import Options, answer, check_state, question, schema_json
+from .ask import MAX_QUESTIONS, NoAnswer, Options, answer, check_state, json_text, question
 from .failure import ToolFailed
 from .frame import FrameBound, cut
 
@@ -68,7 +68,8 @@ class Call:
         self.runtime: Any = None  # the runtime that the host opened for the run, if the tool requires one
         self._host = host
         self._chunks = 0
-        self._questions = 0
+        self._questions = 0  # those with an earlier answer, too: an unnamed one has the same number in each attempt
+        self._asked = 0  # questions without an earlier answer
         self._states = 0
 
     async def progress(self, message="", fraction: float | None = None, checkpoint: bytes | None = None) -> None:
@@ -113,6 +114,7 @@ class Call:
         timeout: timedelta | None = None,
         allow_empty: bool = False,
         resume_state: bytes | None = None,
+        metadata: Mapping[str, Any] | str | None = None,
     ) -> str:
         """Asks a human for text, and waits for the answer, through reconnects and restarts of the server.
 
@@ -125,8 +127,12 @@ class Call:
         server records the question with the state and cancels this attempt. The answer comes with the next attempt, on
         any host; there the question of the same name has it at once. The state is a promise: going on from it with the
         answer repeats nothing that was done until now.
+
+        `metadata` is a JSON object of at most 16 KiB for user interfaces.
         """
-        return await self._ask_human(text, name, timeout, allow_empty=allow_empty, resume_state=resume_state)
+        return await self._ask_human(
+            text, name, timeout, allow_empty=allow_empty, resume_state=resume_state, metadata=metadata
+        )
 
     async def choose(
         self,
@@ -136,9 +142,10 @@ class Call:
         name: str | None = None,
         timeout: timedelta | None = None,
         resume_state: bytes | None = None,
+        metadata: Mapping[str, Any] | str | None = None,
     ) -> str:
         """Asks a human to choose one of at most 64 options, and returns its id. Otherwise as `ask`."""
-        chosen = await self._ask_human(text, name, timeout, options, resume_state=resume_state)
+        chosen = await self._ask_human(text, name, timeout, options, resume_state=resume_state, metadata=metadata)
         return chosen[0]
 
     async def choose_several(
@@ -149,9 +156,12 @@ class Call:
         name: str | None = None,
         timeout: timedelta | None = None,
         resume_state: bytes | None = None,
+        metadata: Mapping[str, Any] | str | None = None,
     ) -> list[str]:
         """Asks a human to choose several options, or none, and returns their ids. Otherwise as `ask`."""
-        return await self._ask_human(text, name, timeout, options, multiple=True, resume_state=resume_state)
+        return await self._ask_human(
+            text, name, timeout, options, multiple=True, resume_state=resume_state, metadata=metadata
+        )
 
     async def fill_in(
         self,
@@ -161,13 +171,17 @@ class Call:
         name: str | None = None,
         timeout: timedelta | None = None,
         resume_state: bytes | None = None,
+        metadata: Mapping[str, Any] | str | None = None,
     ) -> dict[str, Any]:
         """Asks a human to fill in a form, and returns its fields. Otherwise as `ask`.
 
         The schema is a JSON schema of an object with flat fields: strings, numbers, integers, booleans, or one of
         several strings. The server has checked the fields.
         """
-        return await self._ask_human(text, name, timeout, form_schema_json=schema_json(schema), resume_state=resume_state)
+        form = json_text(schema)
+        return await self._ask_human(
+            text, name, timeout, form_schema_json=form, resume_state=resume_state, metadata=metadata
+        )
 
     async def visit(
         self,
@@ -177,14 +191,20 @@ class Call:
         name: str | None = None,
         timeout: timedelta | None = None,
         resume_state: bytes | None = None,
+        metadata: Mapping[str, Any] | str | None = None,
     ) -> bool:
         """Asks a human to visit a link; True if the human did there what was asked. Otherwise as `ask`."""
-        return await self._ask_human(text, name, timeout, url=url, resume_state=resume_state)
+        return await self._ask_human(text, name, timeout, url=url, resume_state=resume_state, metadata=metadata)
 
-    async def _ask_human(self, text, name, timeout, options=None, **fields):
+    async def _ask_human(self, text, name, timeout, options=None, *, metadata=None, **fields):
+        self._questions += 1
         if name in self.answers:
             return answer(self.answers[name])
-        self._questions += 1
+        self._asked += 1
+        if self._asked > MAX_QUESTIONS:
+            raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
+        if metadata is not None:
+            fields["metadata_json"] = json_text(metadata)
         frame = question(text, self._questions, name, timeout, options, **fields)
         frame.call_id, frame.attempt = self.call_id, self.attempt
         return answer(await self._host.ask(frame))
@@ -219,8 +239,8 @@ class TrackedCall:
     cancelling: bool = False
     # Unanswered questions by id; repeated after a reconnect.
     questions: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)
-    # The last state that is not recorded yet; repeated after a reconnect.
-    unrecorded: tuple[pb.Progress, asyncio.Future[None]] | None = None
+    # States that are not recorded yet, by rising number. The last one is repeated after a reconnect.
+    unrecorded: list[tuple[pb.Progress, asyncio.Future[None]]] = field(default_factory=list)
 
 
 async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:

@@ -204,7 +204,7 @@ class Host(Declarations):
             for question, answered in tracked.questions.values():
                 self._send_question(question, answered)
             if tracked.unrecorded:
-                self.send(progress=tracked.unrecorded[0])
+                self.send(progress=tracked.unrecorded[-1][0])
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
         self.on_ready()
@@ -293,21 +293,24 @@ class Host(Declarations):
             tracked.questions.pop(question.input_id, None)
 
     async def save_state(self, progress: pb.Progress) -> None:
-        """Sends a state, and again after each reconnect, until it is recorded or the call is stopped."""
+        """Sends a state, and waits until it or a later one is recorded, or the call is stopped.
+
+        After each reconnect the last state is sent again.
+        """
         tracked = self._calls.get((progress.call_id, progress.attempt))
         if tracked is None or tracked.outcome is not None or tracked.cancelling:
             raise NoAnswer("nobody waits for this call any more")
         if not self.bound.fits(pb.ConnectRequest(progress=progress)):
             raise NoAnswer("the resume state is larger than the server takes")
         recorded = asyncio.get_running_loop().create_future()
-        tracked.unrecorded = progress, recorded
+        tracked.unrecorded.append((progress, recorded))
         self.send(progress=progress)
         await recorded
 
     def on_progress_ack(self, ack: pb.ProgressAck) -> None:
         tracked = self._calls.get((ack.call_id, ack.attempt))
-        if tracked and tracked.unrecorded and tracked.unrecorded[0].resume_no <= ack.resume_no:
-            (_, recorded), tracked.unrecorded = tracked.unrecorded, None
+        while tracked and tracked.unrecorded and tracked.unrecorded[0][0].resume_no <= ack.resume_no:
+            _, recorded = tracked.unrecorded.pop(0)
             if not recorded.done():
                 recorded.set_result(None)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from datetime import UTC, datetime, timedelta
 from unittest import main
 
@@ -220,6 +221,18 @@ class ResumeStates(HostTest):
             await call.save_resume_state(b"two")
             return "saved"
 
+        @self.host.tool(description="Saves two at the same time.", schema=ANYTHING, effect=READ_ONLY)
+        async def save_both(call):
+            await asyncio.gather(call.save_resume_state(b"one"), call.save_resume_state(b"two"))
+            return "saved"
+
+        @self.host.tool(description="Shops.", schema=ANYTHING, effect=READ_ONLY)
+        async def shop(call, names):
+            for name in names:
+                await call.ask("Your name?", name=name)
+            items = [await call.ask("Next item?") for _ in range(2)]
+            return items + [await call.ask("Buy them?", name="buy", resume_state=b"asked")]
+
         @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
         async def fill_in(call):
             who = await call.fill_in("Who?", {"type": "object"})
@@ -244,6 +257,22 @@ class ResumeStates(HostTest):
         result = await connection.expect("call_result")
         self.assertEqual((result.output, result.attempt), ("b'ordered' red", 2))
 
+    async def test_an_unnamed_question_has_the_same_number_in_each_attempt(self):
+        # As many answers are known as an attempt may ask questions: they count for the numbers alone.
+        names = [f"name-{number}" for number in range(1, 17)]
+        connection = await self.welcome()
+        answers = [pb.InputResponse(call_id="c1", input_id=name, text="Ada") for name in [*names, "buy"]]
+        again = pb.CallRequest(call_id="c1", attempt=2, tool="shop", idempotency_key="c1", lease_token="l2")
+        again.arguments_json = json.dumps({"names": names})
+        again.answers.extend(answers)
+        await connection.send(call_request=again)
+        await connection.expect("call_accepted")
+        for number, item in (17, "milk"), (18, "bread"):
+            question = await connection.expect("need_input")
+            self.assertEqual(question.input_id, f"question-{number}")
+            await connection.send(input_response=pb.InputResponse(call_id="c1", input_id=question.input_id, text=item))
+        self.assertEqual((await connection.expect("call_result")).output, '["milk","bread","Ada"]')
+
     async def test_a_state_is_repeated_until_it_is_acknowledged(self):
         first = await self.welcome()
         await first.send_call("c1", "save")
@@ -257,6 +286,41 @@ class ResumeStates(HostTest):
         self.assertEqual((two.resume_state, two.resume_no), (b"two", 2))
         await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
         self.assertEqual((await second.expect("call_result")).output, "saved")
+
+    async def test_states_that_are_saved_at_the_same_time_are_acknowledged_together(self):
+        first = await self.welcome()
+        await first.send_call("c1", "save_both")
+        self.assertEqual([(await first.expect("progress")).resume_no for _ in range(2)], [1, 2])
+        first.end(grpc.StatusCode.UNAVAILABLE)
+        second = await self.welcome()
+        self.assertEqual((await second.expect("progress")).resume_no, 2)
+        await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
+        self.assertEqual((await second.expect("call_result")).output, "saved")
+
+    async def test_every_kind_of_question_has_metadata(self):
+        @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def kinds(call):
+            await call.ask("Text?", metadata={"kind": "tëxt"})
+            await call.choose("One?", ["a"], metadata={"kind": "one"})
+            await call.choose_several("Several?", ["a"], metadata={"kind": "several"})
+            await call.fill_in("Form?", {"type": "object"}, metadata={"kind": "form"})
+            await call.visit("Visit?", "https://pay.example", metadata='{"kind":"visit"}')
+
+        connection = await self.welcome()
+        await connection.send_call("c1", "kinds")
+        one = pb.InputSelection(option_ids=["a"])
+        for metadata, answer in [
+            ('{"kind": "tëxt"}', {"text": "yes"}),
+            ('{"kind": "one"}', {"selection": one}),
+            ('{"kind": "several"}', {"selection": one}),
+            ('{"kind": "form"}', {"form_json": "{}"}),
+            ('{"kind":"visit"}', {"url": URL_OUTCOME_DONE}),
+        ]:
+            question = await connection.expect("need_input")
+            self.assertEqual(question.metadata_json, metadata)
+            response = pb.InputResponse(call_id="c1", input_id=question.input_id, **answer)
+            await connection.send(input_response=response)
+        await connection.expect("call_result")
 
     async def test_forms_visits_and_empty_texts(self):
         connection = await self.welcome()

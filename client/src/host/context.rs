@@ -19,7 +19,9 @@ use crate::Client;
 use crate::host::{
     call::key::CallKey,
     call::outcome::cut,
-    call::question::{AskError, Choice, Question, RESUME_STATE_BYTES_MAX, UnrecordedState, Wanted},
+    call::question::{
+        AskError, Choice, QUESTIONS_MAX, Question, RESUME_STATE_BYTES_MAX, UnrecordedState, Wanted,
+    },
     call::task::{Stop, TaskEvent},
 };
 
@@ -42,8 +44,11 @@ struct SharedCall {
     events: mpsc::Sender<TaskEvent>,
     client: Client,
     runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
-    /// The number of questions asked so far.
+    /// The number of questions so far. Those with an earlier answer count, too, so that an unnamed question has the same
+    /// number in each attempt.
     questions: AtomicU32,
+    /// The number of questions without an earlier answer.
+    asked: AtomicU32,
     /// The number of states to go on from that were left so far.
     states: AtomicU32,
 }
@@ -66,7 +71,7 @@ impl CallContext {
     ) -> Self {
         // The handler has the parsed arguments; this copy would waste memory.
         request.arguments_json.clear();
-        let (runtime, questions, states) = (OnceLock::new(), AtomicU32::new(0), AtomicU32::new(0));
+        let (questions, asked, states) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let deadline = deadline(&request);
         CallContext {
             call: Arc::new(SharedCall {
@@ -76,8 +81,9 @@ impl CallContext {
                 stop,
                 events,
                 client,
-                runtime,
+                runtime: OnceLock::new(),
                 questions,
+                asked,
                 states,
             }),
         }
@@ -323,13 +329,18 @@ impl CallContext {
     }
 
     async fn ask_human(&self, question: Question, wanted: Wanted) -> Result<Response, AskError> {
+        let number = self.call.questions.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if let Some(response) = self.earlier_answer(question.given_name()) {
             return match response {
                 Response::Refused(why) => Err(AskError::Refused(why)),
                 response => Ok(response),
             };
         }
-        let number = self.call.questions.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let asked = self.call.asked.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if asked > QUESTIONS_MAX {
+            let why = format!("a call may ask {QUESTIONS_MAX} questions at most");
+            return Err(AskError::Refused(why));
+        }
         let frame = question.frame(&self.call.key, number, wanted)?;
         let (answer, answered) = oneshot::channel();
         self.send(TaskEvent::Question(frame, answer)).await;

@@ -53,11 +53,27 @@ async fn order(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     Ok(format!("{state:?} {which}"))
 }
 
+/// Asks 16 questions with a name, then two without one, and one more with a name.
+async fn shop(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    for number in 1..=16 {
+        ctx.ask(Question::new("Your name?").name(format!("name-{number}"))).await?;
+    }
+    let (one, two) = (ctx.ask("Next item?").await?, ctx.ask("Next item?").await?);
+    let buy = ctx.ask(Question::new("Buy them?").name("buy").resume_state("asked")).await?;
+    Ok(format!("{one} {two} {buy}"))
+}
+
 async fn save(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     let large = ctx.save_resume_state(vec![0; 64 * 1024 + 1]).await;
     ctx.save_resume_state("one").await?;
     ctx.save_resume_state("two").await?;
     Ok(format!("{}", large.expect_err("too large")))
+}
+
+/// Saves two states at the same time.
+async fn save_both(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let (one, two) = tokio::join!(ctx.save_resume_state("one"), ctx.save_resume_state("two"));
+    Ok(format!("{one:?} {two:?}"))
 }
 
 async fn fill_in(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
@@ -92,7 +108,9 @@ impl Bench {
             .tool(Tool::new("book", "Books").handler(book))
             .tool(Tool::new("curious", "Asks").handler(curious))
             .tool(Tool::new("order", "Orders").handler(order))
+            .tool(Tool::new("shop", "Shops").handler(shop))
             .tool(Tool::new("save", "Saves").handler(save))
+            .tool(Tool::new("save_both", "Saves").handler(save_both))
             .tool(Tool::new("fill_in", "Asks").handler(fill_in))
             .tool(Tool::new("wonder", "Asks").handler(wonder));
         Bench { hosts, running: Running::start(host), _fake: fake }
@@ -173,6 +191,24 @@ async fn a_call_that_leaves_a_state_goes_on_with_the_answer_in_its_next_attempt(
     assert_eq!(output(connection.reply().await), r#"Some("ordered") red"#, "nobody is asked again");
 }
 
+#[tokio::test]
+async fn an_unnamed_question_has_the_same_number_in_each_attempt() {
+    let bench = Bench::new().await;
+    let mut connection = bench.hosts.welcome().await;
+    let known =
+        |name: String| InputResponse { call_id: "c1".into(), input_id: name, response: Some(text("Ada")) };
+    // As many answers are known as an attempt may ask questions: they count for the numbers alone.
+    let names = (1..=16).map(|number| format!("name-{number}")).chain(["buy".to_owned()]);
+    let again = CallRequest { attempt: 2, answers: names.map(known).collect(), ..call("c1", "shop", "{}") };
+    connection.send_call(again).await;
+    for (input_id, item) in [("question-17", "milk"), ("question-18", "bread")] {
+        let question = asked(&mut connection).await;
+        assert_eq!(question.input_id, input_id);
+        answer(&connection, &question, text(item)).await;
+    }
+    assert_eq!(output(connection.reply().await), "milk bread Ada");
+}
+
 async fn saved(connection: &mut Connection) -> Progress {
     match connection.reply().await {
         Frame::Progress(progress) => progress,
@@ -197,6 +233,19 @@ async fn a_state_is_repeated_until_it_is_acknowledged() {
     second.send(ack(1)).await;
     second.send(ack(2)).await;
     assert!(output(second.reply().await).contains("at most 65536 bytes"));
+}
+
+#[tokio::test]
+async fn states_that_are_saved_at_the_same_time_are_acknowledged_together() {
+    let bench = Bench::new().await;
+    let mut first = bench.calls("save_both").await;
+    assert_eq!((saved(&mut first).await.resume_no, saved(&mut first).await.resume_no), (1, 2));
+    first.fail(Status::unavailable("restarting")).await;
+    let mut second = bench.hosts.welcome().await;
+    assert_eq!(saved(&mut second).await.resume_no, 2, "only the last one is repeated");
+    let ack = ProgressAck { call_id: "c1".into(), attempt: 1, resume_no: 2 };
+    second.send(ServerFrame::ProgressAck(ack)).await;
+    assert_eq!(output(second.reply().await), "Ok(()) Ok(())");
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ impl Question {
         self.name.as_deref()
     }
 
-    /// The frame of this question. `number` counts the questions of the call from 1.
+    /// The frame of this question. `number` counts the questions of the call from 1, with those whose answer is known.
     pub(crate) fn frame(self, call: &CallKey, number: u32, wanted: Wanted) -> Result<NeedInput, AskError> {
         let unnamed = self.resume_state.is_some() && self.name.is_none();
         let nothing_to_choose = matches!(&wanted, Wanted::Choice(choice) if choice.options.is_empty());
@@ -105,9 +105,6 @@ impl Question {
             resume_state: self.resume_state,
         };
         let refused = |why: String| Err(AskError::Refused(why));
-        if number > QUESTIONS_MAX {
-            return refused(format!("a call may ask {QUESTIONS_MAX} questions at most"));
-        }
         if frame.input_id.is_empty() || frame.input_id.len() > ID_BYTES_MAX {
             return refused(format!("the name of a question has 1 to {ID_BYTES_MAX} bytes"));
         }
@@ -196,7 +193,7 @@ impl From<AskError> for ToolError {
 #[derive(Debug)]
 pub(crate) struct UnrecordedState {
     pub(crate) progress: Progress,
-    /// Told when the state is recorded; dropped when it never will be.
+    /// Told when this state or a later one is recorded; dropped when none will be.
     pub(crate) recorded: oneshot::Sender<()>,
 }
 

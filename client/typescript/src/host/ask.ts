@@ -31,6 +31,8 @@ export interface QuestionOptions {
    * was done until now. At most 64 KiB.
    */
   resumeState?: Uint8Array;
+  /** A JSON object of at most 16 KiB for user interfaces. */
+  metadata?: object;
 }
 
 /**
@@ -49,6 +51,9 @@ export class Questions {
   readonly #bound: () => FrameBound;
   readonly #open = new Map<string, Open>();
   readonly #earlier: ReadonlyMap<string, InputResponse>;
+  /** Those with an earlier answer, too: an unnamed question has the same number in each attempt. */
+  #number = 0;
+  /** Questions without an earlier answer. */
   #asked = 0;
 
   constructor(
@@ -104,14 +109,18 @@ export class Questions {
   }
 
   async #ask(fields: Partial<NeedInput>, options: QuestionOptions): Promise<InputResponse> {
-    const { name, timeoutMs, allowEmpty, resumeState } = options;
+    const { name, timeoutMs, allowEmpty, resumeState, metadata } = options;
     const earlier = name === undefined ? undefined : this.#earlier.get(name);
-    if (earlier) return answered(earlier);
+    if (earlier) {
+      this.#number += 1;
+      return answered(earlier);
+    }
     if (resumeState && name === undefined) throw new NoAnswer("a question with a resume state needs a name");
     checkState(resumeState);
     this.#signal.throwIfAborted();
+    this.#number += 1;
     this.#asked += 1;
-    const inputId = name ?? `question-${this.#asked}`;
+    const inputId = name ?? `question-${this.#number}`;
     const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
     const question = NeedInput.fromPartial({
       ...fields,
@@ -119,6 +128,7 @@ export class Questions {
       timeout,
       allowEmpty,
       resumeState: resumeState && Buffer.from(resumeState),
+      metadataJson: metadata && JSON.stringify(metadata),
     });
     this.#check(question);
     return answered(await this.#wait(question));
@@ -174,12 +184,13 @@ function checkState(state: Uint8Array | undefined): void {
   }
 }
 
-/** The states of one call, and the one that is not recorded yet. */
+/** The states of one call that are not recorded yet. */
 export class ResumeStates {
   readonly #signal: AbortSignal;
   readonly #send: (state: Uint8Array, no: bigint) => void;
   #last = 0n;
-  #unrecorded?: { state: Uint8Array; no: bigint; resolve: () => void };
+  /** By rising number. */
+  #unrecorded: { state: Uint8Array; no: bigint; resolve: () => void }[] = [];
 
   constructor(signal: AbortSignal, send: (state: Uint8Array, no: bigint) => void) {
     this.#signal = signal;
@@ -197,20 +208,20 @@ export class ResumeStates {
         resolve();
       };
       this.#last += 1n;
-      this.#unrecorded = { state, no: this.#last, resolve: recorded };
+      this.#unrecorded.push({ state, no: this.#last, resolve: recorded });
       this.repeat();
     });
   }
 
-  /** Repeats the state that is not recorded, after a reconnect. */
+  /** Sends the last state, if it is not recorded; also after a reconnect. */
   repeat(): void {
-    if (this.#unrecorded) this.#send(this.#unrecorded.state, this.#unrecorded.no);
+    const last = this.#unrecorded.at(-1);
+    if (last) this.#send(last.state, last.no);
   }
 
   onAck(ack: ProgressAck): void {
-    if (!this.#unrecorded || this.#unrecorded.no > ack.resumeNo) return;
-    this.#unrecorded.resolve();
-    this.#unrecorded = undefined;
+    for (const { no, resolve } of this.#unrecorded) if (no <= ack.resumeNo) resolve();
+    this.#unrecorded = this.#unrecorded.filter(({ no }) => no > ack.resumeNo);
   }
 }
 

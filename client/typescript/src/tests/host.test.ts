@@ -3,7 +3,13 @@
 import { status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { CallFailed, CallRequest, ExtensionRequest, RejectReason } from "../gen/agentloop/v1/tool_host.js";
+import {
+  CallFailed,
+  CallRequest,
+  ExtensionRequest,
+  type InputResponse,
+  RejectReason,
+} from "../gen/agentloop/v1/tool_host.js";
 import { UrlOutcome } from "../gen/agentloop/v1/types.js";
 import { type Frame, sizeOf } from "../host/frame.js";
 import { AttemptEffect, EffectClass, NoAnswer, Output, ToolFailed } from "../host/index.js";
@@ -232,6 +238,35 @@ describe("a call leaves a state, and its next attempt goes on from it", () => {
     assert.deepEqual([result.output, result.attempt], ["ordered red", 2]);
   });
 
+  test("with unnamed questions that have the same number in each attempt", async () => {
+    // As many answers are known as an attempt may ask questions: they count for the numbers alone.
+    const names = Array.from({ length: 16 }, (_, at) => `name-${at + 1}`);
+    bench.host.tool(declared("shop"), async (call) => {
+      for (const name of names) await call.ask("Your name?", { name });
+      const items = [await call.ask("Next item?"), await call.ask("Next item?")];
+      return [...items, await call.ask("Buy them?", { name: "buy", resumeState: Buffer.from("asked") })];
+    });
+    bench.run();
+    const connection = await bench.welcome();
+    const answer = (inputId: string, value: string) =>
+      ({ callId: "c1", inputId, response: { $case: "text", value } }) as const;
+    const value = CallRequest.fromPartial({
+      callId: "c1",
+      attempt: 2,
+      tool: "shop",
+      argumentsJson: "{}",
+      answers: [...names, "buy"].map((name) => answer(name, "Ada")),
+    });
+    connection.send({ $case: "callRequest", value });
+    await connection.expect("callAccepted");
+    for (const [number, item] of [[17, "milk"], [18, "bread"]] as const) {
+      const { inputId } = await connection.expect("needInput");
+      assert.equal(inputId, `question-${number}`);
+      connection.send({ $case: "inputResponse", value: answer(inputId, item) });
+    }
+    assert.equal((await connection.expect("callResult")).output, '["milk","bread","Ada"]');
+  });
+
   test("without a question, once the state is acknowledged", async () => {
     bench.host.tool(declared("save"), async (call) => {
       await call.saveResumeState(Buffer.from("one"));
@@ -254,6 +289,52 @@ describe("a call leaves a state, and its next attempt goes on from it", () => {
     second.send(ack(2n));
     const result = await second.expect("callResult");
     assert.deepEqual([result.output, result.structuredJson, result.links[0]?.url], ["", "[1]", "https://a.example"]);
+  });
+
+  test("once both of two states are acknowledged together", async () => {
+    bench.host.tool(declared("save"), async (call) => {
+      await Promise.all([call.saveResumeState(Buffer.from("one")), call.saveResumeState(Buffer.from("two"))]);
+      return "saved";
+    });
+    bench.run();
+    const first = await bench.welcome();
+    await first.sendCall("c1", "save");
+    for (const no of [1n, 2n]) assert.equal((await first.expect("progress")).resumeNo, no);
+    first.end(status.UNAVAILABLE);
+    const second = await bench.welcome();
+    assert.equal((await second.expect("progress")).resumeNo, 2n);
+    second.send({ $case: "progressAck", value: { callId: "c1", attempt: 1, resumeNo: 2n } });
+    assert.equal((await second.expect("callResult")).output, "saved");
+  });
+
+  test("every kind of question with metadata", async () => {
+    bench.host.tool(declared("kinds"), async (call) => [
+      await call.ask("Text?", { metadata: { kind: "text" } }),
+      await call.choose("One?", ["a"], { metadata: { kind: "one" } }),
+      await call.chooseSeveral("Several?", ["a"], { metadata: { kind: "several" } }),
+      await call.fillIn("Form?", { type: "object" }, { metadata: { kind: "form" } }),
+      await call.visit("Visit?", "https://pay.example", { metadata: { kind: "visit" } }),
+      await call.ask("Nothing?"),
+    ]);
+    bench.run();
+    const connection = await bench.welcome();
+    await connection.sendCall("c1", "kinds");
+    const text: InputResponse["response"] = { $case: "text", value: "yes" };
+    const selection: InputResponse["response"] = { $case: "selection", value: { optionIds: ["a"] } };
+    const asked: [string, InputResponse["response"]][] = [
+      ['{"kind":"text"}', text],
+      ['{"kind":"one"}', selection],
+      ['{"kind":"several"}', selection],
+      ['{"kind":"form"}', { $case: "formJson", value: "{}" }],
+      ['{"kind":"visit"}', { $case: "url", value: UrlOutcome.DONE }],
+      ["", text],
+    ];
+    for (const [metadata, response] of asked) {
+      const { inputId, metadataJson } = await connection.expect("needInput");
+      assert.equal(metadataJson, metadata);
+      connection.send({ $case: "inputResponse", value: { callId: "c1", inputId, response } });
+    }
+    await connection.expect("callResult");
   });
 
   test("forms, visits and empty texts", async () => {

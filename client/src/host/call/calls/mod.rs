@@ -59,8 +59,8 @@ struct RunningCall {
     output: OutputBuffer,
     /// Questions that wait for a human; repeated after a reconnect.
     questions: OpenQuestions,
-    /// The last state that is not recorded yet; repeated after a reconnect.
-    unrecorded: Option<UnrecordedState>,
+    /// States that are not recorded yet. The one with the greatest number is repeated after a reconnect.
+    unrecorded: Vec<UnrecordedState>,
 }
 
 /// The server's interest in a running call. It decides which frames follow when the call ends.
@@ -103,7 +103,8 @@ impl RunningCall {
         self.questions.refuse_larger(bound);
         let checkpoint = self.checkpoint.as_ref().map(|progress| progress_frame(bound, progress));
         let wanted = self.interest == Interest::Wanted;
-        let unrecorded = self.unrecorded.as_ref().map(|state| Frame::Progress(state.progress.clone()));
+        let last = self.unrecorded.iter().max_by_key(|state| state.progress.resume_no);
+        let unrecorded = last.map(|state| Frame::Progress(state.progress.clone()));
         let states = checkpoint.into_iter().chain(unrecorded.filter(|_| wanted));
         states.chain(self.questions.frames_to_repeat().filter(|_| wanted)).collect()
     }
@@ -212,7 +213,7 @@ impl Calls {
             checkpoint: None,
             output: OutputBuffer::default(),
             questions: OpenQuestions::default(),
-            unrecorded: None,
+            unrecorded: Vec::new(),
         };
         self.calls.insert(key, CallState::Running(Box::new(running)));
         frame
@@ -369,15 +370,15 @@ impl Calls {
         if running.interest != Interest::Wanted || !fits {
             return None;
         }
-        running.unrecorded = Some(state);
+        running.unrecorded.push(state);
         Some(frame)
     }
 
-    /// Tells a call that its state is recorded.
+    /// Tells a call that its states up to a number are recorded: each of them, or a later one in its place.
     pub(crate) fn state_recorded(&mut self, ack: &ProgressAck) {
         let Some(running) = self.running_mut(&CallKey::new(&ack.call_id, ack.attempt)) else { return };
         let recorded = |state: &mut UnrecordedState| state.progress.resume_no <= ack.resume_no;
-        if let Some(state) = running.unrecorded.take_if(recorded) {
+        for state in running.unrecorded.extract_if(.., recorded) {
             // The send fails if the handler gave up.
             state.recorded.send(()).ok();
         }

@@ -301,6 +301,32 @@ fn input_response(call_id: &str, input_id: &str) -> InputResponse {
 }
 
 #[test]
+fn an_acknowledgement_is_for_every_state_up_to_its_number() {
+    let (mut calls, _) = two_running();
+    let mut save = |resume_no| {
+        let (recorded, is_recorded) = oneshot::channel();
+        let resume_state = Some(vec![7]);
+        let progress =
+            Progress { call_id: "a".into(), attempt: 1, resume_state, resume_no, ..Progress::default() };
+        let frame = Frame::Progress(progress.clone());
+        assert_eq!(calls.save_state(UnrecordedState { progress, recorded }), Some(frame.clone()));
+        (frame, is_recorded)
+    };
+    // Tasks that save at the same time may come in any order.
+    let (_, mut two) = save(2);
+    let (_, mut one) = save(1);
+    let (last, mut three) = save(3);
+    let ack = |resume_no| ProgressAck { call_id: "a".into(), attempt: 1, resume_no };
+    calls.state_recorded(&ack(2));
+    assert_eq!((one.try_recv(), two.try_recv()), (Ok(()), Ok(())));
+    assert_eq!(three.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+    assert_eq!(calls.apply_verdicts(&[], GRACE), [last]);
+    calls.state_recorded(&ack(3));
+    assert_eq!(three.try_recv(), Ok(()));
+    assert_eq!(calls.apply_verdicts(&[], GRACE), []);
+}
+
+#[test]
 fn a_question_is_asked_again_until_it_is_answered() {
     let (mut calls, _) = two_running();
     let (seat, mut seated) = oneshot::channel();
