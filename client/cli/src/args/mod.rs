@@ -197,7 +197,7 @@ pub(crate) struct InfoArgs {}
 
 /// List the replicas of the server that share its database
 ///
-/// Shows which of them is the owner, how long each has been silent, and whether their versions or configurations differ.
+/// Shows how many shards each owns, how long each has been silent, and whether their versions or configurations differ.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {}
 
