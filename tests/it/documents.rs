@@ -214,6 +214,22 @@ fn code_blocks(text: &str) -> impl Iterator<Item = &str> {
     text.split("```").skip(1).step_by(2)
 }
 
+/// The example is compiled, so a sample that is quoted from it compiles too.
+#[test]
+fn samples_of_embedding_are_quoted_from_the_example() {
+    let example = text(&top().join("server/examples/embed.rs"));
+    let example: Vec<_> = example.lines().map(str::trim).collect();
+    let page = text(&top().join("server/docs/guide/embedding.md"));
+    let mut samples = 0;
+    for sample in code_blocks(&page).filter_map(|block| block.strip_prefix("rust\n")) {
+        samples += 1;
+        let lines: Vec<_> = sample.lines().map(str::trim).collect();
+        let is_quoted = example.windows(lines.len()).any(|part| part == lines);
+        assert!(is_quoted, "not in server/examples/embed.rs:\n{sample}");
+    }
+    assert_eq!(samples, 2);
+}
+
 /// A host that a reader writes from one page may run beside a host from another: the server compares declarations.
 #[test]
 fn hosts_in_documents_declare_the_weather_alike() {
