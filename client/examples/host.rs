@@ -6,6 +6,8 @@
 //!
 //! Certificates and a token come from the environment, as for the command `agentloop`: `AGENTLOOP_CA_FILE`,
 //! `AGENTLOOP_CERT_FILE`, `AGENTLOOP_KEY_FILE` and `AGENTLOOP_TOKEN`.
+#![expect(clippy::disallowed_methods, reason = "an example reads its options itself")]
+
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},

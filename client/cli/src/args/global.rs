@@ -8,7 +8,7 @@ use std::{
 use agentloop_client::{Backoff, Client, Error};
 use clap::{Args, ValueEnum};
 
-use crate::terminal::commands::quoted;
+use crate::{environment, terminal::commands::quoted};
 
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
 
@@ -107,7 +107,7 @@ impl Global {
     /// [`Error::Endpoint`] where it would travel unencrypted to another machine, unless the environment allows that.
     pub(crate) fn token_to_present(&self) -> Result<Option<&str>, Error> {
         let Some(token) = &self.token else { return Ok(None) };
-        let is_allowed = std::env::var(ALLOW_INSECURE_REMOTE).is_ok_and(|value| value == "true");
+        let is_allowed = environment::variable(ALLOW_INSECURE_REMOTE).is_some_and(|value| value == "true");
         if is_allowed || keeps_secret(&self.endpoint()) {
             return Ok(Some(token));
         }
@@ -148,7 +148,8 @@ impl Global {
     /// The option that another command needs to reach the same server, with a space before it. Empty if it needs none,
     /// because it reads the same environment.
     pub(crate) fn server_option(&self) -> String {
-        let by_itself = std::env::var("AGENTLOOP_SERVER").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+        let by_itself =
+            environment::variable("AGENTLOOP_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned());
         if self.server == by_itself { String::new() } else { format!(" --server {}", quoted(&self.server)) }
     }
 

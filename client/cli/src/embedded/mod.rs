@@ -19,7 +19,7 @@ use agentloop_server::{
 
 pub(crate) use self::configured::{ConfiguredServer, DatabasePlace};
 
-use crate::{database, exit::Failure};
+use crate::{database, environment, exit::Failure};
 
 /// A server that runs in this process.
 pub(crate) struct EmbeddedServer(Server);
@@ -72,7 +72,7 @@ fn place_database(store: &mut StoreOptions) -> Result<String, Failure> {
 
 /// The URL of the server that the environment configures, as seen from this machine.
 pub(crate) fn configured_url() -> Result<String, Failure> {
-    let file = std::env::var_os("AGENTLOOP_CONFIG").filter(|path| !path.is_empty());
+    let file = environment::variable_os("AGENTLOOP_CONFIG").filter(|path| !path.is_empty());
     Ok(ConfiguredServer::load(file.as_deref().map(Path::new))?.url())
 }
 
