@@ -7,6 +7,7 @@
 
 mod append;
 mod blob;
+mod blob_usage;
 mod call_titles;
 mod checksum;
 mod codec;
