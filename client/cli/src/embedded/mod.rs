@@ -128,7 +128,7 @@ pub(crate) mod audit {
 
     pub(crate) use agentloop_server::audit::ChainVerdict as Verdict;
     use agentloop_server::{
-        audit::{AuditRow, BrokenLink, ChainCheck},
+        audit::{AuditRow, BrokenLink, ChainCheck, ChainOutcome},
         store::sqlite::verify_audit_file,
     };
 
@@ -143,7 +143,10 @@ pub(crate) mod audit {
         if !path.exists() {
             return Err(Failure::Other(format!("there is no file {}", path.display())));
         }
-        verify_audit_file(path, known_hash).await.map_err(super::failed)?.map_err(|link| broken(&link))
+        match verify_audit_file(path, known_hash).await.map_err(super::failed)? {
+            ChainOutcome::Whole(verdict) => Ok(verdict),
+            ChainOutcome::Broken(link) => Err(broken(&link)),
+        }
     }
 
     /// As [`verify_database`], for a file of JSON lines.

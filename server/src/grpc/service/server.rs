@@ -189,8 +189,8 @@ impl server_server::Server for ServerService {
         request: Request<v1::VerifyAuditRequest>,
     ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
         let known_hash = request.into_inner().known_hash;
-        let verdict = self.engine.store().verify_audit(&known_hash).await?;
-        Ok(Response::new(convert::verdict(verdict, &known_hash)))
+        let outcome = self.engine.store().verify_audit(&known_hash).await?;
+        Ok(Response::new(convert::outcome(outcome, &known_hash)))
     }
 
     async fn list_replicas(
