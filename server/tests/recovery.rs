@@ -82,7 +82,7 @@ impl Tools for Answers {
     fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str) -> Seek {
         // Not every test reads this channel.
         let _unheard = self.sought.send(call.clone());
-        self.seek[usize::from(call.slot.1 > 0)].clone()
+        self.seek[usize::from(call.slot.position > 0)].clone()
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}

@@ -181,7 +181,7 @@ impl PolicyChecker<'_> {
 
     fn facts(&self, spec: &RunSpec, check: &PolicyQuery) -> CallFacts {
         let call = ToolCall {
-            slot: CallSlot(1, 0),
+            slot: CallSlot { model_call: 1, position: 0 },
             provider_id: String::new(),
             name: check.tool.clone(),
             arguments: check.arguments.clone(),

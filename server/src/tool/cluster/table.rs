@@ -217,5 +217,5 @@ impl Table {
 
 /// The lowest key that a call of this run can have.
 fn first_of(tenant: &TenantId, run: &RunId) -> (TenantId, CallId) {
-    (tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
+    (tenant.clone(), CallId { run: run.clone(), slot: CallSlot { model_call: 0, position: 0 } })
 }

@@ -12,7 +12,7 @@ use super::harness::*;
 use crate::tool::Tools as _;
 
 fn call(name: &str, arguments: &str) -> ToolCall {
-    let (slot, provider_id) = (CallSlot(1, 0), "p".to_owned());
+    let (slot, provider_id) = (CallSlot::from((1, 0)), "p".to_owned());
     ToolCall { slot, provider_id, name: name.to_owned(), arguments: arguments.to_owned(), state: None }
 }
 

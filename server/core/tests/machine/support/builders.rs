@@ -239,7 +239,7 @@ pub(crate) fn model_says(number: u32, attempt: u32, text: &str) -> Input {
 
 pub(crate) fn model_asks(number: u32, attempt: u32, tools: &[Tool], finish: FinishReason) -> Input {
     let parts = (0..).zip(tools).map(|(index, tool)| {
-        let slot = CallSlot(number, index);
+        let slot = CallSlot::from((number, index));
         Part::ToolCall(ToolCall {
             slot,
             provider_id: format!("p-{slot}"),
