@@ -28,7 +28,7 @@ pub use self::identity::Identity;
 use self::identity::Proof;
 use self::jwt::JwtCheck;
 pub use self::principal::{Principal, Role};
-pub use self::quota::{Held, Holder, Quota, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope};
+pub use self::quota::{Held, Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope};
 use self::tokens::TokenTable;
 
 /// The beginning of every token.

@@ -83,6 +83,12 @@ fn is_here(uri: &tonic::transport::Uri) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// The texts of a certificate and of its key, in PEM.
+pub(crate) struct CertificateAndKey {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
@@ -95,7 +101,7 @@ impl Global {
         if let Some(ca) = &self.tls_ca {
             builder = builder.tls_ca(read(ca)?);
         }
-        if let Some((certificate, key)) = self.tls_identity()? {
+        if let Some(CertificateAndKey { certificate, key }) = self.tls_identity()? {
             builder = builder.tls_identity(certificate, key);
         }
         builder.build()
@@ -118,10 +124,12 @@ impl Global {
         )))
     }
 
-    /// The certificate and the key to present, in PEM.
-    pub(crate) fn tls_identity(&self) -> Result<Option<(String, String)>, Error> {
+    /// The certificate and the key to present.
+    pub(crate) fn tls_identity(&self) -> Result<Option<CertificateAndKey>, Error> {
         match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Ok(Some((read(certificate)?, read(key)?))),
+            (Some(certificate), Some(key)) => {
+                Ok(Some(CertificateAndKey { certificate: read(certificate)?, key: read(key)? }))
+            }
             (Some(_) | None, _) => Ok(None),
         }
     }

@@ -23,7 +23,7 @@ use clap::{
 pub(crate) use self::{
     audit::{AuditArgs, AuditCommand, AuditVerifyArgs},
     blob::{BlobArgs, BlobCommand},
-    global::{DEFAULT_SERVER, ENDLESS_BACKOFF, Global, Output, read},
+    global::{CertificateAndKey, DEFAULT_SERVER, ENDLESS_BACKOFF, Global, Output, read},
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
     security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},

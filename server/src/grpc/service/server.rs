@@ -101,11 +101,10 @@ impl ServerService {
     }
 
     fn limits(&self) -> v1::ServerLimits {
-        let (_, live_bytes_max) = self.engine.live_bytes();
         v1::ServerLimits {
             message_bytes_max: long(self.facts.message_bytes_max),
             live_runs_max: long(self.facts.live_runs_max),
-            live_bytes_max: long(live_bytes_max),
+            live_bytes_max: long(self.engine.memory_use().bytes_max),
             queued_runs_max: short(QUEUED_RUNS_PER_SESSION_MAX),
             tool_output_bytes_max: long(TOOL_RESULT_BYTES_MAX),
             blob_bytes_max: self.engine.store().blob_bytes_max(),
