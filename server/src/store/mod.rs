@@ -36,7 +36,7 @@ mod usage;
 mod write;
 
 #[cfg(any(test, feature = "conformance"))]
-#[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]
+#[expect(clippy::unwrap_used, missing_docs, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
 use agentloop_core::blob::BlobDigest;
