@@ -1,11 +1,13 @@
 //! An example tool host with six tools, from a read-only one to one that must not run twice.
 //!
 //! ```text
-//! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --host-id my-host --journal effects.log
+//! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --host-id my-host --effects effects.log
 //! ```
 //!
 //! Certificates and a token come from the environment, as for the command `agentloop`: `AGENTLOOP_CA_FILE`,
 //! `AGENTLOOP_CERT_FILE`, `AGENTLOOP_KEY_FILE` and `AGENTLOOP_TOKEN`.
+#![expect(clippy::disallowed_methods, reason = "an example reads its options itself")]
+
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
@@ -55,8 +57,8 @@ struct Email {
     to: String,
 }
 
-async fn send_email(email: Email, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
-    journal.write(format!("send_email {} {}", ctx.idempotency_key(), email.to)).await?;
+async fn send_email(email: Email, ctx: CallContext, effects: EffectsFile) -> Result<String, ToolError> {
+    effects.write(format!("send_email {} {}", ctx.idempotency_key(), email.to)).await?;
     Ok(format!("sent to {}", email.to))
 }
 
@@ -67,22 +69,22 @@ struct Slow {
 }
 
 /// A long call: it reports progress, sends output, and stops when it is cancelled.
-async fn slow(given: Slow, ctx: CallContext, journal: Journal) -> Result<Slow, ToolError> {
-    journal.write(format!("slow-start {} {}", ctx.call_id(), ctx.attempt())).await?;
+async fn slow(given: Slow, ctx: CallContext, effects: EffectsFile) -> Result<Slow, ToolError> {
+    effects.write(format!("slow-start {} {}", ctx.call_id(), ctx.attempt())).await?;
     let (label, steps) = (&given.label, (given.seconds * 10.0).round());
     let mut step = 0.0;
     while step < steps {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(100)) => step += 1.0,
             () = ctx.cancelled().cancelled() => {
-                journal.write(format!("slow-cancelled {}", ctx.call_id())).await?;
+                effects.write(format!("slow-cancelled {}", ctx.call_id())).await?;
                 return Err(ToolError::failed("cancelled").did_nothing());
             }
         }
         ctx.progress(format!("{label}: {step} of {steps}"), Some(step / steps), None).await;
         ctx.output(OutputStream::Stdout, format!("{label} {step}\n")).await;
     }
-    journal.write(format!("slow-end {}", ctx.call_id())).await?;
+    effects.write(format!("slow-end {}", ctx.call_id())).await?;
     Ok(given)
 }
 
@@ -97,8 +99,8 @@ struct Charged {
     charged: f64,
 }
 
-async fn charge(given: Charge, ctx: CallContext, journal: Journal) -> Result<Charged, ToolError> {
-    journal.write(format!("charge {} {}", ctx.call_id(), ctx.attempt())).await?;
+async fn charge(given: Charge, ctx: CallContext, effects: EffectsFile) -> Result<Charged, ToolError> {
+    effects.write(format!("charge {} {}", ctx.call_id(), ctx.attempt())).await?;
     tokio::time::sleep(Duration::from_secs_f64(given.seconds)).await;
     Ok(Charged { charged: given.amount })
 }
@@ -130,9 +132,9 @@ fn schema(properties: &[(&str, &str)]) -> String {
 
 /// A file that gets a line for each effect, on disk before the call goes on. Without a path nothing is written.
 #[derive(Clone)]
-struct Journal(Option<Arc<PathBuf>>);
+struct EffectsFile(Option<Arc<PathBuf>>);
 
-impl Journal {
+impl EffectsFile {
     async fn write(&self, line: String) -> Result<(), ToolError> {
         let Some(path) = self.0.clone() else { return Ok(()) };
         // Blocking work has a thread of its own, or it would delay the heartbeats.
@@ -142,7 +144,7 @@ impl Journal {
             file.sync_all()
         };
         let written = tokio::task::spawn_blocking(append).await.map_err(io::Error::other).flatten();
-        written.map_err(|error| ToolError::failed(format!("the journal: {error}")))
+        written.map_err(|error| ToolError::failed(format!("the file of effects: {error}")))
     }
 }
 
@@ -192,20 +194,20 @@ fn print_event(event: &HostEvent) {
 async fn main() -> Result<(), HostError> {
     let server = option("--server", "AGENTLOOP_SERVER").unwrap_or_else(|| "127.0.0.1:50051".to_owned());
     let server = if server.contains("://") { server } else { format!("http://{server}") };
-    let journal = Journal(option("--journal", "AGENTLOOP_JOURNAL").map(|path| Arc::new(path.into())));
+    let effects = EffectsFile(option("--effects", "AGENTLOOP_EFFECTS").map(|path| Arc::new(path.into())));
     let mut host = with_credentials(ToolHost::builder(&server), &server)?.on_event(print_event);
     if let Some(id) = option("--host-id", "AGENTLOOP_HOST_ID") {
         host = host.host_id(id);
     }
-    for tool in tools(&journal) {
+    for tool in tools(&effects) {
         host = host.tool(tool);
     }
     // After ctrl-C the host accepts no more calls, finishes those that run, and delivers their results.
     host.build()?.run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() }).await
 }
 
-fn tools(journal: &Journal) -> [Tool; 6] {
-    let (emails, waits, charges) = (journal.clone(), journal.clone(), journal.clone());
+fn tools(effects: &EffectsFile) -> [Tool; 6] {
+    let (emails, waits, charges) = (effects.clone(), effects.clone(), effects.clone());
     [
         Tool::new("get_weather", "Tells the current weather in a city.")
             .title("Weather in {city}")

@@ -53,7 +53,7 @@ def declare_planner(host: Host) -> None:
         return Instruction(call_tools=CallToolsInstruction())
 
 
-def declare_hook(host: Host, journal) -> None:
+def declare_hook(host: Host, note_effect) -> None:
     """Declares a hook that keeps passwords out of tools and sessions, and notes every finished run."""
 
     @host.hook(PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN, required=True, description="Keeps secrets out.")
@@ -70,11 +70,11 @@ def declare_hook(host: Host, journal) -> None:
                     output = request.tool_result.output.replace("hunter2", "[hidden]")
                     return HookVerdict(output=output, annotation="a password was hidden")
             case pb.HOOK_POINT_POST_RUN:
-                journal(f"filed {run.run_id}")
+                note_effect(f"filed {run.run_id}")
         return None
 
 
-def declare_memory(host: Host, journal) -> None:
+def declare_memory(host: Host, note_effect) -> None:
     """Declares a context source that remembers the messages of runs, and adds them to later ones."""
     said: list[ContextItem] = []
 
@@ -83,22 +83,22 @@ def declare_memory(host: Host, journal) -> None:
             text = "".join(part.text for part in message.parts)
             if text and all(item.text != text for item in said):
                 said.append(ContextItem(text=text, origin=run.session_id))
-        journal(f"remembered {run.run_id}")
+        note_effect(f"remembered {run.run_id}")
 
     @host.context_source(description="What was said before.", remember=remember)
     async def diary(request: pb.ContextRequest, run) -> list[ContextItem]:
         return said[-10:]
 
 
-def declare_runtime(host: Host, journal) -> None:
+def declare_runtime(host: Host, note_effect) -> None:
     """Declares a browser for each run, opened before its first page and closed after its last."""
 
     async def open_browser(init_data: dict, hints: dict) -> dict:
-        journal(f"opened {init_data.get('profile', 'default')}")
+        note_effect(f"opened {init_data.get('profile', 'default')}")
         return {"profile": init_data.get("profile", "default"), "pages": 0}
 
     async def close_browser(browser: dict) -> None:
-        journal(f"closed {browser['profile']} after {browser['pages']}")
+        note_effect(f"closed {browser['profile']} after {browser['pages']}")
 
     host.runtime(open=open_browser, close=close_browser)
 
@@ -110,13 +110,13 @@ def declare_runtime(host: Host, journal) -> None:
         return f"page {call.runtime['pages']} in {call.runtime['profile']}: {page}, signed in with hunter2"
 
 
-def declare_booking(host: Host, journal) -> None:
+def declare_booking(host: Host, note_effect) -> None:
     """Declares a tool that asks a human while it runs."""
     schema = {"type": "object", "properties": {"patience": {"type": "number"}}, "required": ["patience"]}
 
     @host.tool(description="Books a seat.", schema=schema, effect=UNSAFE)
     async def book(call: Call, patience: float):
-        journal(f"booking {call.call_id}")
+        note_effect(f"booking {call.call_id}")
         seat = await call.ask("Which seat?", name="seat")
         sides, meals = {"a": "aisle", "w": "window"}, ["lunch", "dinner"]
         try:
@@ -124,7 +124,7 @@ def declare_booking(host: Host, journal) -> None:
         except NoAnswer as no_answer:
             return f"seat {seat}, and no side: {no_answer}"
         wanted = await call.choose_several("Which meals?", meals)
-        journal(f"booked {call.call_id}")
+        note_effect(f"booked {call.call_id}")
         boarding_pass = Image(data=PICTURE, media_type="image/gif")
         return Output(f"seat {seat}, {side}, with {' and '.join(wanted)}", [boarding_pass])
 
@@ -134,12 +134,12 @@ async def main() -> int:
     env = os.environ.get
     parser.add_argument("--server", default=env("AGENTLOOP_SERVER", "127.0.0.1:50051"))
     parser.add_argument("--host-id", default=env("AGENTLOOP_HOST_ID"))
-    parser.add_argument("--journal", default=env("AGENTLOOP_JOURNAL", os.devnull), help="a file to note effects in")
+    parser.add_argument("--effects", default=env("AGENTLOOP_EFFECTS", os.devnull), help="a file to note effects in")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 
-    def journal(line: str) -> None:
-        with open(options.journal, "a") as file:
+    def note_effect(line: str) -> None:
+        with open(options.effects, "a") as file:
             file.write(line + "\n")
 
     host = Host(
@@ -149,10 +149,10 @@ async def main() -> int:
         **credentials_of_environment(options.server),
     )
     declare_planner(host)
-    declare_hook(host, journal)
-    declare_memory(host, journal)
-    declare_runtime(host, journal)
-    declare_booking(host, journal)
+    declare_hook(host, note_effect)
+    declare_memory(host, note_effect)
+    declare_runtime(host, note_effect)
+    declare_booking(host, note_effect)
     return 0 if await host.run() else 1
 
 

@@ -21,7 +21,7 @@ def arguments_schema(**properties) -> dict:
     }
 
 
-def declare_tools(host: Host, journal) -> None:
+def declare_tools(host: Host, note_effect) -> None:
     @host.tool(
         description="Tells the current weather in a city.",
         title="Weather in {city}",
@@ -46,7 +46,7 @@ def declare_tools(host: Host, journal) -> None:
         requires_approval=True,
     )
     async def send_email(call: Call, to: str, subject: str, body: str):
-        journal(f"send_email {call.idempotency_key} {to}")
+        note_effect(f"send_email {call.idempotency_key} {to}")
         return f"sent to {to}"
 
     @host.tool(
@@ -56,7 +56,7 @@ def declare_tools(host: Host, journal) -> None:
         streams_output=True,
     )
     async def slow(call: Call, seconds: float, label: str):
-        journal(f"slow-start {call.call_id} {call.attempt}")
+        note_effect(f"slow-start {call.call_id} {call.attempt}")
         steps = round(seconds * 10)
         try:
             for step in range(1, steps + 1):
@@ -64,9 +64,9 @@ def declare_tools(host: Host, journal) -> None:
                 await call.progress(f"{label}: {step} of {steps}", step / steps)
                 await call.output(f"{label} {step}\n")
         except asyncio.CancelledError:
-            journal(f"slow-cancelled {call.call_id}")
+            note_effect(f"slow-cancelled {call.call_id}")
             raise
-        journal(f"slow-end {call.call_id}")
+        note_effect(f"slow-end {call.call_id}")
         return {"label": label, "seconds": seconds}
 
     @host.tool(
@@ -75,7 +75,7 @@ def declare_tools(host: Host, journal) -> None:
         effect=UNSAFE,
     )
     async def charge(call: Call, amount: float, seconds: float):
-        journal(f"charge {call.call_id} {call.attempt}")
+        note_effect(f"charge {call.call_id} {call.attempt}")
         await asyncio.sleep(seconds)
         return {"charged": amount}
 
@@ -88,7 +88,7 @@ def declare_tools(host: Host, journal) -> None:
         raise ToolFailed("this tool always fails", retryable=retryable, effect=NONE)
 
 
-def journal_to(path: str | None):
+def effects_file(path: str | None):
     """A function that appends a line to a file and syncs it. Without a path it does nothing."""
 
     def write(line: str) -> None:
@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"))
     parser.add_argument("--host-id", default=os.environ.get("AGENTLOOP_HOST_ID"))
-    parser.add_argument("--journal", default=os.environ.get("AGENTLOOP_JOURNAL"))
+    parser.add_argument("--effects", default=os.environ.get("AGENTLOOP_EFFECTS"))
     options = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
 
@@ -117,7 +117,7 @@ def main() -> None:
             on_ready=lambda: print("ready", host.host_id, flush=True),
             **credentials_of_environment(options.server),
         )
-        declare_tools(host, journal_to(options.journal))
+        declare_tools(host, effects_file(options.effects))
         return await host.run()
 
     try:

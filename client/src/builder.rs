@@ -6,7 +6,7 @@ use tonic::service::interceptor::InterceptedService;
 
 use crate::{
     Backoff, Client, Error,
-    connect::{Bearer, Tls, endpoint},
+    connect::{Bearer, CertificateAndKey, Tls, endpoint},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ impl ClientBuilder {
 
     /// Presents this certificate, in PEM, to the server. The key, in PEM, belongs to it.
     pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
-        self.tls.identity = Some((certificate.into(), key.into()));
+        self.tls.identity = Some(CertificateAndKey { certificate: certificate.into(), key: key.into() });
         self
     }
 

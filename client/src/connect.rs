@@ -25,9 +25,15 @@ const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     pub(crate) ca: Option<String>,
-    /// The certificate and its key.
-    pub(crate) identity: Option<(String, String)>,
+    pub(crate) identity: Option<CertificateAndKey>,
     pub(crate) server_name: Option<String>,
+}
+
+/// A certificate and its key, in PEM. The key is a secret, so neither is shown.
+#[derive(Clone)]
+pub(crate) struct CertificateAndKey {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 impl std::fmt::Debug for Tls {
@@ -47,7 +53,9 @@ impl Tls {
             None => ClientTlsConfig::new().with_enabled_roots(),
         };
         let config = match &self.identity {
-            Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+            Some(CertificateAndKey { certificate, key }) => {
+                config.identity(Identity::from_pem(certificate, key))
+            }
             None => config,
         };
         match &self.server_name {

@@ -17,6 +17,8 @@
 //!
 //! The request and response types are generated from the contract; they are in [`v1`].
 
+#![warn(missing_docs)]
+
 pub use agentloop_proto::{FILE_DESCRIPTOR_SET, v1};
 pub use schemars;
 

@@ -187,6 +187,21 @@ pub struct ChainVerdict {
     pub hash: String,
 }
 
+/// The outcome of a check of the whole chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChainOutcome {
+    /// Every row follows from the one before.
+    Whole(ChainVerdict),
+    /// A row does not.
+    Broken(BrokenLink),
+}
+
+impl From<Result<ChainVerdict, BrokenLink>> for ChainOutcome {
+    fn from(checked: Result<ChainVerdict, BrokenLink>) -> Self {
+        checked.map_or_else(Self::Broken, Self::Whole)
+    }
+}
+
 /// Conditions on rows of the audit log. All of them must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {

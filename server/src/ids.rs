@@ -32,10 +32,21 @@ impl Ids for RandomIds {
         SessionId::parse(Uuid::now_v7().to_string()).expect("a UUID is within the alphabet of ids")
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
     fn seed(&self) -> u64 {
-        rand::random()
+        u64::from_ne_bytes(random_bytes())
     }
+}
+
+/// Bytes that nobody can guess, for what no run depends on. Runs have [`Ids::seed`].
+#[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
+    rand::random()
+}
+
+/// A number from 0 to 1, which is not reached, for what no run depends on: it keeps replicas from acting at one time.
+#[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
+pub(crate) fn random_fraction() -> f64 {
+    rand::random()
 }
 
 /// Makes predictable ids for tests. Each kind counts from 1: `run-1`, `session-1`.

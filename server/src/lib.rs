@@ -1,6 +1,7 @@
 //! The agent loop as a gRPC service: a library to embed, and the server behind the command `agentloop serve`. Start with
 //! [`app::Server`].
 
+#![warn(missing_docs)]
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests start tasks of their own"))]
 
 pub mod audit;

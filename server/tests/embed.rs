@@ -12,7 +12,7 @@ use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::Record;
-use agentloop_core::run::input::{CallFacts, CallOutcome};
+use agentloop_core::run::input::{CallFacts, CallOutcome, ReadyCall};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
@@ -81,7 +81,7 @@ impl Tools for LocalTools {
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready {
+        let ready = CallFacts::Ready(ReadyCall {
             effect: EffectClass::ReadOnly,
             requires_approval: false,
             timeout: Millis::secs(60),
@@ -89,7 +89,7 @@ impl Tools for LocalTools {
             deadline_is_outcome: false,
             title: String::new(),
             terms: None,
-        };
+        });
         vec![ready; calls.len()]
     }
 

@@ -8,7 +8,7 @@ use agentloop_core::id::{CallId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::human::{Decision, Question};
-use agentloop_core::run::input::{CallFacts, CallOutcome};
+use agentloop_core::run::input::{CallFacts, CallOutcome, ReadyCall};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -66,7 +66,7 @@ impl Tools for NoHosts {
     fn facts(&self, _tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
         let requires_approval = spec.labels.contains_key("careful");
         vec![
-            CallFacts::Ready {
+            CallFacts::Ready(ReadyCall {
                 effect: self.0,
                 requires_approval,
                 timeout: Millis::secs(60),
@@ -74,7 +74,7 @@ impl Tools for NoHosts {
                 deadline_is_outcome: false,
                 title: String::new(),
                 terms: None,
-            };
+            });
             calls.len()
         ]
     }

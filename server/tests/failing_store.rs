@@ -14,7 +14,7 @@ use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::input::{AbortCause, CallFacts};
+use agentloop_core::run::input::{AbortCause, CallFacts, ReadyCall};
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -124,7 +124,7 @@ impl Tools for Keeping {
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready {
+        let ready = CallFacts::Ready(ReadyCall {
             effect: EffectClass::Unsafe,
             requires_approval: false,
             timeout: Millis(60_000),
@@ -132,7 +132,7 @@ impl Tools for Keeping {
             deadline_is_outcome: false,
             title: String::new(),
             terms: None,
-        };
+        });
         vec![ready; calls.len()]
     }
 

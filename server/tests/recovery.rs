@@ -8,7 +8,7 @@ use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -63,7 +63,7 @@ impl Tools for Answers {
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready {
+        let ready = CallFacts::Ready(ReadyCall {
             effect: EffectClass::Unsafe,
             requires_approval: false,
             timeout: Millis::secs(60),
@@ -71,7 +71,7 @@ impl Tools for Answers {
             deadline_is_outcome: false,
             title: String::new(),
             terms: None,
-        };
+        });
         vec![ready; calls.len()]
     }
 
@@ -82,7 +82,7 @@ impl Tools for Answers {
     fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str) -> Seek {
         // Not every test reads this channel.
         let _unheard = self.sought.send(call.clone());
-        self.seek[usize::from(call.slot.1 > 0)].clone()
+        self.seek[usize::from(call.slot.position > 0)].clone()
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}

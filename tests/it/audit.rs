@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agentloop_client::v1::{self as wire, decision::Decision};
 use agentloop_client::{Client, Error};
-use agentloop_server::audit::{AuditRow, ChainCheck};
+use agentloop_server::audit::{AuditRow, ChainCheck, ChainOutcome};
 use agentloop_server::store::sqlite::verify_audit_file;
 use agentloop_tests::credentials::{Authority, SecurityFiles};
 use agentloop_tests::host::Host;
@@ -127,7 +127,10 @@ async fn what_changes_something_and_what_is_refused_is_written_once() {
     let verdict = check.verdict().expect("it is whole");
     assert!(verdict.rows >= 9);
     if let Stored::File(path) = server.stored() {
-        let offline = verify_audit_file(path, &verdict.hash).await.expect("it is read").expect("it is whole");
+        let ChainOutcome::Whole(offline) = verify_audit_file(path, &verdict.hash).await.expect("it is read")
+        else {
+            panic!("it is whole")
+        };
         assert_eq!(verdict.hash, offline.hash, "the file has what the table has");
     }
 }

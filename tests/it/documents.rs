@@ -182,11 +182,20 @@ fn the_architecture_names_every_rpc() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The text of a document below a heading, up to the next heading of the same level.
+fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+    let (_, below) = text.split_once(&format!("\n### {heading}\n")).expect("there is such a heading");
+    below.split_once("\n### ").map_or(below, |(section, _)| section)
+}
+
 #[test]
 fn the_architecture_names_every_top_module() {
     let architecture = text(&top().join("server/ARCHITECTURE.md"));
     let mut missing = Vec::new();
-    for root in ["server/src", "server/core/src"] {
+    for (root, heading) in
+        [("server/src", "`src/` (agentloop-server)"), ("server/core/src", "`core/` (agentloop-core)")]
+    {
+        let section = section(&architecture, heading);
         let lib = text(&top().join(root).join("lib.rs"));
         let modules = lib.lines().filter_map(|line| {
             let line = line.strip_prefix("pub ").unwrap_or(line);
@@ -194,10 +203,43 @@ fn the_architecture_names_every_top_module() {
         });
         missing.extend(
             modules
-                .filter(|module| !architecture.contains(&format!("`{module}")))
+                .filter(|module| {
+                    !section.contains(&format!("`{module}`")) && !section.contains(&format!("`{module}/`"))
+                })
                 .map(|module| format!("{root}: {module}")),
         );
     }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// A row names folders, then modules somewhere below them.
+#[test]
+fn the_folder_tables_of_the_architecture_name_modules_that_exist() {
+    let architecture = text(&top().join("server/ARCHITECTURE.md"));
+    let sources: Vec<_> = files(".rs").iter().map(|path| path.with_extension("")).collect();
+    let (mut root, mut named, mut missing) = (String::new(), 0, Vec::new());
+    for line in section(&architecture, "`src/` (agentloop-server)").lines() {
+        if let Some((module, _)) = line.strip_prefix("**`").and_then(|rest| rest.split_once("`**")) {
+            root = format!("server/src/{}", module.trim_end_matches('/'));
+        }
+        let Some((folders, content)) = line.strip_prefix("| `").and_then(|row| row.split_once(" | ")) else {
+            continue;
+        };
+        let folders: Vec<_> = folders.split('`').filter(|folder| folder.ends_with('/')).collect();
+        let is_module = |code: &&str| code.chars().all(|c| c.is_ascii_lowercase() || "_/".contains(c));
+        for module in content.split('`').skip(1).step_by(2).filter(is_module) {
+            named += 1;
+            let exists = folders.iter().any(|folder| {
+                let folder = top().join(&root).join(folder);
+                let mut below = sources.iter().filter_map(|source| source.strip_prefix(&folder).ok());
+                below.any(|below| below.iter().any(|part| part == module.trim_end_matches('/')))
+            });
+            if !exists {
+                missing.push(format!("{root}/{}: {module}", folders.join(", ")));
+            }
+        }
+    }
+    assert!(named > 40, "only {named} modules are named");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -212,6 +254,22 @@ fn anchors_are_those_of_the_usual_hosts() {
 /// The blocks of code of a document.
 fn code_blocks(text: &str) -> impl Iterator<Item = &str> {
     text.split("```").skip(1).step_by(2)
+}
+
+/// The example is compiled, so a sample that is quoted from it compiles too.
+#[test]
+fn samples_of_embedding_are_quoted_from_the_example() {
+    let example = text(&top().join("server/examples/embed.rs"));
+    let example: Vec<_> = example.lines().map(str::trim).collect();
+    let page = text(&top().join("server/docs/guide/embedding.md"));
+    let mut samples = 0;
+    for sample in code_blocks(&page).filter_map(|block| block.strip_prefix("rust\n")) {
+        samples += 1;
+        let lines: Vec<_> = sample.lines().map(str::trim).collect();
+        let is_quoted = example.windows(lines.len()).any(|part| part == lines);
+        assert!(is_quoted, "not in server/examples/embed.rs:\n{sample}");
+    }
+    assert_eq!(samples, 2);
 }
 
 /// A host that a reader writes from one page may run beside a host from another: the server compares declarations.

@@ -8,6 +8,7 @@ mod command;
 mod database;
 mod demo;
 mod embedded;
+mod environment;
 mod terminal;
 mod top;
 

@@ -1,6 +1,6 @@
 // An example host with extensions: a planner, hooks, a context source that remembers, a runtime, and questions.
 
-import { type Journal, schemaOf, serve } from "./example_options.js";
+import { type NoteEffect, schemaOf, serve } from "./example_options.js";
 import { EffectClass, HookPoint, type Host, NoAnswer, Output, PlanSituation } from "./host/index.js";
 
 /** The smallest valid image. */
@@ -25,7 +25,7 @@ function declarePlanner(host: Host): void {
 }
 
 /** Declares a hook that keeps passwords out of tools and sessions, and notes every finished run. */
-function declareHook(host: Host, journal: Journal): void {
+function declareHook(host: Host, noteEffect: NoteEffect): void {
   const { PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN } = HookPoint;
   const points = [PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN];
   host.hook({ name: "guard", description: "Keeps secrets out.", points, required: true }, async (request, run) => {
@@ -43,13 +43,13 @@ function declareHook(host: Host, journal: Journal): void {
         return { output: output.replaceAll("hunter2", "[hidden]"), annotation: "a password was hidden" };
       }
       case POST_RUN:
-        return journal(`filed ${run.runId}`);
+        return noteEffect(`filed ${run.runId}`);
     }
   });
 }
 
 /** Declares a context source that remembers the messages of runs, and adds them to later ones. */
-function declareMemory(host: Host, journal: Journal): void {
+function declareMemory(host: Host, noteEffect: NoteEffect): void {
   const said = new Map<string, { text: string; origin: string }>();
   host.contextSource(
     {
@@ -60,7 +60,7 @@ function declareMemory(host: Host, journal: Journal): void {
           const text = parts.map(({ content }) => (content?.$case === "text" ? content.value : "")).join("");
           if (text) said.set(text, { text, origin: run.sessionId });
         }
-        journal(`remembered ${run.runId}`);
+        noteEffect(`remembered ${run.runId}`);
       },
     },
     async () => [...said.values()].slice(-10),
@@ -68,14 +68,14 @@ function declareMemory(host: Host, journal: Journal): void {
 }
 
 /** Declares a browser for each run, opened before its first page and closed after its last. */
-function declareRuntime(host: Host, journal: Journal): void {
+function declareRuntime(host: Host, noteEffect: NoteEffect): void {
   type Browser = { profile: string; pages: number };
   host.runtime<Browser>({
     open: async ({ profile = "default" }) => {
-      journal(`opened ${profile}`);
+      noteEffect(`opened ${profile}`);
       return { profile: String(profile), pages: 0 };
     },
-    close: async ({ profile, pages }) => journal(`closed ${profile} after ${pages}`),
+    close: async ({ profile, pages }) => noteEffect(`closed ${profile} after ${pages}`),
   });
   host.tool(
     {
@@ -94,7 +94,7 @@ function declareRuntime(host: Host, journal: Journal): void {
 }
 
 /** Declares a tool that asks a human while it runs. */
-function declareBooking(host: Host, journal: Journal): void {
+function declareBooking(host: Host, noteEffect: NoteEffect): void {
   host.tool(
     {
       name: "book",
@@ -103,7 +103,7 @@ function declareBooking(host: Host, journal: Journal): void {
       effect: EffectClass.UNSAFE,
     },
     async (call, { patience }: { patience: number }) => {
-      journal(`booking ${call.callId}`);
+      noteEffect(`booking ${call.callId}`);
       const seat = await call.ask("Which seat?", { name: "seat" });
       const sides = [{ id: "a", label: "aisle" }, { id: "w", label: "window" }];
       let side: string;
@@ -114,17 +114,17 @@ function declareBooking(host: Host, journal: Journal): void {
         throw error;
       }
       const meals = await call.chooseSeveral("Which meals?", ["lunch", "dinner"]);
-      journal(`booked ${call.callId}`);
+      noteEffect(`booked ${call.callId}`);
       const boardingPass = { source: { $case: "data" as const, value: PICTURE }, mediaType: "image/gif" };
       return new Output(`seat ${seat}, ${side}, with ${meals.join(" and ")}`, [boardingPass]);
     },
   );
 }
 
-await serve((host, journal) => {
+await serve((host, noteEffect) => {
   declarePlanner(host);
-  declareHook(host, journal);
-  declareMemory(host, journal);
-  declareRuntime(host, journal);
-  declareBooking(host, journal);
+  declareHook(host, noteEffect);
+  declareMemory(host, noteEffect);
+  declareRuntime(host, noteEffect);
+  declareBooking(host, noteEffect);
 });

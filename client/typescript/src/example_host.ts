@@ -1,10 +1,10 @@
 // An example tool host with six tools, from a read-only one to one that must not run twice.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Journal, schemaOf, serve } from "./example_options.js";
+import { type NoteEffect, schemaOf, serve } from "./example_options.js";
 import { AttemptEffect, EffectClass, type Host, ToolFailed } from "./host/index.js";
 
-function declareTools(host: Host, journal: Journal): void {
+function declareTools(host: Host, noteEffect: NoteEffect): void {
   host.tool(
     {
       name: "get_weather",
@@ -35,7 +35,7 @@ function declareTools(host: Host, journal: Journal): void {
       requiresApproval: true,
     },
     async (call, { to }: { to: string; subject: string; body: string }) => {
-      journal(`send_email ${call.idempotencyKey} ${to}`);
+      noteEffect(`send_email ${call.idempotencyKey} ${to}`);
       return `sent to ${to}`;
     },
   );
@@ -49,17 +49,17 @@ function declareTools(host: Host, journal: Journal): void {
       streamsOutput: true,
     },
     async (call, { seconds, label }: { seconds: number; label: string }) => {
-      journal(`slow-start ${call.callId} ${call.attempt}`);
+      noteEffect(`slow-start ${call.callId} ${call.attempt}`);
       const steps = Math.round(seconds * 10);
       for (let step = 1; step <= steps; step++) {
         await sleep(100, undefined, { signal: call.signal }).catch((stopped) => {
-          journal(`slow-cancelled ${call.callId}`);
+          noteEffect(`slow-cancelled ${call.callId}`);
           throw stopped;
         });
         await call.progress(`${label}: ${step} of ${steps}`, step / steps);
         await call.output(`${label} ${step}\n`);
       }
-      journal(`slow-end ${call.callId}`);
+      noteEffect(`slow-end ${call.callId}`);
       return { label, seconds };
     },
   );
@@ -72,7 +72,7 @@ function declareTools(host: Host, journal: Journal): void {
       effect: EffectClass.UNSAFE,
     },
     async (call, { amount, seconds }: { amount: number; seconds: number }) => {
-      journal(`charge ${call.callId} ${call.attempt}`);
+      noteEffect(`charge ${call.callId} ${call.attempt}`);
       await sleep(seconds * 1000, undefined, { signal: call.signal });
       return { charged: amount };
     },

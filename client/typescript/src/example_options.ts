@@ -5,7 +5,7 @@ import { parseArgs } from "node:util";
 import { tokenFor } from "./example_credentials.js";
 import { Host, type HostOptions } from "./host/index.js";
 
-export type Journal = (line: string) => void;
+export type NoteEffect = (line: string) => void;
 
 /** The JSON schema of an object with these required properties, by name and type. */
 export function schemaOf(types: Record<string, string>): object {
@@ -14,12 +14,12 @@ export function schemaOf(types: Record<string, string>): object {
 }
 
 /** Runs a host with the tools of `declare` and the options of the command line, until a signal ends it. */
-export async function serve(declare: (host: Host, journal: Journal) => void): Promise<never> {
+export async function serve(declare: (host: Host, noteEffect: NoteEffect) => void): Promise<never> {
   const { values: options } = parseArgs({
     options: {
       server: { type: "string", default: process.env["AGENTLOOP_SERVER"] ?? "127.0.0.1:50051" },
       "host-id": { type: "string", default: process.env["AGENTLOOP_HOST_ID"] },
-      journal: { type: "string", default: process.env["AGENTLOOP_JOURNAL"] },
+      effects: { type: "string", default: process.env["AGENTLOOP_EFFECTS"] },
     },
   });
   try {
@@ -29,7 +29,7 @@ export async function serve(declare: (host: Host, journal: Journal) => void): Pr
       hostId: options["host-id"],
       onReady: () => console.log("ready", host.hostId),
     });
-    declare(host, journalTo(options.journal));
+    declare(host, effectsFile(options.effects));
     process.exit((await host.run()) ? 0 : 1);
   } catch (error) {
     // An option that cannot be used, or a server that refuses the host.
@@ -55,7 +55,7 @@ function fileOf(variable: string): Buffer | undefined {
 }
 
 /** A function that appends a line to a file and syncs it. Without a path it does nothing. */
-function journalTo(path: string | undefined): Journal {
+function effectsFile(path: string | undefined): NoteEffect {
   return (line) => {
     if (!path) return;
     const file = openSync(path, "a");

@@ -101,7 +101,7 @@ impl TenantId {
 
 /// A tool call, by its run and its slot.
 ///
-/// Its text form is `<run>/<model_call>.<index>`. The id is the same for all attempts, reconnects and restarts. It names
+/// Its text form is `<run>/<model_call>.<position>`. The id is the same for all attempts, reconnects and restarts. It names
 /// its run, so that a result which arrives after a restart reaches that run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -113,17 +113,32 @@ pub struct CallId {
 }
 
 /// The place of a tool call in its run. Slots sort in the order in which the model asked for the calls.
+///
+/// It is stored as the pair of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct CallSlot(
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct CallSlot {
     /// Number of the model call that asked for it, from 1.
-    pub u32,
+    pub model_call: u32,
     /// Position among the tool calls of that model call, from 0.
-    pub u32,
-);
+    pub position: u32,
+}
+
+impl From<(u32, u32)> for CallSlot {
+    fn from((model_call, position): (u32, u32)) -> Self {
+        Self { model_call, position }
+    }
+}
+
+impl From<CallSlot> for (u32, u32) {
+    fn from(slot: CallSlot) -> Self {
+        (slot.model_call, slot.position)
+    }
+}
 
 impl fmt::Display for CallSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
+        write!(f, "{}.{}", self.model_call, self.position)
     }
 }
 
@@ -138,10 +153,10 @@ impl CallId {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (run, slot) = text.rsplit_once('/')?;
-        let (model_call, index) = slot.split_once('.')?;
+        let (model_call, position) = slot.split_once('.')?;
         let id = Self {
             run: RunId::parse(run).ok()?,
-            slot: CallSlot(model_call.parse().ok()?, index.parse().ok()?),
+            slot: CallSlot { model_call: model_call.parse().ok()?, position: position.parse().ok()? },
         };
         (id.to_string() == text).then_some(id)
     }
@@ -370,7 +385,7 @@ mod tests {
 
     #[test]
     fn call_ids_survive_the_round_trip() {
-        let id = CallId { run: RunId::parse("r:1.2").unwrap(), slot: CallSlot(3, 0) };
+        let id = CallId { run: RunId::parse("r:1.2").unwrap(), slot: CallSlot::from((3, 0)) };
         assert_eq!(id.to_string(), "r:1.2/3.0");
         assert_eq!(CallId::parse(&id.to_string()), Some(id));
         for forged in ["", "r", "r/", "r/1", "r/1.", "r/01.0", "r/+1.0", "/1.0", "r/1.0/2.0", "r/1.0x"] {
@@ -380,7 +395,7 @@ mod tests {
 
     #[test]
     fn request_ids_name_their_run() {
-        let id = CallId { run: RunId::parse("r:1").unwrap(), slot: CallSlot(3, 0) };
+        let id = CallId { run: RunId::parse("r:1").unwrap(), slot: CallSlot::from((3, 0)) };
         assert_eq!(id.request(1).as_str(), "r:1:3.0:1");
         assert_eq!(id.input(1, 2).as_str(), "r:1:3.0:1.2");
         assert_eq!(id.run.planned_question(4).as_str(), "r:1:plan:4");
@@ -391,7 +406,7 @@ mod tests {
         assert_eq!(id.input(1, 2).parts(), Some((id.run.clone(), "3.0:1.2")));
         assert_eq!(id.run.planned_question(4).parts(), Some((id.run, "plan:4")));
         let longest = RunId::parse("x".repeat(ID_BYTES_MAX)).unwrap();
-        let call = CallId { run: longest.clone(), slot: CallSlot(u32::MAX, u32::MAX) };
+        let call = CallId { run: longest.clone(), slot: CallSlot::from((u32::MAX, u32::MAX)) };
         for request in [
             call.input(u32::MAX, u32::MAX),
             call.request_again(u32::MAX, u32::MAX),

@@ -145,6 +145,8 @@
 //! | context source | adds texts to the context before a run's first model call |
 //! | declaration | the properties of a tool or extension, as its author states them |
 
+#![warn(missing_docs)]
+
 pub mod id;
 pub mod limits;
 pub mod time;

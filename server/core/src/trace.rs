@@ -240,7 +240,7 @@ mod tests {
             RunSpan::Run,
             RunSpan::Model { call: 1, attempt: 1 },
             RunSpan::Model { call: 1, attempt: 2 },
-            RunSpan::Call(CallSlot(1, 0)),
+            RunSpan::Call(CallSlot::from((1, 0))),
             RunSpan::Question("q"),
             RunSpan::Compaction(1),
         ];

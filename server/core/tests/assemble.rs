@@ -55,7 +55,7 @@ fn meant(random: &mut Random) -> Vec<Part> {
                 for _ in 0..random.below(4) {
                     let provider_id = format!("id-{calls}");
                     let arguments = format!("{{{}}}", words(random, 30));
-                    let slot = CallSlot(MODEL_CALL, calls);
+                    let slot = CallSlot::from((MODEL_CALL, calls));
                     let name = format!("tool{}", random.below(3));
                     let state = random.one_in(3).then(|| state(random));
                     parts.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments, state }));
@@ -102,7 +102,7 @@ fn sent(random: &mut Random, parts: &[Part]) -> Vec<Delta> {
             }
             Part::ToolCall(ToolCall { slot, provider_id, name, arguments, state }) => {
                 // Providers number calls as they like, also downwards.
-                let index = if numbers == 0 { 1_000 - slot.1 } else { slot.1 * numbers };
+                let index = if numbers == 0 { 1_000 - slot.position } else { slot.position * numbers };
                 let (provider_id, name) = (Some(provider_id.clone()), name.clone());
                 deltas.push(Delta::ToolCallStart { index, provider_id, name });
                 let fragments = cut(random, arguments).into_iter();
@@ -298,7 +298,7 @@ fn whatever_comes_bounds_hold() {
 fn is_within_bounds(message: &Message, seed: u64) {
     let calls: Vec<&ToolCall> = message.tool_calls().collect();
     let slots: Vec<CallSlot> = calls.iter().map(|call| call.slot).collect();
-    let dense: Vec<CallSlot> = (0..calls.len() as u32).map(|at| CallSlot(MODEL_CALL, at)).collect();
+    let dense: Vec<CallSlot> = (0..calls.len() as u32).map(|at| CallSlot::from((MODEL_CALL, at))).collect();
     assert_eq!(slots, dense, "seed {seed}");
     let ids: BTreeSet<&str> = calls.iter().map(|call| call.provider_id.as_str()).collect();
     assert_eq!(ids.len(), calls.len(), "seed {seed}: ids are told apart");

@@ -39,7 +39,7 @@ fn said(role: Role, text: String) -> Entry {
 fn round(random: &mut Random, number: u32, entries: &mut Vec<Entry>) {
     let count = 1 + random.below(4) as u32;
     let call = |index: u32| ToolCall {
-        slot: CallSlot(number, index),
+        slot: CallSlot::from((number, index)),
         provider_id: format!("c{index}"),
         name: "look".to_owned(),
         arguments: format!("{{\"at\":{}}}", index % 2),
@@ -51,7 +51,7 @@ fn round(random: &mut Random, number: u32, entries: &mut Vec<Entry>) {
     let first = random.below(u64::from(count)) as u32;
     for index in (0..count).map(|index| (index + first) % count) {
         let result = ToolResult {
-            slot: CallSlot(number, index),
+            slot: CallSlot::from((number, index)),
             provider_id: format!("c{index}"),
             name: "look".to_owned(),
             status: ToolStatus::Succeeded,

@@ -19,7 +19,7 @@ use random::Random;
 const HISTORIES: u64 = 3_000;
 
 fn slot(random: &mut Random) -> CallSlot {
-    CallSlot(random.below(3) as u32, random.below(3) as u32)
+    CallSlot::from((random.below(3) as u32, random.below(3) as u32))
 }
 
 fn result(slot: CallSlot, output: String) -> Part {
@@ -160,7 +160,10 @@ fn outputs_are_shown_within_their_bound() {
         let letter = random.pick(&["a", "ß", "東", "🚀"]);
         let length = TOOL_RESULT_SHOWN_BYTES_MAX - 100 + extra;
         let whole = letter.repeat(length / letter.len() + 1);
-        let parts = vec![result(CallSlot(1, 0), whole.clone()), result(CallSlot(1, 1), whole.clone())];
+        let parts = vec![
+            result(CallSlot::from((1, 0)), whole.clone()),
+            result(CallSlot::from((1, 1)), whole.clone()),
+        ];
         let message = Arc::new(Message { role: Role::Tool, parts });
         let cut = shown(&message);
         assert_eq!(is_cut(&message), whole.len() > TOOL_RESULT_SHOWN_BYTES_MAX, "{} bytes", whole.len());

@@ -184,6 +184,7 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::audit::AuditEntry;
+    use crate::store::AuditStore as _;
     use crate::store::sqlite::SqliteStore;
 
     /// A disk without room.

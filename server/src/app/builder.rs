@@ -28,6 +28,14 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::Otlp;
 use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
 
+/// Parts of a server that were checked before anything is opened.
+pub(super) struct CheckedParts {
+    pub(super) redactor: Redactor,
+    pub(super) security: Security,
+    pub(super) models: Arc<dyn Models>,
+    pub(super) own_tools: OwnTools,
+}
+
 /// The parts of a server. Agents and bounds come from the configuration; every port can be the embedder's.
 pub struct ServerBuilder {
     pub(super) config: Config,
@@ -168,10 +176,7 @@ impl ServerBuilder {
             return Err(StartError::Cluster("the configuration has [cluster]: start a ReplicaServer"));
         }
         let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
-        let redactor = Redactor::new(self.config.secrets());
-        let security = Security::load(&self.config, clock.clone())?;
-        let models = self.take_models()?;
-        let own_tools = self.check_tools()?;
+        let CheckedParts { redactor, security, models, own_tools } = self.check()?;
         let (store, own_store) = match self.store.take() {
             Some(store) => (store, None),
             None => {
@@ -179,9 +184,7 @@ impl ServerBuilder {
                 (own.shared(), Some(own))
             }
         };
-        let ports = Ports::listen(&self.config, security).await?;
-        self.observe(ports.metrics.as_ref());
-        let otlp = self.start_otlp(redactor)?;
+        let (ports, otlp) = self.listen(security, redactor).await?;
         let grace = self.config.server.shutdown_grace.duration();
         let parts = self.into_parts(models, own_tools, ports.asks);
         let quotas = parts.quotas.clone();
@@ -207,14 +210,36 @@ impl ServerBuilder {
         Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace, reloader })
     }
 
+    /// Checks the configuration and the parts of the embedder. Nothing is opened.
+    pub(super) fn check(&mut self) -> Result<CheckedParts, StartError> {
+        Ok(CheckedParts {
+            redactor: Redactor::new(self.config.secrets()),
+            security: Security::load(&self.config, self.engine.clock.clone())?,
+            models: self.take_models()?,
+            own_tools: self.check_tools()?,
+        })
+    }
+
+    /// Listens, and observes runs for metrics and the export of traces, if they are configured.
+    pub(super) async fn listen(
+        &mut self,
+        security: Security,
+        redactor: Redactor,
+    ) -> Result<(Ports, Option<Otlp>), StartError> {
+        let ports = Ports::listen(&self.config, security).await?;
+        self.observe(ports.metrics.as_ref());
+        let otlp = self.start_otlp(redactor)?;
+        Ok((ports, otlp))
+    }
+
     /// Counts what happens in runs, if metrics are configured.
-    pub(super) fn observe(&mut self, metrics: Option<&Metrics>) {
+    fn observe(&mut self, metrics: Option<&Metrics>) {
         if let Some(metrics) = metrics {
             self.engine.observers.push(Arc::new(MetricsObserver(metrics.clone())));
         }
     }
 
-    pub(super) fn check_tools(&self) -> Result<OwnTools, StartError> {
+    fn check_tools(&self) -> Result<OwnTools, StartError> {
         let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
         Ok(OwnTools::check(declared.collect())?)
     }
@@ -236,7 +261,7 @@ impl ServerBuilder {
     }
 
     /// Starts the export of traces and metrics, if a collector is configured.
-    pub(super) fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
+    fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
         let masks = Masks::new(self.config.sensitive_arguments.clone());
@@ -245,7 +270,7 @@ impl ServerBuilder {
         Ok(Some(otlp))
     }
 
-    pub(super) fn take_models(&mut self) -> Result<Arc<dyn Models>, StartError> {
+    fn take_models(&mut self) -> Result<Arc<dyn Models>, StartError> {
         let configured = std::mem::take(&mut self.config.providers);
         if let Some(models) = self.models.take() {
             return Ok(models);

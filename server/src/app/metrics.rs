@@ -62,14 +62,18 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
     let Sources { engine, tools, store, reloader, audit } = sources;
     metrics.read_at_scrape(move || {
         let hosts = tools.counts();
-        let (used, bound) = engine.live_bytes();
+        let memory = engine.memory_use();
         let written = store.as_ref().map(OwnStore::stats);
         Readings {
             live_runs: engine.live_runs(),
             hosts: hosts.connected,
             calls: hosts.calls,
             queued_calls: hosts.queued,
-            memory: MemoryReadings { used, bound, waiting: engine.waiting_for_memory() },
+            memory: MemoryReadings {
+                used: memory.bytes,
+                bound: memory.bytes_max,
+                waiting: engine.waiting_for_memory(),
+            },
             weaker_declarations: tools.weaker_declarations(),
             slow_subscribers: engine.slow_subscribers(),
             certificate_not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::builder::ServerBuilder;
+use crate::app::builder::{CheckedParts, ServerBuilder};
 use crate::app::health::Readiness;
-use crate::app::ports::Ports;
-use crate::app::security::{self, Reloader, Security};
+use crate::app::security::{self, Reloader};
 use crate::app::store::{OwnStore, postgres_options};
 use crate::app::work::{ClusterParts, Stop};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::cluster::locate::Locate;
-use crate::config::{Config, StoreLocation};
+use crate::config::{ClusterOptions, Config, StoreLocation};
 use crate::engine::Engine;
 use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::links::Links;
@@ -27,7 +27,6 @@ use crate::grpc::edge::identity::IdentityLayer;
 use crate::grpc::edge::run_changes::follow_run_changes;
 use crate::grpc::edge::tool_link::ToolLinkService;
 use crate::lifecycle::{Exit, Signals, Tasks};
-use crate::secret::Redactor;
 use crate::store::postgres::{PostgresOptions, PostgresStore, Replica, ReplicaOptions};
 use crate::telemetry::otlp::Otlp;
 
@@ -150,35 +149,13 @@ impl ServerBuilder {
     /// # Errors
     /// [`StartError`]. Nothing is left running.
     pub async fn start_replica(mut self) -> Result<ReplicaServer, StartError> {
-        let (Some(cluster), StoreLocation::Postgres(postgres)) =
-            (self.config.cluster.clone(), &self.config.store.location)
-        else {
-            return Err(StartError::Cluster("a replica needs [cluster] and store.url in its configuration"));
-        };
-        if self.tools.is_some() {
-            return Err(StartError::Cluster(
-                "the tools of a replica are those of all replicas: they cannot be wrapped",
-            ));
-        }
-        let options = postgres_options(postgres, &self.config.store, &self.config.blobs);
+        let (cluster, options) = self.replica_options()?;
         let (clock, ids) = (self.engine.clock.clone(), self.engine.ids.clone());
         let tasks = self.engine.tasks.clone();
-        let redactor = Redactor::new(self.config.secrets());
-        let security = Security::load(&self.config, clock.clone())?;
+        let CheckedParts { redactor, security, models, own_tools } = self.check()?;
         let peer_tls = security.links.clone();
-        let models = self.take_models()?;
-        let own_tools = self.check_tools()?;
-        let ports = Ports::listen(&self.config, security).await?;
-        self.observe(ports.metrics.as_ref());
-        let otlp = self.start_otlp(redactor)?;
-        let (listener, found) = listen(cluster.listen).await?;
-        let me = ReplicaOptions {
-            address: cluster.advertise.unwrap_or_else(|| found.to_string()),
-            lease: cluster.lease.duration(),
-            configuration_digest: self.config.shared_digest(),
-        };
-        let replica_address = me.address.clone();
-        let replica = Arc::new(Box::pin(Replica::join(&options, me)).await.map_err(OpenError::from)?);
+        let (ports, otlp) = self.listen(security, redactor).await?;
+        let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
         let (grace, max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
         let mut parts = self.into_parts(models, own_tools, ports.asks);
@@ -209,13 +186,7 @@ impl ServerBuilder {
         drop(tasks.spawn("run changes", following));
         let changes = work.engine.clone();
         local.open(work.routes, work.audit);
-        let gains = take_gains(replica.clone(), store.clone(), work.engine.clone(), tasks.clone());
-        drop(tasks.spawn("gained shards", gains));
-        let shedding = give_away(replica.clone(), store, work.engine, tasks.clone());
-        drop(tasks.spawn("shards to give away", shedding));
-        drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
-        let ending = end_when_the_store_fails(own.failed().clone(), replica.clone(), tasks.clone());
-        drop(tasks.spawn("store", ending));
+        spawn_shard_tasks(&replica, store, &own, work.engine, &stop, &tasks);
         let front = ForwardLayer::new(
             ownerships.clone(),
             links,
@@ -266,6 +237,66 @@ impl ServerBuilder {
             reloader,
         })
     }
+}
+
+/// A replica that has joined, and its port for the others.
+struct JoinedReplica {
+    listener: TcpListener,
+    /// Host and port at which the others reach it.
+    replica_address: String,
+    replica: Arc<Replica>,
+}
+
+impl ServerBuilder {
+    /// The settings of the replica and of its database.
+    fn replica_options(&self) -> Result<(ClusterOptions, PostgresOptions), StartError> {
+        let (Some(cluster), StoreLocation::Postgres(postgres)) =
+            (self.config.cluster.clone(), &self.config.store.location)
+        else {
+            return Err(StartError::Cluster("a replica needs [cluster] and store.url in its configuration"));
+        };
+        if self.tools.is_some() {
+            return Err(StartError::Cluster(
+                "the tools of a replica are those of all replicas: they cannot be wrapped",
+            ));
+        }
+        Ok((cluster, postgres_options(postgres, &self.config.store, &self.config.blobs)))
+    }
+
+    /// Listens for the other replicas, and joins them.
+    async fn join(
+        &self,
+        cluster: ClusterOptions,
+        options: &PostgresOptions,
+    ) -> Result<JoinedReplica, StartError> {
+        let (listener, found) = listen(cluster.listen).await?;
+        let me = ReplicaOptions {
+            address: cluster.advertise.unwrap_or_else(|| found.to_string()),
+            lease: cluster.lease.duration(),
+            configuration_digest: self.config.shared_digest(),
+        };
+        let replica_address = me.address.clone();
+        let replica = Arc::new(Box::pin(Replica::join(options, me)).await.map_err(OpenError::from)?);
+        Ok(JoinedReplica { listener, replica_address, replica })
+    }
+}
+
+/// Starts the tasks that follow the shards of this replica, and those that end it when it has lost them.
+fn spawn_shard_tasks(
+    replica: &Arc<Replica>,
+    store: Arc<PostgresStore>,
+    own: &OwnStore,
+    engine: Engine,
+    stop: &Stop,
+    tasks: &Tasks,
+) {
+    let gains = take_gains(replica.clone(), store.clone(), engine.clone(), tasks.clone());
+    drop(tasks.spawn("gained shards", gains));
+    let shedding = give_away(replica.clone(), store, engine, tasks.clone());
+    drop(tasks.spawn("shards to give away", shedding));
+    drop(tasks.spawn("fence", end_when_fenced(replica.clone(), tasks.clone(), stop.clone())));
+    let ending = end_when_the_store_fails(own.failed().clone(), replica.clone(), tasks.clone());
+    drop(tasks.spawn("store", ending));
 }
 
 /// Opens the database for this replica. It may be away for a moment.

@@ -28,7 +28,9 @@ pub use self::identity::Identity;
 use self::identity::Proof;
 use self::jwt::JwtCheck;
 pub use self::principal::{Principal, Role};
-pub use self::quota::{Holder, Quota, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit};
+pub use self::quota::{
+    Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit,
+};
 use self::tokens::TokenTable;
 
 /// The beginning of every token.

@@ -22,6 +22,7 @@ use super::grant::HostGrant;
 use super::identity::{Identity, Proof};
 use super::principal::Principal;
 use super::{Rejection, TOKEN_PREFIX};
+use crate::ids::random_bytes;
 use crate::secret::Secret;
 
 /// Random bytes of a token's id.
@@ -263,8 +264,8 @@ pub fn new_token(
     valid_for: Option<Duration>,
 ) -> (Secret, TokenRecord) {
     let millis = |length: Duration| Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
-    let id = hex(&random::<ID_BYTES>());
-    let token = format!("{TOKEN_PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()));
+    let id = hex(&random_bytes::<ID_BYTES>());
+    let token = format!("{TOKEN_PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random_bytes::<SECRET_BYTES>()));
     let record = TokenRecord {
         id,
         sha256: hex(&Sha256::digest(token.as_bytes())),
@@ -279,11 +280,6 @@ pub fn new_token(
         expires: valid_for.map(|length| rfc3339(now.after(millis(length)))),
     };
     (Secret::new(token), record)
-}
-
-#[expect(clippy::disallowed_methods, reason = "a token is made of chance, and no run depends on it")]
-fn random<const N: usize>() -> [u8; N] {
-    rand::random()
 }
 
 fn rfc3339(at: Timestamp) -> String {

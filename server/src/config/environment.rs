@@ -14,8 +14,8 @@ const COMMAND_VARIABLES: [&str; 9] = [
     "AGENTLOOP_CA_FILE",
     "AGENTLOOP_CERT_FILE",
     "AGENTLOOP_CONFIG",
+    "AGENTLOOP_EFFECTS",
     "AGENTLOOP_HOST_ID",
-    "AGENTLOOP_JOURNAL",
     "AGENTLOOP_KEY_FILE",
     "AGENTLOOP_SERVER",
     "AGENTLOOP_TOKEN",
@@ -103,6 +103,7 @@ mod tests {
         let names = [
             "AGENTLOOP_SERVER",
             "AGENTLOOP_CONFIG",
+            "AGENTLOOP_EFFECTS",
             "AGENTLOOP_CA_FILE",
             "AGENTLOOP_CERT_FILE",
             "AGENTLOOP_KEY_FILE",

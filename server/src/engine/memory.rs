@@ -22,6 +22,15 @@ const LARGE_JOURNAL: usize = 8;
 /// A journal with more bytes of messages is large.
 const SMALL_JOURNAL_BYTES: usize = 256 * 1024;
 
+/// Memory of live runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes that they hold.
+    pub bytes: usize,
+    /// The most that they may hold.
+    pub bytes_max: usize,
+}
+
 /// Bounds the journals that are in memory while their runs are loaded. The size of a journal is known only when it has
 /// been read, so it is taken to be like the one before it. Tenants enter in turn: one whose runs all wake at once delays
 /// another's by one journal.

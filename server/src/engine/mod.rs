@@ -34,6 +34,7 @@ pub use self::blobs::{BadBlob, UNUSED_KEPT_LEAST};
 pub use self::deps::EngineOptions;
 pub use self::effect::compact::STRATEGIES;
 pub use self::log::LogObserver;
+pub use self::memory::MemoryUse;
 pub use self::parts::EngineParts;
 pub use self::ports::{
     Compactor, Compactors, Executors, FinishExecutor, HumanExecutor, JobError, JobExecutor, Observer,
@@ -115,11 +116,11 @@ impl Engine {
         self.live_runs() + self.deps().retries.len()
     }
 
-    /// Bytes that live runs hold in memory, and the most that they may hold.
+    /// The memory of live runs.
     #[must_use]
-    pub fn live_bytes(&self) -> (usize, usize) {
+    pub fn memory_use(&self) -> MemoryUse {
         let ledger = self.0.deps.ledger();
-        (ledger.used(), ledger.bytes_max())
+        MemoryUse { bytes: ledger.used(), bytes_max: ledger.bytes_max() }
     }
 
     /// Number of runs that wait for memory before they go on.

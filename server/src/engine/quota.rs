@@ -10,7 +10,7 @@ use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
-use crate::auth::{Holder, Quota, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
+use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::store::{Store, StoreError, UsageQuery, UsageRow};
@@ -187,17 +187,17 @@ impl EngineQuotas {
         let (Some(quotas), Some((source, place))) = (&self.quotas, Source::of(quota)) else {
             return Ok(adding);
         };
-        for (scope, holder, bound) in quotas.bounds_of(quota, asker.tenant, asker.name) {
+        for QuotaBound { scope, holder, max } in quotas.bounds_of(quota, asker.tenant, asker.name) {
             let counter = self.counter(source, &holder);
             let began = Instant::now();
             let mut stored = counter.stored.lock().await;
             let figure = Figure { source, place, holder: &holder, asker };
             let mut used = self.used(&figure, &counter, &mut stored, None).await?;
-            if used.saturating_add(amount) > bound {
+            if used.saturating_add(amount) > max {
                 // Something may have been deleted since.
                 used = self.used(&figure, &counter, &mut stored, Some(began)).await?;
             }
-            if used.saturating_add(amount) > bound {
+            if used.saturating_add(amount) > max {
                 adding.give_up();
                 return Err(quotas.refuse(quota, scope, self.retry_after(quota, asker.now)).into());
             }
@@ -408,7 +408,7 @@ impl Engine {
         let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
         let mut uses = Vec::new();
         for quota in Quota::ALL {
-            for (scope, holder, limit) in quotas.bounds_of(quota, tenant, name) {
+            for QuotaBound { scope, holder, max: limit } in quotas.bounds_of(quota, tenant, name) {
                 let used = match Source::of(quota) {
                     None => quotas.used(quota, &holder, limit, Instant::now()),
                     Some((source, place)) => {

@@ -1,4 +1,4 @@
-//! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of eight small ports,
+//! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of nine small ports,
 //! one file each. `sqlite` and `postgres` implement it; `sql` is what both read alike; `append`, `codec`, `page` and `write` are
 //! what any implementation needs.
 //!
@@ -6,7 +6,9 @@
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
 
 mod append;
+mod audit;
 mod blob;
+mod blob_usage;
 mod call_titles;
 mod checksum;
 mod codec;
@@ -34,15 +36,14 @@ mod usage;
 mod write;
 
 #[cfg(any(test, feature = "conformance"))]
-#[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]
+#[expect(clippy::unwrap_used, missing_docs, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use async_trait::async_trait;
 
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
-
+pub use self::audit::AuditStore;
 pub use self::blob::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
 pub use self::entry_span::{CallTitles, EntrySpan};
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
@@ -210,45 +211,16 @@ pub struct StoreStats {
 /// Everything that the server stores. Implementations are cheap to share, and safe to call from many tasks.
 #[async_trait]
 pub trait Store:
-    JournalStore + SessionStore + QueueStore + RequestStore + JobStore + SearchStore + ToolStore + BlobStore
+    JournalStore
+    + SessionStore
+    + QueueStore
+    + RequestStore
+    + JobStore
+    + SearchStore
+    + ToolStore
+    + BlobStore
+    + AuditStore
 {
     /// Writes and reads a row, to see that the store can do both now.
     async fn check(&self) -> Result<(), StoreError>;
-
-    /// Writes rows behind the last one of the audit log, in one commit. A write of an act takes the act's row along by itself.
-    async fn write_audit(&self, _entries: Vec<AuditEntry>) -> Result<(), StoreError> {
-        Err(no_audit())
-    }
-
-    /// A page of the audit log, newest first.
-    async fn audit(&self, _filter: AuditFilter, _page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
-        Err(no_audit())
-    }
-
-    /// The next rows of the audit log after this number, oldest first; of all tenants.
-    async fn audit_after(&self, _no: u64) -> Result<Vec<AuditRow>, StoreError> {
-        Err(no_audit())
-    }
-
-    /// Number of the last row of the audit log; 0 if it has none.
-    async fn last_audit(&self) -> Result<u64, StoreError> {
-        Err(no_audit())
-    }
-
-    /// Checks the whole chain of the audit log, which must have a row of this hash, if it is not empty.
-    async fn verify_audit(&self, known_hash: &str) -> Result<Result<ChainVerdict, BrokenLink>, StoreError> {
-        let (mut check, mut last) = (ChainCheck::knowing(known_hash), 0);
-        loop {
-            let rows = self.audit_after(last).await?;
-            let Some(newest) = rows.last() else { return Ok(check.verdict()) };
-            last = newest.no;
-            if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
-                return Ok(Err(broken));
-            }
-        }
-    }
-}
-
-fn no_audit() -> StoreError {
-    StoreError::Unavailable { what: "this store keeps no audit log".to_owned() }
 }

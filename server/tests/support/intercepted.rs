@@ -11,10 +11,10 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId, JobStore,
-    JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
-    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
+    Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
+    JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow,
+    SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -355,6 +355,9 @@ impl<I: Intercept> ToolStore for Intercepted<I> {
         self.intercept.write(self.inner.see_hosts(hosts, at, free_before)).await
     }
 }
+
+/// No audit log.
+impl<I: Intercept> AuditStore for Intercepted<I> {}
 
 #[async_trait]
 impl<I: Intercept> Store for Intercepted<I> {

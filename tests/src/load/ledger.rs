@@ -1,4 +1,4 @@
-//! The actions of all hosts' tools, read from their journals.
+//! The actions of all hosts' tools, read from their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Ledger {
     fn refresh(&mut self) {
         let entries = std::fs::read_dir(&self.folder).expect("the folder is there");
         let files = entries.map(|entry| entry.expect("it can be read").path());
-        for file in files.filter(|path| path.extension().is_some_and(|ending| ending == "journal")) {
+        for file in files.filter(|path| path.extension().is_some_and(|ending| ending == "effects")) {
             self.read_on(file);
         }
     }

@@ -17,7 +17,7 @@ pub struct Host {
     pub id: String,
     /// The process that it runs in.
     pub process: Process,
-    journal: PathBuf,
+    effects: PathBuf,
 }
 
 impl Host {
@@ -28,14 +28,14 @@ impl Host {
 
     /// Starts the tests' own host, connected by way of another address.
     pub async fn start_at(server: &Server, id: &str, url: &str) -> Host {
-        let mut command = Command::new(built("examples/journal-host"));
+        let mut command = Command::new(built("examples/effects-host"));
         command.args(["--server", url]);
         Host::run(server, id, command).await
     }
 
     /// Starts the tests' own host with room for this many calls, connected to this address, and with its file in a folder.
     pub async fn start_in(folder: &Path, url: &str, id: &str, concurrency: usize) -> Host {
-        let mut command = Command::new(built("examples/journal-host"));
+        let mut command = Command::new(built("examples/effects-host"));
         command.args(["--server", url, "--concurrency", &concurrency.to_string()]);
         Host::run_in(folder, id, command).await
     }
@@ -59,16 +59,16 @@ impl Host {
     }
 
     async fn run_in(folder: &Path, id: &str, mut command: Command) -> Host {
-        let journal = folder.join(format!("{id}.journal"));
-        command.args(["--host-id", id, "--journal"]).arg(&journal);
+        let effects = folder.join(format!("{id}.effects"));
+        command.args(["--host-id", id, "--effects"]).arg(&effects);
         let mut process = Process::start(id, command);
         process.line_with("ready").await;
-        Host { id: id.to_owned(), process, journal }
+        Host { id: id.to_owned(), process, effects }
     }
 
     /// The lines of its tools that contain `text`.
     pub fn did(&self, text: &str) -> Vec<String> {
-        lines_with(&self.journal, text)
+        lines_with(&self.effects, text)
     }
 
     /// Waits until its tools wrote something that contains `text`.

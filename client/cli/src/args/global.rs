@@ -8,7 +8,7 @@ use std::{
 use agentloop_client::{Backoff, Client, Error};
 use clap::{Args, ValueEnum};
 
-use crate::terminal::commands::quoted;
+use crate::{environment, terminal::commands::quoted};
 
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
 
@@ -83,6 +83,12 @@ fn is_here(uri: &tonic::transport::Uri) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// The texts of a certificate and of its key, in PEM.
+pub(crate) struct CertificateAndKey {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
@@ -95,7 +101,7 @@ impl Global {
         if let Some(ca) = &self.tls_ca {
             builder = builder.tls_ca(read(ca)?);
         }
-        if let Some((certificate, key)) = self.tls_identity()? {
+        if let Some(CertificateAndKey { certificate, key }) = self.tls_identity()? {
             builder = builder.tls_identity(certificate, key);
         }
         builder.build()
@@ -107,7 +113,7 @@ impl Global {
     /// [`Error::Endpoint`] where it would travel unencrypted to another machine, unless the environment allows that.
     pub(crate) fn token_to_present(&self) -> Result<Option<&str>, Error> {
         let Some(token) = &self.token else { return Ok(None) };
-        let is_allowed = std::env::var(ALLOW_INSECURE_REMOTE).is_ok_and(|value| value == "true");
+        let is_allowed = environment::variable(ALLOW_INSECURE_REMOTE).is_some_and(|value| value == "true");
         if is_allowed || keeps_secret(&self.endpoint()) {
             return Ok(Some(token));
         }
@@ -118,10 +124,12 @@ impl Global {
         )))
     }
 
-    /// The certificate and the key to present, in PEM.
-    pub(crate) fn tls_identity(&self) -> Result<Option<(String, String)>, Error> {
+    /// The certificate and the key to present.
+    pub(crate) fn tls_identity(&self) -> Result<Option<CertificateAndKey>, Error> {
         match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Ok(Some((read(certificate)?, read(key)?))),
+            (Some(certificate), Some(key)) => {
+                Ok(Some(CertificateAndKey { certificate: read(certificate)?, key: read(key)? }))
+            }
             (Some(_) | None, _) => Ok(None),
         }
     }
@@ -148,7 +156,8 @@ impl Global {
     /// The option that another command needs to reach the same server, with a space before it. Empty if it needs none,
     /// because it reads the same environment.
     pub(crate) fn server_option(&self) -> String {
-        let by_itself = std::env::var("AGENTLOOP_SERVER").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+        let by_itself =
+            environment::variable("AGENTLOOP_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned());
         if self.server == by_itself { String::new() } else { format!(" --server {}", quoted(&self.server)) }
     }
 

@@ -23,7 +23,7 @@ use clap::{
 pub(crate) use self::{
     audit::{AuditArgs, AuditCommand, AuditVerifyArgs},
     blob::{BlobArgs, BlobCommand},
-    global::{DEFAULT_SERVER, ENDLESS_BACKOFF, Global, Output, read},
+    global::{CertificateAndKey, DEFAULT_SERVER, ENDLESS_BACKOFF, Global, Output, read},
     live_run::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
     security::{CertArgs, CertCommand, NewTokenArgs, TokenArgs, TokenCommand},
@@ -197,7 +197,7 @@ pub(crate) struct InfoArgs {}
 
 /// List the replicas of the server that share its database
 ///
-/// Shows which of them is the owner, how long each has been silent, and whether their versions or configurations differ.
+/// Shows how many shards each owns, how long each has been silent, and whether their versions or configurations differ.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {}
 

@@ -79,6 +79,7 @@ mod tests {
     use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
     use super::Screen;
+    use crate::environment;
 
     /// Environment variable of the child process that panics.
     const PANICS: &str = "AGENTLOOP_TEST_PANICS";
@@ -87,7 +88,7 @@ mod tests {
     /// Runs this test again in a child process with a terminal, where it panics with the screen taken.
     #[test]
     fn a_panic_gives_the_terminal_back() {
-        if std::env::var_os(PANICS).is_some() {
+        if environment::variable_os(PANICS).is_some() {
             let _screen = Screen::take().expect("there is a terminal");
             panic!("{MESSAGE}");
         }

@@ -10,6 +10,7 @@ use agentloop_client::{Client, Error, EventStream, fresh_id, v1::RunInput};
 use crate::{
     args::{Global, RunArgs},
     command::ids,
+    environment,
     exit::{Exit, Failure},
     terminal::follow::FollowOptions,
     terminal::input_lines::InputLines,
@@ -113,5 +114,5 @@ async fn abort_unanswered(client: &Client, run_id: &str, view: &mut View) -> Res
 
 /// The name of the person at the terminal, from the environment.
 pub(crate) fn user() -> String {
-    std::env::var("USER").unwrap_or_else(|_| "cli".to_owned())
+    environment::variable("USER").unwrap_or_else(|| "cli".to_owned())
 }

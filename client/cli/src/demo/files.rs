@@ -8,7 +8,7 @@ use std::{
 
 use agentloop_client::fresh_id;
 
-use crate::{args::DemoArgs, database::make_private, exit::Failure};
+use crate::{args::DemoArgs, database::make_private, environment, exit::Failure};
 
 const SCRIPT: &str = include_str!("../demo-model.toml");
 const SYSTEM_PROMPT: &str = "You are a helpful assistant. Use the tools: never make up the weather.";
@@ -29,7 +29,7 @@ impl DemoFiles {
     /// Makes the directory and writes the configuration and the script.
     pub(crate) fn prepare(args: &DemoArgs) -> Result<DemoFiles, Failure> {
         let DemoModel { name: model, provider } =
-            select_model(args, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+            select_model(args, &|name| environment::variable(name).filter(|value| !value.is_empty()))?;
         let dir = match &args.dir {
             Some(dir) => dir.clone(),
             None => env::temp_dir().join(format!("agentloop-demo-{}", fresh_id())),

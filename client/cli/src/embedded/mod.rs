@@ -19,7 +19,7 @@ use agentloop_server::{
 
 pub(crate) use self::configured::{ConfiguredServer, DatabasePlace};
 
-use crate::{database, exit::Failure};
+use crate::{database, environment, exit::Failure};
 
 /// A server that runs in this process.
 pub(crate) struct EmbeddedServer(Server);
@@ -72,7 +72,7 @@ fn place_database(store: &mut StoreOptions) -> Result<String, Failure> {
 
 /// The URL of the server that the environment configures, as seen from this machine.
 pub(crate) fn configured_url() -> Result<String, Failure> {
-    let file = std::env::var_os("AGENTLOOP_CONFIG").filter(|path| !path.is_empty());
+    let file = environment::variable_os("AGENTLOOP_CONFIG").filter(|path| !path.is_empty());
     Ok(ConfiguredServer::load(file.as_deref().map(Path::new))?.url())
 }
 
@@ -128,7 +128,7 @@ pub(crate) mod audit {
 
     pub(crate) use agentloop_server::audit::ChainVerdict as Verdict;
     use agentloop_server::{
-        audit::{AuditRow, BrokenLink, ChainCheck},
+        audit::{AuditRow, BrokenLink, ChainCheck, ChainOutcome},
         store::sqlite::verify_audit_file,
     };
 
@@ -143,7 +143,10 @@ pub(crate) mod audit {
         if !path.exists() {
             return Err(Failure::Other(format!("there is no file {}", path.display())));
         }
-        verify_audit_file(path, known_hash).await.map_err(super::failed)?.map_err(|link| broken(&link))
+        match verify_audit_file(path, known_hash).await.map_err(super::failed)? {
+            ChainOutcome::Whole(verdict) => Ok(verdict),
+            ChainOutcome::Broken(link) => Err(broken(&link)),
+        }
     }
 
     /// As [`verify_database`], for a file of JSON lines.

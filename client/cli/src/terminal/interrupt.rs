@@ -29,13 +29,14 @@ mod tests {
     use std::process::Command;
 
     use super::Interrupts;
+    use crate::environment;
 
     const ALONE: &str = "AGENTLOOP_TEST_ALONE";
 
     #[tokio::test]
     async fn one_that_comes_before_anybody_waits_is_not_lost() {
         // A signal reaches all tests of a process, so this one runs in its own process.
-        if std::env::var_os(ALONE).is_none() {
+        if environment::variable_os(ALONE).is_none() {
             let test = std::env::current_exe().unwrap();
             let (_, module) = module_path!().split_once("::").expect("a module of this crate");
             let this = format!("{module}::one_that_comes_before_anybody_waits_is_not_lost");

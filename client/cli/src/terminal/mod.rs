@@ -15,4 +15,5 @@ pub(crate) mod render;
 pub(crate) mod rule;
 pub(crate) mod style;
 pub(crate) mod text;
+pub(crate) mod usage;
 pub(crate) mod usage_error;

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, io::IsTerminal};
 
+use crate::environment;
+
 /// The style of text on one output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Style {
@@ -12,7 +14,7 @@ pub(crate) struct Style {
 impl Style {
     /// The style of a stream: plain unless it is a terminal. `NO_COLOR` turns colours off.
     pub(crate) fn of(stream: &impl IsTerminal) -> Style {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let wanted = environment::variable_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let terminal = stream.is_terminal();
         Style { terminal, colours: terminal && wanted }
     }

@@ -7,6 +7,8 @@ use std::{
 
 use agentloop_client::v1::{Run, Usage};
 
+use crate::terminal::usage::plus;
+
 /// The time over which tokens and cost are added up.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Runs whose usage is remembered, to see what they add. Beyond it, the meter begins again.
@@ -87,15 +89,6 @@ impl Meter {
             *sum = plus(*sum, &added.usage);
         }
         models
-    }
-}
-
-fn plus(sum: Usage, more: &Usage) -> Usage {
-    Usage {
-        input_tokens: sum.input_tokens.saturating_add(more.input_tokens),
-        output_tokens: sum.output_tokens.saturating_add(more.output_tokens),
-        cost_micros: sum.cost_micros.saturating_add(more.cost_micros),
-        ..Usage::default()
     }
 }
 

@@ -23,6 +23,7 @@ const SIZE: (u16, u16) = (24, 80);
 type Words<'w> = &'w [(&'w str, &'w str)];
 
 /// The kept screen of this name; with `KEEP_SCREENS=1`, this one is kept first.
+#[expect(clippy::disallowed_methods, reason = "whoever runs the tests says if screens are kept")]
 fn kept(name: &str, screen: &str, words: Words<'_>) -> String {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/screens").join(format!("{name}.txt"));
     if std::env::var("KEEP_SCREENS").is_ok_and(|value| value == "1") {

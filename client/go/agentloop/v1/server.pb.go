@@ -1703,7 +1703,7 @@ type Replica struct {
 	// Time for which the replica that answers has seen no sign of life from it. Absent for itself.
 	SilentFor *durationpb.Duration `protobuf:"bytes,6,opt,name=silent_for,json=silentFor,proto3" json:"silent_for,omitempty"`
 	// Digest of the part of its configuration that all replicas should have in common. Where two differ, runs depend on
-	// which of them is the owner.
+	// which replica owns their session.
 	ConfigurationDigest string `protobuf:"bytes,7,opt,name=configuration_digest,json=configurationDigest,proto3" json:"configuration_digest,omitempty"`
 	// Number of the shards that it owns: parts of all sessions, of which there are 1024.
 	Shards uint32 `protobuf:"varint,8,opt,name=shards,proto3" json:"shards,omitempty"`

@@ -22,12 +22,12 @@ import (
 const picture = "GIF89a\x01\x00\x01\x00\x00\x00\x00;"
 
 func main() {
-	example.Serve(func(h *host.Host, journal *example.Journal) {
+	example.Serve(func(h *host.Host, effects *example.EffectsFile) {
 		declarePlanner(h)
-		declareHook(h, journal)
-		declareMemory(h, journal)
-		declareRuntime(h, journal)
-		declareBooking(h, journal)
+		declareHook(h, effects)
+		declareMemory(h, effects)
+		declareRuntime(h, effects)
+		declareBooking(h, effects)
 	})
 }
 
@@ -50,7 +50,7 @@ func declarePlanner(h *host.Host) {
 }
 
 // declareHook declares a hook that keeps passwords out of tools and sessions, and notes every finished run.
-func declareHook(h *host.Host, journal *example.Journal) {
+func declareHook(h *host.Host, effects *example.EffectsFile) {
 	declaration := &pb.HookDeclaration{
 		Name:        "guard",
 		Description: "Keeps secrets out.",
@@ -71,7 +71,7 @@ func declareHook(h *host.Host, journal *example.Journal) {
 		case pb.HookPoint_HOOK_POINT_POST_TOOL:
 			return hide(request.ToolResult), nil
 		case pb.HookPoint_HOOK_POINT_POST_RUN:
-			return nil, journal.Write("filed %s", run.RunId)
+			return nil, effects.Write("filed %s", run.RunId)
 		}
 		return nil, nil
 	})
@@ -104,12 +104,12 @@ type diary struct {
 }
 
 // declareMemory declares a context source that remembers the messages of runs, and adds them to later ones.
-func declareMemory(h *host.Host, journal *example.Journal) {
+func declareMemory(h *host.Host, effects *example.EffectsFile) {
 	d := &diary{}
 	declaration := &pb.ContextSourceDeclaration{Name: "diary", Description: "What was said before."}
 	h.AddContextSource(declaration, d.give, func(_ context.Context, request *pb.RememberRequest, run *pb.Run) error {
 		d.note(request, run)
-		return journal.Write("remembered %s", run.RunId)
+		return effects.Write("remembered %s", run.RunId)
 	})
 }
 
@@ -140,7 +140,7 @@ type browser struct {
 }
 
 // declareRuntime declares a browser for each run, opened before its first page and closed after its last.
-func declareRuntime(h *host.Host, journal *example.Journal) {
+func declareRuntime(h *host.Host, effects *example.EffectsFile) {
 	host.SetRuntime(h,
 		func(_ context.Context, request *pb.OpenRuntime) (*browser, error) {
 			var init struct{ Profile string }
@@ -148,10 +148,10 @@ func declareRuntime(h *host.Host, journal *example.Journal) {
 				return nil, err
 			}
 			opened := &browser{profile: cmp.Or(init.Profile, "default")}
-			return opened, journal.Write("opened %s", opened.profile)
+			return opened, effects.Write("opened %s", opened.profile)
 		},
 		func(_ context.Context, opened *browser) error {
-			return journal.Write("closed %s after %d", opened.profile, opened.pages.Load())
+			return effects.Write("closed %s after %d", opened.profile, opened.pages.Load())
 		},
 	)
 	host.AddTool(h, &pb.ToolDeclaration{
@@ -168,19 +168,19 @@ func declareRuntime(h *host.Host, journal *example.Journal) {
 }
 
 // declareBooking declares a tool that asks a human while it runs.
-func declareBooking(h *host.Host, journal *example.Journal) {
+func declareBooking(h *host.Host, effects *example.EffectsFile) {
 	host.AddTool(h, &pb.ToolDeclaration{
 		Name:            "book",
 		Description:     "Books a seat.",
 		InputSchemaJson: example.Schema("patience", "number"),
 		Effect:          pb.EffectClass_EFFECT_CLASS_UNSAFE,
 	}, func(ctx context.Context, call *host.Call, in struct{ Patience float64 }) (any, error) {
-		return book(ctx, call, time.Duration(in.Patience*float64(time.Second)), journal)
+		return book(ctx, call, time.Duration(in.Patience*float64(time.Second)), effects)
 	})
 }
 
-func book(ctx context.Context, call *host.Call, patience time.Duration, journal *example.Journal) (any, error) {
-	if err := journal.Write("booking %s", call.CallID); err != nil {
+func book(ctx context.Context, call *host.Call, patience time.Duration, effects *example.EffectsFile) (any, error) {
+	if err := effects.Write("booking %s", call.CallID); err != nil {
 		return nil, err
 	}
 	seat, err := call.Ask(ctx, host.Question{Text: "Which seat?", Name: "seat"})
@@ -203,5 +203,5 @@ func book(ctx context.Context, call *host.Call, patience time.Duration, journal 
 	}
 	boardingPass := &pb.Image{Source: &pb.Image_Data{Data: []byte(picture)}, MediaType: "image/gif"}
 	text := fmt.Sprintf("seat %s, %s, with %s", seat, side, strings.Join(meals, " and "))
-	return host.Output{Text: text, Images: []*pb.Image{boardingPass}}, journal.Write("booked %s", call.CallID)
+	return host.Output{Text: text, Images: []*pb.Image{boardingPass}}, effects.Write("booked %s", call.CallID)
 }

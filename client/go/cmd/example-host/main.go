@@ -14,7 +14,7 @@ import (
 
 func main() { example.Serve(declareTools) }
 
-func declareTools(h *host.Host, journal *example.Journal) {
+func declareTools(h *host.Host, effects *example.EffectsFile) {
 	host.AddTool(h, &pb.ToolDeclaration{
 		Name:            "get_weather",
 		Description:     "Tells the current weather in a city.",
@@ -45,7 +45,7 @@ func declareTools(h *host.Host, journal *example.Journal) {
 		Effect:           pb.EffectClass_EFFECT_CLASS_UNSAFE,
 		RequiresApproval: true,
 	}, func(ctx context.Context, call *host.Call, in struct{ To, Subject, Body string }) (any, error) {
-		if err := journal.Write("send_email %s %s", call.IdempotencyKey, in.To); err != nil {
+		if err := effects.Write("send_email %s %s", call.IdempotencyKey, in.To); err != nil {
 			return nil, err
 		}
 		return "sent to " + in.To, nil
@@ -58,7 +58,7 @@ func declareTools(h *host.Host, journal *example.Journal) {
 		Effect:          pb.EffectClass_EFFECT_CLASS_READ_ONLY,
 		StreamsOutput:   true,
 	}, func(ctx context.Context, call *host.Call, in slowArguments) (any, error) {
-		return slow(ctx, call, in, journal)
+		return slow(ctx, call, in, effects)
 	})
 
 	host.AddTool(h, &pb.ToolDeclaration{
@@ -67,7 +67,7 @@ func declareTools(h *host.Host, journal *example.Journal) {
 		InputSchemaJson: example.Schema("amount", "number", "seconds", "number"),
 		Effect:          pb.EffectClass_EFFECT_CLASS_UNSAFE,
 	}, func(ctx context.Context, call *host.Call, in struct{ Amount, Seconds float64 }) (any, error) {
-		if err := journal.Write("charge %s %d", call.CallID, call.Attempt); err != nil {
+		if err := effects.Write("charge %s %d", call.CallID, call.Attempt); err != nil {
 			return nil, err
 		}
 		if err := sleep(ctx, in.Seconds); err != nil {
@@ -95,20 +95,20 @@ type slowArguments struct {
 	Seconds float64 `json:"seconds"`
 }
 
-func slow(ctx context.Context, call *host.Call, in slowArguments, journal *example.Journal) (any, error) {
-	if err := journal.Write("slow-start %s %d", call.CallID, call.Attempt); err != nil {
+func slow(ctx context.Context, call *host.Call, in slowArguments, effects *example.EffectsFile) (any, error) {
+	if err := effects.Write("slow-start %s %d", call.CallID, call.Attempt); err != nil {
 		return nil, err
 	}
 	steps := math.Round(in.Seconds * 10)
 	for step := 1.0; step <= steps; step++ {
 		if err := sleep(ctx, 0.1); err != nil {
-			_ = journal.Write("slow-cancelled %s", call.CallID) // the call is over, so its error has no use
+			_ = effects.Write("slow-cancelled %s", call.CallID) // the call is over, so its error has no use
 			return nil, err
 		}
 		call.Progress(fmt.Sprintf("%s: %v of %v", in.Label, step, steps), step/steps)
 		fmt.Fprintf(call, "%s %v\n", in.Label, step)
 	}
-	return in, journal.Write("slow-end %s", call.CallID)
+	return in, effects.Write("slow-end %s", call.CallID)
 }
 
 func sleep(ctx context.Context, seconds float64) error {

@@ -7,9 +7,6 @@
 //! - [`lease`]: how long an owner may trust that nobody has taken its shards.
 //! - [`suspicion`]: when a replica may take those of another.
 //! - [`member`]: one replica's part in the protocol. It connects the two, and says what to claim and what to release.
-//! - [`terms`]: drops frames of earlier owners where they are received.
-//! - [`routes`]: finds the owner of a shard for a call that another replica has accepted.
-//! - [`seeks`]: gives back the room on tool hosts that was granted at more replicas than one.
 //!
 //! Nothing here reads a clock or a database. Time is the replica's own monotonic clock, which counts the time that the
 //! machine was suspended. **No two clocks are compared**: a beat is a counter, and each side measures on its own clock
@@ -18,17 +15,13 @@
 //! **Invariants**, which `tests/sim` attacks with frozen, slow and disconnected replicas:
 //!
 //! - A replica acts for a shard only while its lease is valid. The lease ends before another replica may fence the owner.
-//! - A shard's term rises with every claim. The events of a run are written under terms that never fall.
+//! - A shard's term rises with every claim.
 //! - A fenced owner writes nothing. The database decides that, not the owner's memory.
-//! - A receiver accepts nothing of an older term after something of a newer one.
 
 pub mod lease;
 pub mod member;
-pub mod routes;
-pub mod seeks;
 pub mod shard;
 pub mod suspicion;
-pub mod terms;
 
 #[cfg(test)]
 mod tests;

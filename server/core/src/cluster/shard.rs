@@ -4,13 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Epoch, SessionId, TenantId};
+use crate::id::{SessionId, TenantId};
 
 /// Number of shards. The shard of a session is stored with it, so that a later version may choose another number.
 pub const SHARDS: u16 = 1_024;
-
-/// Bits of an epoch below the term. They are for claims of a run within one term.
-const TERM_SHIFT: u32 = 20;
 
 /// A shard: a part of all sessions, which has one owner. From 0 to [`SHARDS`], which is not reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,20 +24,6 @@ pub struct Beat(pub u64);
 /// The number of claims of a shard so far. Owner numbers do not rise when 1 takes over from 3; terms always do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
-
-impl Term {
-    /// The term of the claim that follows.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-
-    /// The first epoch of runs under this term. It is higher than every epoch of an earlier term.
-    #[must_use]
-    pub fn first_epoch(self) -> Epoch {
-        Epoch(self.0.saturating_mul(1 << TERM_SHIFT))
-    }
-}
 
 impl fmt::Display for ShardNo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,12 +74,5 @@ mod tests {
         }
         // 97.7 on average.
         assert!(sessions.iter().all(|count| (50..160).contains(count)), "{sessions:?}");
-    }
-
-    #[test]
-    fn epochs_of_a_later_term_are_higher() {
-        let claims_within_a_term = (1 << TERM_SHIFT) - 1;
-        assert!(Term(7).first_epoch().0 + claims_within_a_term < Term(8).first_epoch().0);
-        assert_eq!(Term(1).next(), Term(2));
     }
 }

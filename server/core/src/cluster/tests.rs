@@ -1,12 +1,7 @@
-use std::collections::BTreeSet;
-
 use super::lease::{LeaseTimes, OwnerLease};
 use super::member::{ClusterView, Member, MemberAction, MemberInput, OwnerSeen};
-use super::routes::{FORWARDS_MAX, Forward, ForwardStep, Route, Routes};
-use super::seeks::{Granted, Seeks};
 use super::shard::{Beat, OwnerNo, ShardNo, Term};
 use super::suspicion::{Suspect, Suspicion};
-use super::terms::TermsSeen;
 use crate::time::Timestamp;
 
 const ME: OwnerNo = OwnerNo(1);
@@ -213,75 +208,4 @@ fn a_fenced_owner_stops_and_does_nothing_more() {
     assert!(!member.may_act(ShardNo(0), at(3)));
     assert!(!member.poll_beat(at(1_000)));
     assert_eq!(beaten(&mut member, 3, 4, view(&[(ME, 1)], &[], 8)), []);
-}
-
-#[test]
-fn frames_of_an_older_term_are_dropped() {
-    let mut terms = TermsSeen::default();
-    assert!(terms.accept(ShardNo(1), Term(3)));
-    assert!(terms.accept(ShardNo(1), Term(3)));
-    assert!(terms.accept(ShardNo(2), Term(1)), "each shard has its own terms");
-    assert!(terms.accept(ShardNo(1), Term(4)));
-    assert!(!terms.accept(ShardNo(1), Term(3)));
-    assert_eq!(terms.newest(ShardNo(1)), Some(Term(4)));
-    assert_eq!(terms.newest(ShardNo(9)), None);
-}
-
-#[test]
-fn a_route_that_is_old_is_looked_up_again_a_few_times() {
-    let route = |owner, term| Route { owner: OwnerNo(owner), term: Term(term) };
-    let mut routes = Routes::default();
-    routes.note(ShardNo(1), route(2, 5));
-    routes.note(ShardNo(1), route(1, 4));
-    assert_eq!(routes.owner(ShardNo(1)), Some(route(2, 5)), "older news is ignored");
-    let mut forward = Forward::new(ShardNo(1));
-    for term in 5..5 + u64::from(FORWARDS_MAX) {
-        routes.note(ShardNo(1), route(2, term));
-        assert_eq!(forward.poll(&routes), ForwardStep::Send(route(2, term)));
-        forward.handle_moved(&mut routes, route(2, term));
-        assert_eq!(routes.owner(ShardNo(1)), None);
-    }
-    assert_eq!(forward.poll(&routes), ForwardStep::GiveUp);
-    let mut forward = Forward::new(ShardNo(1));
-    for _ in 0..FORWARDS_MAX {
-        assert_eq!(forward.poll(&routes), ForwardStep::Look);
-        forward.handle_no_owner();
-    }
-    assert_eq!(forward.poll(&routes), ForwardStep::GiveUp);
-}
-
-#[test]
-fn news_that_is_newer_than_the_one_asked_is_kept() {
-    let mut routes = Routes::default();
-    let (old, new) = (Route { owner: ME, term: Term(1) }, Route { owner: OTHER, term: Term(2) });
-    routes.note(ShardNo(1), old);
-    routes.note(ShardNo(1), new);
-    Forward::new(ShardNo(1)).handle_moved(&mut routes, old);
-    assert_eq!(routes.owner(ShardNo(1)), Some(new));
-}
-
-#[test]
-fn of_all_room_that_is_granted_one_is_used() {
-    let mut seeks = Seeks::default();
-    let places = || BTreeSet::from([ME, OTHER, OwnerNo(3)]);
-    seeks.seek("call", places());
-    assert_eq!(seeks.handle_granted(&"call", OTHER), (Granted::Take, BTreeSet::from([ME, OwnerNo(3)])));
-    assert_eq!(seeks.handle_granted(&"call", ME), (Granted::GiveBack, BTreeSet::new()));
-    assert_eq!(seeks.handle_granted(&"call", OTHER), (Granted::Take, BTreeSet::new()), "said twice");
-    assert_eq!(seeks.end(&"call"), BTreeSet::from([OTHER]));
-    assert_eq!(seeks.handle_granted(&"call", OwnerNo(3)), (Granted::GiveBack, BTreeSet::new()));
-    assert!(seeks.is_empty());
-    seeks.seek("call", places());
-    assert_eq!(seeks.end(&"call"), places(), "those who still look are told");
-}
-
-#[test]
-fn a_call_whose_replica_is_lost_looks_again() {
-    let mut seeks = Seeks::default();
-    seeks.seek("taken", BTreeSet::from([ME]));
-    seeks.seek("elsewhere", BTreeSet::from([ME, OTHER]));
-    seeks.seek("only there", BTreeSet::from([ME]));
-    assert_eq!(seeks.handle_granted(&"taken", ME).0, Granted::Take);
-    assert_eq!(seeks.handle_lost(ME), ["only there", "taken"]);
-    assert_eq!(seeks.len(), 1);
 }

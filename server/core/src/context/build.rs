@@ -196,8 +196,8 @@ mod tests {
         Arc::new(Message::text(role, text))
     }
 
-    const A: CallSlot = CallSlot(1, 0);
-    const B: CallSlot = CallSlot(1, 1);
+    const A: CallSlot = CallSlot { model_call: 1, position: 0 };
+    const B: CallSlot = CallSlot { model_call: 1, position: 1 };
 
     #[test]
     fn a_paired_history_passes_unchanged() {

@@ -93,7 +93,7 @@ mod tests {
     use crate::id::CallSlot;
 
     fn call(run: &str, index: u32) -> CallId {
-        CallId { run: RunId::parse(run).unwrap(), slot: CallSlot(1, index) }
+        CallId { run: RunId::parse(run).unwrap(), slot: CallSlot::from((1, index)) }
     }
 
     fn drain(queue: &mut FairQueue) -> Vec<String> {

@@ -356,22 +356,7 @@ pub struct Compacted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallFacts {
     /// The tool is known, and the arguments follow its schema.
-    Ready {
-        /// The effect of running the call twice.
-        effect: EffectClass,
-        /// True if the tool's declaration asks for an approval.
-        requires_approval: bool,
-        /// Time allowed for one attempt, from offer to result.
-        timeout: Millis,
-        /// True if the call needs a runtime of the run.
-        requires_runtime: bool,
-        /// Title of the tool, for people; empty if the tool declares none.
-        title: String,
-        /// True if a passed deadline is its outcome, though it must not run twice.
-        deadline_is_outcome: bool,
-        /// The digest of its tool's terms, if they are known.
-        terms: Option<Digest>,
-    },
+    Ready(ReadyCall),
     /// A person's answer is the result: see [`crate::run::ask_human`].
     AsksHuman,
     /// The call writes the session's to-do list: see [`crate::run::update_todos`].
@@ -381,6 +366,25 @@ pub enum CallFacts {
         /// The reason, for the model.
         message: String,
     },
+}
+
+/// Facts about a tool call that can run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyCall {
+    /// The effect of running the call twice.
+    pub effect: EffectClass,
+    /// True if the tool's declaration asks for an approval.
+    pub requires_approval: bool,
+    /// Time allowed for one attempt, from offer to result.
+    pub timeout: Millis,
+    /// True if the call needs a runtime of the run.
+    pub requires_runtime: bool,
+    /// Title of the tool, for people; empty if the tool declares none.
+    pub title: String,
+    /// True if a passed deadline is its outcome, though it must not run twice.
+    pub deadline_is_outcome: bool,
+    /// The digest of its tool's terms, if they are known.
+    pub terms: Option<Digest>,
 }
 
 /// Failure of a model call.

@@ -24,7 +24,7 @@ use self::questions::{answers, decisions, questions};
 use self::starts::starts;
 use self::tool_calls::tool_calls;
 
-const SLOT: CallSlot = CallSlot(1, 0);
+const SLOT: CallSlot = CallSlot { model_call: 1, position: 0 };
 
 /// Names of golden files and what they say.
 pub(crate) fn examples() -> Vec<(&'static str, Event)> {

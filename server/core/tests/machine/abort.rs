@@ -48,7 +48,7 @@ fn long_conversation() -> Script {
     script.accepts(B);
     script.answers(A, passing(Ran::Yes, Millis::secs(2)));
     script.loses(B, Ran::Maybe);
-    script.decides(CallSlot(1, 3), deny());
+    script.decides(CallSlot::from((1, 3)), deny());
     script.decides(B, Decision::Approve);
     script.grants(B);
     script.wakes();
@@ -58,7 +58,7 @@ fn long_conversation() -> Script {
     script.runs(B, "paid");
     script.restarts();
     script.asks([tool("ask").approval(), tool("slow").deadline_is_outcome(), tool("lost")]);
-    let (ask, slow, lost) = (CallSlot(2, 0), CallSlot(2, 1), CallSlot(2, 2));
+    let (ask, slow, lost) = (CallSlot::from((2, 0)), CallSlot::from((2, 1)), CallSlot::from((2, 2)));
     script.grants(slow);
     script.grants(lost);
     script.loses(lost, Ran::Maybe);
@@ -71,8 +71,8 @@ fn long_conversation() -> Script {
     script.does(Input::DeadlinePassed);
     assert_eq!(script.result(lost).0, ToolStatus::OutcomeUnknown);
     script.asks([tool("weather").approval(), tool("weather").approval()]);
-    script.decides(CallSlot(3, 1), Decision::Approve);
-    script.grants(CallSlot(3, 1));
+    script.decides(CallSlot::from((3, 1)), Decision::Approve);
+    script.grants(CallSlot::from((3, 1)));
     script
 }
 
@@ -320,7 +320,7 @@ fn an_aborted_call_says_what_is_known_of_it() {
             tool("pay").with("3"),
         ],
     );
-    let (look, asked, doubt) = (CallSlot(1, 2), CallSlot(1, 3), CallSlot(1, 4));
+    let (look, asked, doubt) = (CallSlot::from((1, 2)), CallSlot::from((1, 3)), CallSlot::from((1, 4)));
     script.grants(B);
     script.grants(look);
     script.grants(doubt);

@@ -70,7 +70,7 @@ fn a_full_context_is_compacted_after_the_tools_and_before_the_next_call() {
     assert_eq!(transition.effects.last(), Some(&call));
     // Once the model has answered, the next call is held against the bounds again.
     script.asks([tool("weather")]);
-    let transition = script.runs(agentloop_core::id::CallSlot(2, 0), "sunny");
+    let transition = script.runs(agentloop_core::id::CallSlot::from((2, 0)), "sunny");
     let checked = Effect::CallModel { model_call: 3, attempt: 1, last_entry: EntryNo(6), checked: true };
     assert!(transition.effects.contains(&checked), "{:?}", transition.effects);
 }

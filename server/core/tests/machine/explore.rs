@@ -377,7 +377,7 @@ fn kept(random: &mut Random, decision: Input) -> Input {
 /// Something that nobody waits for: late, twice, forged, or of another call.
 fn stray(random: &mut Random, script: &Script) -> Input {
     let (number, model_try) = script.model_call();
-    let slot = CallSlot(number.saturating_sub(random.below(2) as u32), random.below(4) as u32);
+    let slot = CallSlot::from((number.saturating_sub(random.below(2) as u32), random.below(4) as u32));
     let attempt = random.below(4) as u32;
     match random.below(11) {
         9 => compacted(random.below(3) as u32),

@@ -167,7 +167,7 @@ fn a_result_of_a_call_that_was_settled_otherwise_is_stale() {
 #[test]
 fn updates_of_calls_that_never_were_are_unknown() {
     let mut script = given_to_host(EffectClass::Unsafe);
-    let never = CallSlot(7, 7);
+    let never = CallSlot::from((7, 7));
     for input in [
         granted(never),
         denied(never),

@@ -25,7 +25,7 @@ fn assert_limit(script: &Script, code: RunErrorCode) {
 fn round(script: &mut Script, arguments: &str) {
     script.asks([tool("a").with(arguments)]);
     if script.state().is_live() {
-        let slot = CallSlot(script.state().iterations(), 0);
+        let slot = CallSlot::from((script.state().iterations(), 0));
         script.runs(slot, "1");
     }
 }
@@ -37,7 +37,7 @@ fn model_calls() {
     assert_eq!(script.running().number, 2);
     round(&mut script, "2");
     assert_limit(&script, RunErrorCode::LimitIterations);
-    assert_eq!(script.result(CallSlot(2, 0)).0, ToolStatus::Succeeded, "what ran is kept");
+    assert_eq!(script.result(CallSlot::from((2, 0))).0, ToolStatus::Succeeded, "what ran is kept");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn rounds_of_tool_calls() {
     let transition = script.asks([tool("a").with("2")]);
     assert_eq!(kinds(&transition.records), "assistant_message call_settled finished");
     assert_limit(&script, RunErrorCode::LimitToolRounds);
-    let (status, output) = script.result(CallSlot(2, 0));
+    let (status, output) = script.result(CallSlot::from((2, 0)));
     assert_eq!(status, ToolStatus::Aborted);
     assert!(output.contains("1 rounds"), "the model can read why: {output}");
 }
@@ -162,7 +162,7 @@ fn failures_in_a_row() {
     let mut script = given(limited(|limits| limits.max_consecutive_failures = Some(3)));
     script.asks([bad_tool("x"), bad_tool("y")]);
     script.asks([tool("a"), bad_tool("z")]);
-    script.runs(CallSlot(2, 0), "a success starts the count again");
+    script.runs(CallSlot::from((2, 0)), "a success starts the count again");
     assert_eq!((script.status(), script.state().failures_in_a_row()), (RunStatus::ModelRunning, 0));
     script.asks([bad_tool("x"), bad_tool("y"), bad_tool("z")]);
     assert_limit(&script, RunErrorCode::LimitConsecutiveFailures);

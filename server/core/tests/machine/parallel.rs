@@ -13,7 +13,7 @@ use agentloop_core::tool::EffectClass;
 
 use crate::support::*;
 
-const D: CallSlot = CallSlot(1, 3);
+const D: CallSlot = CallSlot { model_call: 1, position: 3 };
 
 /// The calls that a step seeks a host for, in order.
 fn sought(transition: &Transition) -> Vec<CallSlot> {

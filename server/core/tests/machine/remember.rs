@@ -58,7 +58,7 @@ fn a_denial_is_remembered_too() {
     let mut script = given_round(spec(), [pay("1")]);
     decides(&mut script, A, deny(), Some(rule("*")));
     script.asks([pay("7")]);
-    let (status, output) = script.result(CallSlot(2, 0));
+    let (status, output) = script.result(CallSlot::from((2, 0)));
     assert_eq!(status, ToolStatus::Denied);
     assert!(output.contains("the rule \"small\""), "{output}");
 }
@@ -144,7 +144,7 @@ fn what_a_human_let_run_by_itself_runs() {
     script.grants(A);
     script.decides(B, Decision::Approve);
     script.decides(C, edits(r#"{"amount":"7"}"#));
-    decides(&mut script, CallSlot(1, 3), deny(), Some(rule("*")));
+    decides(&mut script, CallSlot::from((1, 3)), deny(), Some(rule("*")));
     script.finishes(A, "seen");
     for slot in [B, C] {
         script.runs(slot, "paid");
@@ -180,7 +180,7 @@ fn a_deny_rule_stays_stronger() {
     decides(&mut script, A, Decision::Approve, Some(rule("*")));
     script.runs(A, "paid");
     script.asks([pay("gold"), pay("2")]);
-    assert_eq!(script.result(CallSlot(2, 0)).0, ToolStatus::Rejected);
+    assert_eq!(script.result(CallSlot::from((2, 0))).0, ToolStatus::Rejected);
 }
 
 #[test]

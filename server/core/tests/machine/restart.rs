@@ -92,7 +92,7 @@ fn a_run_that_is_over_stays_over() {
 fn calls_with_a_host_are_reclaimed_and_others_sought_again() {
     let mut script =
         given_round(parallel(4), [tool("a"), tool("b"), tool("c"), tool("d").approval(), tool("e")]);
-    let e = agentloop_core::id::CallSlot(1, 4);
+    let e = agentloop_core::id::CallSlot::from((1, 4));
     script.grants(A);
     script.grants(B);
     script.accepts(B);

@@ -189,7 +189,7 @@ fn a_remembered_leave_covers_its_terms_alone() {
     script.finishes(A, "paid");
     let transition = script.asks([tool("pay").under(&first)]);
     assert_eq!(kinds(&transition.records), "assistant_message call_proposed", "the rule lets it run");
-    let again = agentloop_core::id::CallSlot(2, 0);
+    let again = agentloop_core::id::CallSlot::from((2, 0));
     let transition = script.does(granted_under(again, &second));
     assert_eq!(kinds(&transition.records), "human_requested", "but not under other terms");
     assert_eq!(

@@ -44,6 +44,17 @@ pub enum Quota {
     CostMicros,
 }
 
+/// A bound on a caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaBound {
+    /// The principals whose use is added up.
+    pub scope: Scope,
+    /// The holder whose use is compared with the bound.
+    pub holder: Holder,
+    /// The most that the holder may use.
+    pub max: u64,
+}
+
 /// The principals whose use a quota adds up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
@@ -261,15 +272,10 @@ impl Quotas {
 
     /// The bounds on this caller, each with the holder whose use is compared with it.
     #[must_use]
-    pub fn bounds_of(
-        &self,
-        quota: Quota,
-        tenant: &TenantId,
-        name: Option<&str>,
-    ) -> Vec<(Scope, Holder, u64)> {
+    pub fn bounds_of(&self, quota: Quota, tenant: &TenantId, name: Option<&str>) -> Vec<QuotaBound> {
         let bound = |scope| {
-            let bound = self.limits().get(quota, scope)?;
-            Some((scope, Holder::of(tenant, name, scope)?, bound))
+            let max = self.limits().get(quota, scope)?;
+            Some(QuotaBound { scope, holder: Holder::of(tenant, name, scope)?, max })
         };
         Scope::ALL.into_iter().filter_map(bound).collect()
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Holder, Quota, QuotaLimits, Quotas, Scope};
+use super::{Holder, Quota, QuotaBound, QuotaLimits, Quotas, Scope};
 
 /// The counts by holder. A count of 0 is removed, so that the table does not grow with everybody who ever called.
 #[derive(Debug, Default)]
@@ -45,20 +45,20 @@ impl UsePermit {
     pub(super) fn new(
         quotas: &Quotas,
         quota: Quota,
-        bounds: Vec<(Scope, Holder, u64)>,
+        bounds: Vec<QuotaBound>,
         compares: bool,
     ) -> Result<Self, Scope> {
         if bounds.is_empty() {
             return Ok(Self { quotas: quotas.clone(), quota, holders: Vec::new() });
         }
         let mut counts = quotas.0.held.counts();
-        for (scope, holder, bound) in &bounds {
+        for QuotaBound { scope, holder, max } in &bounds {
             let count = counts.get(&(quota, holder.clone())).copied().unwrap_or(0);
-            if compares && count >= *bound {
+            if compares && count >= *max {
                 return Err(*scope);
             }
         }
-        let holders: Vec<Holder> = bounds.into_iter().map(|(_, holder, _)| holder).collect();
+        let holders: Vec<Holder> = bounds.into_iter().map(|bound| bound.holder).collect();
         for holder in &holders {
             *counts.entry((quota, holder.clone())).or_default() += 1;
         }

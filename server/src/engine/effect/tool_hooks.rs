@@ -78,7 +78,7 @@ async fn before_tool(
                         Some(format!("the hook {name} changed the arguments to invalid ones: {message}"));
                     applied.error.clone_from(&objection);
                 }
-                ready @ (CallFacts::Ready { .. } | CallFacts::AsksHuman | CallFacts::UpdatesTodos) => {
+                ready @ (CallFacts::Ready(_) | CallFacts::AsksHuman | CallFacts::UpdatesTodos) => {
                     hooked.arguments = Some(changed.arguments.clone());
                     (call, facts) = (changed, ready);
                 }

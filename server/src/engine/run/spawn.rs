@@ -23,6 +23,7 @@ use crate::engine::run::table::{Lookup, Mailbox, StartPermit};
 use crate::engine::run::task::human::PendingAnswers;
 use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
+use crate::telemetry::fields::{RUN_ID, RUN_SPAN};
 
 impl Engine {
     /// Makes a task that is not started yet. `past` are the run's events so far; observers get them.
@@ -76,7 +77,7 @@ impl Engine {
     pub(in crate::engine) fn launch(&self, mut task: RunTask, effects: Vec<Effect>) {
         let engine = self.clone();
         let RunKey { tenant, run } = task.permit.key().clone();
-        let span = tracing::info_span!(parent: None, "run", run.id = %run, session.id = %task.session, tenant = %tenant);
+        let span = tracing::info_span!(parent: None, RUN_SPAN, { RUN_ID } = %run, session.id = %task.session, tenant = %tenant);
         let life = async move {
             let lived = AssertUnwindSafe(async {
                 // Its session was given away while it came up, and nobody has told it.

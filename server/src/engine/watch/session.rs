@@ -190,11 +190,6 @@ impl Engine {
     pub fn session_changed(&self, tenant: &TenantId, session: &SessionId) {
         self.deps().session_watchers.changed(tenant, session, SessionChange::Row);
     }
-
-    /// Tells those who follow a session that it has another run.
-    pub fn session_has_runs(&self, tenant: &TenantId, session: &SessionId) {
-        self.deps().session_watchers.changed(tenant, session, SessionChange::Runs);
-    }
 }
 
 struct SessionSubscription {

@@ -6,7 +6,7 @@ use tonic::Status;
 
 use super::filter::time_of;
 use super::{short, timestamp};
-use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainVerdict};
+use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainOutcome, ChainVerdict};
 use crate::grpc::status::Violations;
 
 /// The filter of a request of this tenant.
@@ -59,9 +59,9 @@ pub fn record(row: AuditRow) -> wire::AuditRecord {
 
 /// Converts the result of a check. `known_hash` is the hash that it looked for, or empty.
 #[must_use]
-pub fn verdict(verdict: Result<ChainVerdict, BrokenLink>, known_hash: &str) -> wire::VerifyAuditResponse {
-    match verdict {
-        Ok(ChainVerdict { rows, first, last, hash }) => wire::VerifyAuditResponse {
+pub fn outcome(outcome: ChainOutcome, known_hash: &str) -> wire::VerifyAuditResponse {
+    match outcome {
+        ChainOutcome::Whole(ChainVerdict { rows, first, last, hash }) => wire::VerifyAuditResponse {
             records: rows,
             first_no: first,
             last_no: last,
@@ -69,7 +69,7 @@ pub fn verdict(verdict: Result<ChainVerdict, BrokenLink>, known_hash: &str) -> w
             known_hash_found: !known_hash.is_empty(),
             ..Default::default()
         },
-        Err(BrokenLink { no, problem }) => {
+        ChainOutcome::Broken(BrokenLink { no, problem }) => {
             wire::VerifyAuditResponse { broken_no: no, problem, ..Default::default() }
         }
     }

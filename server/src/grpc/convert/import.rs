@@ -170,8 +170,9 @@ impl Conversation {
             bad.add(format!("{field}.tool_call.{part}"), problem);
             return None;
         }
-        let slot = CallSlot(self.model_calls, u32::try_from(position).unwrap_or(u32::MAX));
-        let provider_id = format!("call_{}_{}", slot.0, slot.1);
+        let slot =
+            CallSlot { model_call: self.model_calls, position: u32::try_from(position).unwrap_or(u32::MAX) };
+        let provider_id = format!("call_{}_{}", slot.model_call, slot.position);
         let call = ToolCall { slot, provider_id, name, arguments, state: None };
         self.open.push(OpenCall { id, call: call.clone() });
         Some(call)

@@ -155,7 +155,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         checkpoint: request.checkpoint,
         resume_state: request.resume_state,
         answers: request.answers.into_iter().map(|reply| input_response(&request.call.call, reply)).collect(),
-        turn_id: format!("{run}.{}", slot.0),
+        turn_id: format!("{run}.{}", slot.model_call),
         run_id: run.to_string(),
         session_id: request.session.to_string(),
         traceparent: request.traceparent.map(|parent| parent.to_string()).unwrap_or_default(),

@@ -346,6 +346,7 @@ mod tests {
     use super::*;
     use crate::clock::{SystemClock, TestClock};
     use crate::grpc::status::status;
+    use crate::store::AuditStore as _;
     use crate::store::sqlite::SqliteStore;
 
     /// The end of a call that wrote nothing, where the log cannot be written.

@@ -10,7 +10,7 @@ use agentloop_core::policy::{
     PolicyAction, PolicyCall, PolicyRule, RuleOrigin, Widening, deciding_rule, required_approvers,
 };
 use agentloop_core::run::human::QuestionKind;
-use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::run::state::Phase;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
@@ -123,7 +123,8 @@ impl PolicyChecker<'_> {
         matching: &[RequestId],
     ) -> wire::CheckPolicyResponse {
         let facts = self.facts(&spec, check);
-        let terms = if let CallFacts::Ready { terms, .. } = &facts { terms.as_ref() } else { None };
+        let terms =
+            if let CallFacts::Ready(ReadyCall { terms, .. }) = &facts { terms.as_ref() } else { None };
         let call = PolicyCall::new(&check.tool, &check.arguments).under(terms);
         let rules = || spec.tool_policy.rules.iter().chain(&check.candidate);
         let rule = deciding_rule(rules(), &call, spec.tool_policy.widening);
@@ -136,14 +137,14 @@ impl PolicyChecker<'_> {
             (CallFacts::UpdatesTodos, _) => {
                 (PolicyAction::Allow, "the call writes the to-do list and nothing else".to_owned())
             }
-            (CallFacts::Ready { .. }, Some(rule)) => (rule.action, format!("{} decides", rule.title())),
-            (CallFacts::Ready { requires_approval: true, .. }, None) => {
+            (CallFacts::Ready(_), Some(rule)) => (rule.action, format!("{} decides", rule.title())),
+            (CallFacts::Ready(ReadyCall { requires_approval: true, .. }), None) => {
                 (PolicyAction::Ask, "the tool declares that it requires approval".to_owned())
             }
-            (CallFacts::Ready { .. }, None) if spec.tool_policy.require_approval_by_default => {
+            (CallFacts::Ready(_), None) if spec.tool_policy.require_approval_by_default => {
                 (PolicyAction::Ask, "the policy requires approval by default".to_owned())
             }
-            (CallFacts::Ready { .. }, None) => {
+            (CallFacts::Ready(_), None) => {
                 (PolicyAction::Allow, "no rule, tool or default requires approval".to_owned())
             }
         };
@@ -181,7 +182,7 @@ impl PolicyChecker<'_> {
 
     fn facts(&self, spec: &RunSpec, check: &PolicyQuery) -> CallFacts {
         let call = ToolCall {
-            slot: CallSlot(1, 0),
+            slot: CallSlot { model_call: 1, position: 0 },
             provider_id: String::new(),
             name: check.tool.clone(),
             arguments: check.arguments.clone(),

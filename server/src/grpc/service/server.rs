@@ -101,11 +101,10 @@ impl ServerService {
     }
 
     fn limits(&self) -> v1::ServerLimits {
-        let (_, live_bytes_max) = self.engine.live_bytes();
         v1::ServerLimits {
             message_bytes_max: long(self.facts.message_bytes_max),
             live_runs_max: long(self.facts.live_runs_max),
-            live_bytes_max: long(live_bytes_max),
+            live_bytes_max: long(self.engine.memory_use().bytes_max),
             queued_runs_max: short(QUEUED_RUNS_PER_SESSION_MAX),
             tool_output_bytes_max: long(TOOL_RESULT_BYTES_MAX),
             blob_bytes_max: self.engine.store().blob_bytes_max(),
@@ -189,8 +188,8 @@ impl server_server::Server for ServerService {
         request: Request<v1::VerifyAuditRequest>,
     ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
         let known_hash = request.into_inner().known_hash;
-        let verdict = self.engine.store().verify_audit(&known_hash).await?;
-        Ok(Response::new(convert::verdict(verdict, &known_hash)))
+        let outcome = self.engine.store().verify_audit(&known_hash).await?;
+        Ok(Response::new(convert::outcome(outcome, &known_hash)))
     }
 
     async fn list_replicas(

@@ -183,10 +183,10 @@ async fn what_differs_between_two_runs_that_say_the_same_does_not_count() {
         }
         request(messages)
     };
-    let mut recorded = history("x", CallSlot(1, 0), "s1");
+    let mut recorded = history("x", CallSlot::from((1, 0)), "s1");
     recorded.tools = [tool("f", r#"{"type":"object","properties":{}}"#)].into();
     let recording = TestRecording::of(vec![(recorded, text_answer("ok"))]).await;
-    let mut asked = history("y", CallSlot(2, 3), "s2");
+    let mut asked = history("y", CallSlot::from((2, 3)), "s2");
     asked.timeouts = ModelTimeouts { total: Millis(1), ..ModelTimeouts::default() };
     let mut same_tool = (*tool("f", r#"{ "properties": {}, "type": "object" }"#)).clone();
     same_tool.requires_approval = true;

@@ -54,7 +54,7 @@ pub(in crate::model) fn reasoning(text: &str, signature: Option<&str>, redacted:
 
 pub(in crate::model) fn call(id: &str, name: &str, arguments: &str) -> Part {
     Part::ToolCall(ToolCall {
-        slot: CallSlot(1, 0),
+        slot: CallSlot::from((1, 0)),
         provider_id: id.to_owned(),
         name: name.to_owned(),
         arguments: arguments.to_owned(),
@@ -64,7 +64,7 @@ pub(in crate::model) fn call(id: &str, name: &str, arguments: &str) -> Part {
 
 pub(in crate::model) fn result(id: &str, status: ToolStatus, output: &str, images: Vec<Image>) -> Message {
     let result = ToolResult {
-        slot: CallSlot(1, 0),
+        slot: CallSlot::from((1, 0)),
         provider_id: id.to_owned(),
         name: "weather".to_owned(),
         status,

@@ -211,7 +211,7 @@ impl Owner {
     }
 
     pub fn question(&self, index: u32) -> Question {
-        let slot = CallSlot(1, index);
+        let slot = CallSlot::from((1, index));
         Question {
             request: CallId { run: self.run.clone(), slot }.request(1),
             kind: QuestionKind::Approve,

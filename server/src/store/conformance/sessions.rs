@@ -271,7 +271,7 @@ pub async fn the_last_todo_list_counts(store: Arc<dyn Store>) {
     assert_eq!(todos("s").await, []);
     for text in ["one \"1\"", "two"] {
         let items = Arc::new(vec![item(text)]);
-        let written = Event::TodosUpdated { slot: CallSlot(1, 0), result: owner.entry.next(), items };
+        let written = Event::TodosUpdated { slot: CallSlot::from((1, 0)), result: owner.entry.next(), items };
         owner.tell(RunStatus::ToolRunning, vec![written, input(owner.entry.next(), text)]).await.unwrap();
         assert_eq!(todos("s").await, [item(text)]);
     }

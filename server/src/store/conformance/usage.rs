@@ -72,7 +72,7 @@ fn failure() -> Event {
 
 fn settled(owner: &Owner, status: ToolStatus) -> Event {
     let result = ToolResult {
-        slot: CallSlot(1, 0),
+        slot: CallSlot::from((1, 0)),
         provider_id: "p".to_owned(),
         name: "weather".to_owned(),
         status,
@@ -81,7 +81,7 @@ fn settled(owner: &Owner, status: ToolStatus) -> Event {
         attachments: Default::default(),
     };
     Event::CallSettled {
-        slot: CallSlot(1, 0),
+        slot: CallSlot::from((1, 0)),
         attempt: 1,
         host: None,
         entry: owner.entry.next(),

@@ -19,6 +19,7 @@ use super::write::blobs::{BlobOp, BlobResult, readable};
 use super::write::own::WeakWriteSender;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
+use crate::store::blob_usage::BlobUsage;
 use crate::store::number::int;
 use crate::store::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
@@ -45,20 +46,9 @@ struct Inner {
     db: Readers,
     writes: WeakWriteSender,
     tasks: Tasks,
-    /// Held while the bytes are counted.
-    counting: tokio::sync::Mutex<()>,
-    usage: Mutex<Usage>,
-}
-
-/// Bytes that count against [`BlobBounds::total_bytes`].
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    /// Of stored ones. `None` until they have been counted.
-    stored: Option<u64>,
-    /// When they were counted.
-    counted_at: Timestamp,
-    /// Of those under way.
-    uploading: u64,
+    /// When the bytes were counted. Held while they are.
+    counted_at: tokio::sync::Mutex<Timestamp>,
+    usage: Mutex<BlobUsage>,
 }
 
 impl Blobs {
@@ -69,11 +59,11 @@ impl Blobs {
         writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
-        let (counting, usage) = Default::default();
-        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counting, usage }))
+        let (counted_at, usage) = Default::default();
+        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counted_at, usage }))
     }
 
-    fn usage(&self) -> MutexGuard<'_, Usage> {
+    fn usage(&self) -> MutexGuard<'_, BlobUsage> {
         self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,28 +73,20 @@ impl Blobs {
     }
 
     fn check_size(&self, size: u64) -> Result<(), StoreError> {
-        let max = self.0.bounds.max_bytes;
-        if size > max { Err(StoreError::BlobTooLarge { max }) } else { Ok(()) }
+        self.0.bounds.check_size(size)
     }
 
     /// Takes room for so many more bytes.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
-        let mut usage = self.usage();
-        let used = usage.stored.unwrap_or_default().saturating_add(usage.uploading);
-        let max = self.0.bounds.total_bytes;
-        if used.saturating_add(bytes) > max {
-            return Err(StoreError::BlobsFull { max });
-        }
-        usage.uploading += bytes;
-        Ok(())
+        self.usage().reserve(bytes, self.0.bounds)
     }
 
     /// Counts the bytes of stored blobs: once, or from time to time if there may be other servers that store some.
     async fn count(&self) -> Result<(), StoreError> {
-        let _counting = self.0.counting.lock().await;
+        let mut counted_at = self.0.counted_at.lock().await;
         let now = SystemClock.now();
-        let Usage { stored, counted_at, .. } = *self.usage();
-        if stored.is_some() && (self.0.is_alone || now.since(counted_at) < COUNTED_FOR) {
+        let is_counted = self.usage().stored.is_some();
+        if is_counted && (self.0.is_alone || now.since(*counted_at) < COUNTED_FOR) {
             return Ok(());
         }
         let sql = "SELECT coalesce(sum(b.size_bytes), 0)::bigint AS bytes
@@ -112,8 +94,8 @@ impl Blobs {
         let row = self.0.db.in_time(sqlx::query(sql).fetch_one(&*self.0.db)).await?;
         let bytes = row.and_then(|row| rows::number(&row, "bytes"));
         let bytes = bytes.map_err(|error| rows::failure("bytes of blobs", &error))?;
-        let mut usage = self.usage();
-        (usage.stored, usage.counted_at) = (Some(bytes), now);
+        self.usage().stored = Some(bytes);
+        *counted_at = now;
         Ok(())
     }
 }
@@ -206,8 +188,7 @@ impl BlobUpload for Upload {
         };
         self.is_kept = true;
         if is_first {
-            let mut usage = self.blobs.usage();
-            usage.stored = usage.stored.map(|stored| stored.saturating_add(size));
+            self.blobs.usage().add(size);
         }
         Ok(StoredBlob { row: BlobRow { digest, size, media_type: self.new.media_type.clone() }, existed })
     }
@@ -355,10 +336,7 @@ impl BlobStore for PostgresStore {
             let BlobResult::Swept { rows, bytes } = self.blobs.write(BlobOp::Sweep { before }).await? else {
                 unreachable!("a sweep has its own answer")
             };
-            {
-                let mut usage = self.blobs.usage();
-                usage.stored = usage.stored.map(|stored| stored.saturating_sub(bytes));
-            }
+            self.blobs.usage().remove(bytes);
             swept += rows;
             if rows == 0 {
                 return Ok(swept);

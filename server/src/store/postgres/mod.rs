@@ -182,7 +182,7 @@ impl PostgresStore {
         let (writes, queue) = write_queue();
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
-        let tasks = Tasks::new();
+        let tasks = opened.tasks;
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),

@@ -11,6 +11,7 @@ use super::readers::Readers;
 use super::write::{blobs, ops};
 use super::{PostgresOptions, index, migrations, pooler, rows, settings};
 use crate::clock::{Clock as _, SystemClock};
+use crate::lifecycle::Tasks;
 use crate::store::append::LastNumbers;
 use crate::store::features_used::FeaturesUsed;
 use crate::store::number::int;
@@ -177,6 +178,8 @@ pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) owner: Owner,
     pub(in crate::store::postgres) hold: Hold,
     pub(in crate::store::postgres) started: StoreStart,
+    /// The tasks of the store.
+    pub(in crate::store::postgres) tasks: Tasks,
 }
 
 /// The facts that the database tells a server that starts.
@@ -205,8 +208,9 @@ pub(in crate::store::postgres) async fn open(
     }
     let owner = owner::take_over(&mut db).await.map_err(failed)?;
     let started = begin(&mut db, options, owner, Hold::Lock).await.map_err(failed)?;
-    let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
-    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started })
+    let tasks = Tasks::new();
+    let readers = Readers::open(base.clone(), options, tasks.clone()).await.map_err(failed)?;
+    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started, tasks })
 }
 
 /// Opens the database for a replica. What a start changes is one transaction behind the fence: one that was fenced meanwhile
@@ -226,8 +230,9 @@ pub(in crate::store::postgres) async fn open_replica(
     let owner = owner::enter(&mut db, int(number.0)).await.map_err(|error| not_had(&at, error))?;
     let started = begin(&mut db, options, owner, Hold::Lease).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
-    let readers = Readers::open(base.clone(), options).await.map_err(failed)?;
-    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lease, started })
+    let tasks = Tasks::new();
+    let readers = Readers::open(base.clone(), options, tasks.clone()).await.map_err(failed)?;
+    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lease, started, tasks })
 }
 
 /// A connection to a database that a copy is made into: locked, and with the tables of a store.

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::{Clock as _, SystemClock};
+use crate::lifecycle::Tasks;
 
 /// Longest wait for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,6 +43,7 @@ struct Shared {
     idle: Mutex<Vec<Idle>>,
     /// When a query was given up last, in milliseconds of the clock.
     given_up: AtomicU64,
+    tasks: Tasks,
 }
 
 #[derive(Debug)]
@@ -63,13 +65,14 @@ pub(in crate::store::postgres) struct Reader {
 
 impl ReaderPool {
     /// Connects when a connection is needed, up to `max` times.
-    pub(in crate::store::postgres) fn new(options: PgConnectOptions, max: u32) -> Self {
+    pub(in crate::store::postgres) fn new(options: PgConnectOptions, max: u32, tasks: Tasks) -> Self {
         let places = usize::try_from(max.max(1)).expect("a number of connections");
         Self(Arc::new(Shared {
             options,
             places: Arc::new(Semaphore::new(places)),
             idle: Mutex::default(),
             given_up: AtomicU64::new(0),
+            tasks,
         }))
     }
 
@@ -187,9 +190,10 @@ impl Drop for Reader {
             return self.pool.keep(db);
         }
         // It ends with the connection, and nobody waits for it. Without a runtime the process is about to end.
-        if let Ok(runtime) = Handle::try_current() {
+        if Handle::try_current().is_ok() {
             let pool = self.pool.clone();
-            drop(runtime.spawn(async move { pool.keep_once_settled(db, place).await }));
+            let settling = async move { pool.keep_once_settled(db, place).await };
+            drop(self.pool.tasks.spawn_contained("settle reader", settling));
         }
     }
 }

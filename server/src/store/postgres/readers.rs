@@ -9,6 +9,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::PostgresOptions;
 use super::reader_pool::ReaderPool;
+use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 
 /// Time beyond the database's own bound on a statement: for a connection, and for the way of the answer.
@@ -62,10 +63,11 @@ impl Readers {
     pub(in crate::store::postgres) async fn open(
         base: PgConnectOptions,
         options: &PostgresOptions,
+        tasks: Tasks,
     ) -> Result<Self, Error> {
         let timeout = options.statement_timeout.as_millis().to_string();
         let base = base.options([("statement_timeout", timeout.as_str()), ("jit", "off")]);
-        let pool = ReaderPool::new(base, options.readers);
+        let pool = ReaderPool::new(base, options.readers, tasks);
         drop(pool.acquire().await?);
         Ok(Self { pool, wait: options.statement_timeout + MARGIN })
     }

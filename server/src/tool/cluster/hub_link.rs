@@ -13,6 +13,7 @@ use super::frame::{ToHub, ToOwner, decode};
 use super::hub_history::HubHistory;
 use super::queue::{self, LinkFrames, LinkSender};
 use crate::cluster::{HUB, Ownerships, Peer, ShardOwner};
+use crate::ids::random_fraction;
 
 /// Time to open a link.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -70,7 +71,7 @@ impl ClusterTools {
                         wait = WAIT_MIN;
                     }
                     // When a hub is lost, all replicas lose their links at one time. They should not all dial at one time.
-                    let pause = wait.mul_f64(0.5 + 0.5 * chance());
+                    let pause = wait.mul_f64(0.5 + 0.5 * random_fraction());
                     wait = (wait * 2).min(WAIT_MAX);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => continue,
@@ -149,14 +150,6 @@ async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
             ShardOwner::Me | ShardOwner::Peer(_) => return true,
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "replicas should not try again at one time; nothing depends on it"
-)]
-fn chance() -> f64 {
-    rand::random()
 }
 
 /// Ends the connection over a link also when its task is dropped.

@@ -221,5 +221,5 @@ impl Table {
 
 /// The lowest key that a call of this run can have.
 fn first_of(tenant: &TenantId, run: &RunId) -> CallKey {
-    CallKey::new(tenant.clone(), CallId { run: run.clone(), slot: CallSlot(0, 0) })
+    CallKey::new(tenant.clone(), CallId { run: run.clone(), slot: CallSlot { model_call: 0, position: 0 } })
 }

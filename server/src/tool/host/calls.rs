@@ -11,7 +11,7 @@ use agentloop_core::policy::PolicyRule;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
-use agentloop_core::run::input::{CallFacts, NotOffered};
+use agentloop_core::run::input::{CallFacts, NotOffered, ReadyCall};
 use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
 use agentloop_core::title::title;
 
@@ -170,7 +170,7 @@ impl RemoteTools {
             false => None,
         };
         let by_operator = spec.tool_policy.deadline_is_outcome.contains(&declared.name);
-        CallFacts::Ready {
+        CallFacts::Ready(ReadyCall {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
             timeout: declared.timeout.unwrap_or(self.options().call_timeout),
@@ -178,7 +178,7 @@ impl RemoteTools {
             title: title(&declared.title, shown.as_deref().unwrap_or(arguments)),
             deadline_is_outcome: declared.deadline_is_outcome || by_operator,
             terms: Some(tool.terms.digest.clone()),
-        }
+        })
     }
 
     /// The message for a model that asks for a tool that is unknown or not allowed in its run.

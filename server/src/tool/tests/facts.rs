@@ -4,7 +4,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{Capability, HostFrame};
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::ToolCall;
-use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::EffectClass;
 
@@ -12,7 +12,7 @@ use super::harness::*;
 use crate::tool::Tools as _;
 
 fn call(name: &str, arguments: &str) -> ToolCall {
-    let (slot, provider_id) = (CallSlot(1, 0), "p".to_owned());
+    let (slot, provider_id) = (CallSlot::from((1, 0)), "p".to_owned());
     ToolCall { slot, provider_id, name: name.to_owned(), arguments: arguments.to_owned(), state: None }
 }
 
@@ -34,7 +34,7 @@ async fn harness() -> (Harness, FakeHost) {
 fn message(harness: &Harness, spec: &RunSpec, call: &ToolCall) -> String {
     match harness.tools.facts(&tenant(), spec, &[call]).remove(0) {
         CallFacts::Rejected { message } => message,
-        other @ (CallFacts::Ready { .. } | CallFacts::AsksHuman | CallFacts::UpdatesTodos) => {
+        other @ (CallFacts::Ready(_) | CallFacts::AsksHuman | CallFacts::UpdatesTodos) => {
             panic!("{other:?}")
         }
     }
@@ -50,14 +50,16 @@ async fn a_good_call_is_ready() {
         let tool = tools.iter().find(|tool| tool.declaration.name == name).expect("it is declared");
         Some(tool.declaration.terms().digest)
     };
-    let ready = |name, effect, requires_approval, timeout| CallFacts::Ready {
-        effect,
-        requires_approval,
-        timeout,
-        requires_runtime: false,
-        deadline_is_outcome: false,
-        title: String::new(),
-        terms: terms(name),
+    let ready = |name, effect, requires_approval, timeout| {
+        CallFacts::Ready(ReadyCall {
+            effect,
+            requires_approval,
+            timeout,
+            requires_runtime: false,
+            deadline_is_outcome: false,
+            title: String::new(),
+            terms: terms(name),
+        })
     };
     assert_eq!(
         facts,

@@ -1,12 +1,12 @@
 //! Callers, and the way of their calls through any replica to the owner of the shard.
 
-use agentloop_core::cluster::routes::{Forward, ForwardStep, Route};
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 
 use super::database::{Query, Reply};
 use super::frame::{Frame, Life, Message};
 use super::plan::ClusterPlant;
 use super::process::Accepted;
+use super::routes::{Forward, ForwardStep, Route};
 use super::schedule::Event;
 use super::world::World;
 

@@ -1,7 +1,8 @@
 //! Starts of processes, and the frames that they send each other.
 
-use agentloop_core::cluster::routes::Route;
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
+
+use super::routes::Route;
 
 /// One start of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,11 @@
 //! Replicas over one database, under injected faults, from a seed.
 //!
-//! The protocol is real: `agentloop_core::cluster` decides what each replica does. Around it are models: the database
-//! with its rows, locks and connections, the processes with their clocks and threads, the links between them, callers,
-//! and receivers. Everything is one queue of events, so the same seed gives the same history.
+//! The protocol of owners is real: `agentloop_core::cluster` decides what each replica does. Three parts of it are not in the
+//! server, and are here: `routes` finds the owner of a shard for a call that another replica has accepted, `terms` drops
+//! frames of earlier owners where they are received, `seeks` gives back room on tool hosts that was granted at more replicas
+//! than one. Around all of them are models: the database with its rows, locks and connections, the processes with their
+//! clocks and threads, the links between them, callers, and receivers. Everything is one queue of events, so the same seed
+//! gives the same history.
 //!
 //! Faults: replicas are killed, frozen and told to stop, their runtime stands still while their beats could go on, they
 //! are cut off from the database, alone and all together, and it is slow; answers to commits are lost; statements of
@@ -21,9 +24,12 @@ mod plan;
 mod process;
 mod replica;
 mod room;
+mod routes;
 mod schedule;
+mod seeks;
 mod simulate;
 mod statements;
+mod terms;
 mod world;
 mod writes;
 

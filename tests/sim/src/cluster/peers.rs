@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_core::cluster::seeks::Granted;
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::time::Timestamp;
 
 use super::frame::{Frame, Life, Message};
 use super::plan::ClusterPlant;
 use super::schedule::Event;
+use super::seeks::Granted;
 use super::world::World;
 
 /// For how long a call looks for room.

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::cluster::member::Member;
-use agentloop_core::cluster::routes::{Forward, Route, Routes};
-use agentloop_core::cluster::seeks::Seeks;
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use agentloop_core::time::Timestamp;
 
@@ -12,7 +10,9 @@ use super::database::StatementNo;
 use super::frame::Life;
 use super::lane::Lane;
 use super::room::Room;
+use super::routes::{Forward, Route, Routes};
 use super::schedule::Event;
+use super::seeks::Seeks;
 
 #[derive(Debug, Default)]
 pub(super) struct Process {

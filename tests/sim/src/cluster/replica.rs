@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::cluster::lease::LeaseTimes;
 use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
-use agentloop_core::cluster::routes::{Route, Routes};
-use agentloop_core::cluster::seeks::Seeks;
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use agentloop_core::time::Timestamp;
 
@@ -15,7 +13,9 @@ use super::lane::Lane;
 use super::plan::{ClusterPlant, FaultKind};
 use super::process::{BeatWork, Node, Process};
 use super::room::Room;
+use super::routes::{Route, Routes};
 use super::schedule::Event;
+use super::seeks::Seeks;
 use super::world::World;
 
 const RUNTIME_EVERY: u64 = 100;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentloop_core::cluster::shard::OwnerNo;
-use agentloop_core::cluster::terms::TermsSeen;
 use agentloop_core::time::Timestamp;
+
+use super::terms::TermsSeen;
 
 /// Calls that the hosts of one replica take at a time.
 const ROOM: usize = 3;

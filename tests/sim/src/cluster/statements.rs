@@ -260,7 +260,7 @@ impl World {
             .take(usize::from(at_most))
             .map(|(shard, row)| {
                 row.owner = Some(owner);
-                row.term = row.term.next();
+                row.term = Term(row.term.0 + 1);
                 (*shard, row.term)
             })
             .collect();

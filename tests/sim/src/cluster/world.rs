@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
-use agentloop_core::cluster::terms::TermsSeen;
 
 use super::database::{BatchNo, Database};
 use super::frame::Life;
@@ -11,6 +10,7 @@ use super::plan::Plan;
 use super::process::Process;
 use super::room::Link;
 use super::schedule::{Log, Schedule};
+use super::terms::TermsSeen;
 use crate::random::Random;
 
 /// No new calls after this time.

@@ -10,10 +10,10 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId, JobStore,
-    JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
-    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
+    Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
+    JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow,
+    SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -321,6 +321,9 @@ impl ToolStore for Gate {
 
 /// No blobs: their files are attacked in `tests/process/blobs.rs`.
 impl BlobStore for Gate {}
+
+/// No audit log.
+impl AuditStore for Gate {}
 
 #[async_trait]
 impl Store for Gate {

@@ -17,10 +17,10 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId, JobStore,
-    JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionStore,
-    SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
+    Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
+    JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow,
+    SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -343,6 +343,9 @@ impl ToolStore for MemoryStore {
         Ok(())
     }
 }
+
+/// No audit log.
+impl AuditStore for MemoryStore {}
 
 #[async_trait]
 impl Store for MemoryStore {

@@ -3,6 +3,7 @@
 use agentloop_client::v1::Usage;
 
 use super::App;
+use crate::terminal::usage::plus;
 
 impl App {
     /// Counts the runs of an opened session as the server lists them. A run that is followed already counts by its events.
@@ -44,14 +45,5 @@ impl App {
             ..Usage::default()
         };
         self.usage = plus(others, &usage);
-    }
-}
-
-fn plus(sum: Usage, more: &Usage) -> Usage {
-    Usage {
-        input_tokens: sum.input_tokens.saturating_add(more.input_tokens),
-        output_tokens: sum.output_tokens.saturating_add(more.output_tokens),
-        cost_micros: sum.cost_micros.saturating_add(more.cost_micros),
-        ..Usage::default()
     }
 }

@@ -8,7 +8,7 @@ use agentloop_client::host::{HostEvent, RefusedCapability, ToolHost};
 use tokio::signal;
 
 use crate::{
-    args::{Global, HostArgs},
+    args::{CertificateAndKey, Global, HostArgs},
     exit::{Exit, Failure},
     terminal::input_lines::InputLines,
     terminal::style::Style,
@@ -36,7 +36,7 @@ fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<To
     if let Some(ca) = &global.tls_ca {
         builder = builder.tls_ca(crate::args::read(ca)?);
     }
-    if let Some((certificate, key)) = global.tls_identity()? {
+    if let Some(CertificateAndKey { certificate, key }) = global.tls_identity()? {
         builder = builder.tls_identity(certificate, key);
     }
     Ok(builder.build()?)

@@ -20,13 +20,14 @@ use super::trial::{Trial, TrialFailure};
 use crate::{
     args::InitArgs,
     embedded::ConfiguredServer,
+    environment,
     exit::{Exit, Failure},
     terminal::print,
 };
 
 pub(crate) async fn init(args: InitArgs) -> Result<Exit, Failure> {
     refuse_existing(&args.config)?;
-    let setup = Setup::choose(&args, &mut Answers::of_stdin(), &|name| std::env::var(name).ok()).await?;
+    let setup = Setup::choose(&args, &mut Answers::of_stdin(), &environment::variable).await?;
     if let Some(file) = setup.file() {
         let path = beside(&args.config, file.name);
         if path.exists() {

@@ -19,10 +19,10 @@ import (
 )
 
 // Serve runs a host with the tools of declare and the options of the command line, until a signal ends it.
-func Serve(declare func(*host.Host, *Journal)) {
+func Serve(declare func(*host.Host, *EffectsFile)) {
 	server := flag.String("server", cmp.Or(os.Getenv("AGENTLOOP_SERVER"), "127.0.0.1:50051"), "address of the server")
 	hostID := flag.String("host-id", os.Getenv("AGENTLOOP_HOST_ID"), "name of this process")
-	journalPath := flag.String("journal", os.Getenv("AGENTLOOP_JOURNAL"), "file that gets a line for each effect")
+	effectsPath := flag.String("effects", os.Getenv("AGENTLOOP_EFFECTS"), "file that gets a line for each effect")
 	flag.Parse()
 
 	token, err := tokenFor(*server)
@@ -40,7 +40,7 @@ func Serve(declare func(*host.Host, *Journal)) {
 		Token:       token,
 		OnReady:     func() { fmt.Println("ready", h.ID()) },
 	})
-	declare(h, &Journal{path: *journalPath})
+	declare(h, &EffectsFile{path: *effectsPath})
 	if err := h.Run(untilSignalled()); err != nil {
 		slog.Error(err.Error())
 		os.Exit(1)
@@ -86,20 +86,20 @@ func Schema(namesAndTypes ...string) string {
 		strings.Join(properties, ","), strings.Join(required, ","))
 }
 
-// Journal appends lines to a file, and syncs each. Without a path it does nothing.
-type Journal struct {
+// EffectsFile appends lines to a file, and syncs each. Without a path it does nothing.
+type EffectsFile struct {
 	path string
 	mu   sync.Mutex
 }
 
 // Write appends a line, formatted as by fmt.Printf.
-func (j *Journal) Write(format string, values ...any) error {
-	if j.path == "" {
+func (f *EffectsFile) Write(format string, values ...any) error {
+	if f.path == "" {
 		return nil
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	file, err := os.OpenFile(j.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	file, err := os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}

@@ -254,7 +254,7 @@ impl Assembler {
         let provider_id = self.unique_id(provider_id, position);
         self.grow(name.len() + provider_id.len())?;
         self.calls.insert(index, self.parts.len());
-        let slot = CallSlot(self.model_call, position);
+        let slot = CallSlot { model_call: self.model_call, position };
         self.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments: String::new(), state: None }))
     }
 

@@ -35,7 +35,7 @@ fn reasoning_part(text: &str, signature: Option<&str>, redacted: Option<&str>) -
 }
 fn call_part(position: u32, id: &str, name: &str, arguments: &str) -> Part {
     Part::ToolCall(ToolCall {
-        slot: CallSlot(7, position),
+        slot: CallSlot::from((7, position)),
         provider_id: id.to_owned(),
         name: name.to_owned(),
         arguments: arguments.to_owned(),
@@ -185,7 +185,7 @@ fn a_providers_state_stays_with_its_part() {
             signed(" world", "t"),
             text_part("!"),
             Part::ToolCall(ToolCall {
-                slot: CallSlot(7, 0),
+                slot: CallSlot::from((7, 0)),
                 provider_id: "x".into(),
                 name: "f".into(),
                 arguments: "{}".into(),

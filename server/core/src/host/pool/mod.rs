@@ -248,5 +248,5 @@ impl Pool {
 
 /// The lowest id that a call of this run can have.
 fn first_of(run: &RunId) -> CallId {
-    CallId { run: run.clone(), slot: CallSlot(0, 0) }
+    CallId { run: run.clone(), slot: CallSlot { model_call: 0, position: 0 } }
 }

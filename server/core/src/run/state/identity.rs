@@ -85,8 +85,8 @@ impl RunState {
         Digest::of(&[
             b"lease",
             &self.seed().to_le_bytes(),
-            &slot.0.to_le_bytes(),
-            &slot.1.to_le_bytes(),
+            &slot.model_call.to_le_bytes(),
+            &slot.position.to_le_bytes(),
             &attempt.to_le_bytes(),
         ])
     }
@@ -102,8 +102,8 @@ impl RunState {
         let key = Digest::of(&[
             b"idempotency key",
             &self.seed().to_le_bytes(),
-            &slot.0.to_le_bytes(),
-            &slot.1.to_le_bytes(),
+            &slot.model_call.to_le_bytes(),
+            &slot.position.to_le_bytes(),
         ]);
         key.as_str().to_owned()
     }

@@ -8,7 +8,7 @@ use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
 use crate::policy::PolicyCall;
 use crate::retry::{after_failure, chance};
 use crate::run::event::{Event, Observation};
-use crate::run::input::{CallFacts, HookedCall, ModelFailure, ModelFinished};
+use crate::run::input::{CallFacts, HookedCall, ModelFailure, ModelFinished, ReadyCall};
 use crate::run::refusal::Refusal;
 use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
@@ -93,42 +93,44 @@ fn propose(
         }
         CallFacts::AsksHuman => propose_question(builder, call, arguments),
         CallFacts::UpdatesTodos => update_todos(builder, call, arguments),
-        CallFacts::Ready {
-            effect,
-            requires_approval,
-            timeout,
-            requires_runtime,
-            title,
-            deadline_is_outcome,
-            terms,
-        } => {
-            let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
-            let policy_call = PolicyCall::new(&call.name, runs_with).under(terms.as_ref());
-            let ruling = policy::ruling(builder.state(), &policy_call, requires_approval);
-            if let Ruling::Deny(rule) = ruling {
-                policy::refuse(builder, call.slot, &rule);
-                return;
-            }
-            let needs_approval = ruling == Ruling::Ask;
-            // A planner may have a human asked about any call.
-            let may_be_asked = needs_approval || builder.state().spec().is_directed();
-            builder.emit(Event::CallProposed {
-                slot: call.slot,
-                tool: call.name.clone(),
-                effect,
-                timeout,
-                needs_approval,
-                asks_human: false,
-                arguments,
-                needs_runtime: requires_runtime,
-                title,
-                deadline_is_outcome,
-                terms: terms.filter(|_| may_be_asked),
-            });
-            if needs_approval && !builder.state().spec().is_directed() {
-                question::ask_approval(builder, call.slot);
-            }
-        }
+        CallFacts::Ready(ready) => propose_ready(builder, call, ready, arguments),
+    }
+}
+
+/// Proposes a call that can run, unless a rule denies it.
+fn propose_ready(
+    builder: &mut TransitionBuilder<'_>,
+    call: &ToolCall,
+    ready: ReadyCall,
+    arguments: Option<String>,
+) {
+    let ReadyCall { effect, requires_approval, timeout, requires_runtime, title, deadline_is_outcome, terms } =
+        ready;
+    let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
+    let policy_call = PolicyCall::new(&call.name, runs_with).under(terms.as_ref());
+    let ruling = policy::ruling(builder.state(), &policy_call, requires_approval);
+    if let Ruling::Deny(rule) = ruling {
+        policy::refuse(builder, call.slot, &rule);
+        return;
+    }
+    let needs_approval = ruling == Ruling::Ask;
+    // A planner may have a human asked about any call.
+    let may_be_asked = needs_approval || builder.state().spec().is_directed();
+    builder.emit(Event::CallProposed {
+        slot: call.slot,
+        tool: call.name.clone(),
+        effect,
+        timeout,
+        needs_approval,
+        asks_human: false,
+        arguments,
+        needs_runtime: requires_runtime,
+        title,
+        deadline_is_outcome,
+        terms: terms.filter(|_| may_be_asked),
+    });
+    if needs_approval && !builder.state().spec().is_directed() {
+        question::ask_approval(builder, call.slot);
     }
 }
 

@@ -11,13 +11,13 @@ use agentloop_core::time::Millis;
 use crate::support::*;
 
 /// Settled in an earlier round, by its first try; a human approved it.
-pub(super) const K: CallSlot = CallSlot(1, 0);
+pub(super) const K: CallSlot = CallSlot { model_call: 1, position: 0 };
 /// The call that the situation is about.
-pub(super) const X: CallSlot = CallSlot(2, 0);
+pub(super) const X: CallSlot = CallSlot { model_call: 2, position: 0 };
 /// Settled in the same round, by its first try.
-pub(super) const Y: CallSlot = CallSlot(2, 1);
+pub(super) const Y: CallSlot = CallSlot { model_call: 2, position: 1 };
 /// A call that no run of these has.
-pub(super) const NEVER: CallSlot = CallSlot(9, 9);
+pub(super) const NEVER: CallSlot = CallSlot { model_call: 9, position: 9 };
 
 /// Where a run can stand between two steps. A round is told by its one open call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::{Decision, Remember, RememberScope};
 use agentloop_core::run::input::{
     AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, NotOffered,
-    PlanFailure, Prepared, SourcedMessage, Start,
+    PlanFailure, Prepared, ReadyCall, SourcedMessage, Start,
 };
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -148,7 +148,7 @@ pub(crate) struct Tool {
 
 /// A call that can run: unsafe, without approval, a minute's time.
 pub(crate) fn tool(name: &'static str) -> Tool {
-    let facts = CallFacts::Ready {
+    let facts = CallFacts::Ready(ReadyCall {
         effect: EffectClass::Unsafe,
         requires_approval: false,
         timeout: Millis::secs(60),
@@ -156,7 +156,7 @@ pub(crate) fn tool(name: &'static str) -> Tool {
         deadline_is_outcome: false,
         title: String::new(),
         terms: None,
-    };
+    });
     Tool { name, arguments: "{}".to_owned(), facts }
 }
 
@@ -187,14 +187,14 @@ impl Tool {
     }
 
     pub(crate) fn class(mut self, class: EffectClass) -> Self {
-        if let CallFacts::Ready { effect, .. } = &mut self.facts {
+        if let CallFacts::Ready(ReadyCall { effect, .. }) = &mut self.facts {
             *effect = class;
         }
         self
     }
 
     pub(crate) fn approval(mut self) -> Self {
-        if let CallFacts::Ready { requires_approval, .. } = &mut self.facts {
+        if let CallFacts::Ready(ReadyCall { requires_approval, .. }) = &mut self.facts {
             *requires_approval = true;
         }
         self
@@ -202,7 +202,7 @@ impl Tool {
 
     /// Proposed under these terms.
     pub(crate) fn under(mut self, under: &ToolTerms) -> Self {
-        if let CallFacts::Ready { effect, requires_approval, terms, .. } = &mut self.facts {
+        if let CallFacts::Ready(ReadyCall { effect, requires_approval, terms, .. }) = &mut self.facts {
             *effect = under.effect;
             *requires_approval = under.requires_approval;
             *terms = Some(under.digest.clone());
@@ -211,21 +211,21 @@ impl Tool {
     }
 
     pub(crate) fn in_runtime(mut self) -> Self {
-        if let CallFacts::Ready { requires_runtime, .. } = &mut self.facts {
+        if let CallFacts::Ready(ReadyCall { requires_runtime, .. }) = &mut self.facts {
             *requires_runtime = true;
         }
         self
     }
 
     pub(crate) fn deadline_is_outcome(mut self) -> Self {
-        if let CallFacts::Ready { deadline_is_outcome, .. } = &mut self.facts {
+        if let CallFacts::Ready(ReadyCall { deadline_is_outcome, .. }) = &mut self.facts {
             *deadline_is_outcome = true;
         }
         self
     }
 
     pub(crate) fn within(mut self, limit: Millis) -> Self {
-        if let CallFacts::Ready { timeout, .. } = &mut self.facts {
+        if let CallFacts::Ready(ReadyCall { timeout, .. }) = &mut self.facts {
             *timeout = limit;
         }
         self
@@ -239,7 +239,7 @@ pub(crate) fn model_says(number: u32, attempt: u32, text: &str) -> Input {
 
 pub(crate) fn model_asks(number: u32, attempt: u32, tools: &[Tool], finish: FinishReason) -> Input {
     let parts = (0..).zip(tools).map(|(index, tool)| {
-        let slot = CallSlot(number, index);
+        let slot = CallSlot::from((number, index));
         Part::ToolCall(ToolCall {
             slot,
             provider_id: format!("p-{slot}"),

@@ -28,9 +28,9 @@ pub(crate) use watch::{Owed, Watch};
 /// The time at which scripts begin.
 pub(crate) const T0: Timestamp = Timestamp(1_000_000);
 /// The first two calls of the first model call.
-pub(crate) const A: CallSlot = CallSlot(1, 0);
-pub(crate) const B: CallSlot = CallSlot(1, 1);
-pub(crate) const C: CallSlot = CallSlot(1, 2);
+pub(crate) const A: CallSlot = CallSlot { model_call: 1, position: 0 };
+pub(crate) const B: CallSlot = CallSlot { model_call: 1, position: 1 };
+pub(crate) const C: CallSlot = CallSlot { model_call: 1, position: 2 };
 
 /// One run, what it wrote, and what the time is.
 #[derive(Debug, Clone)]

@@ -1,16 +1,19 @@
 //! Performs the effects of a transition. An effect's result comes back as an input, through the mailbox or as the output of
 //! the running effect.
 
-use agentloop_core::id::CallSlot;
+use agentloop_core::entry::CompactionReason;
+use agentloop_core::id::{CallSlot, EntryNo};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Transition;
+use agentloop_core::run::plan::Situation;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Timestamp;
 
 use crate::engine::effect::compact::CompactionEffect;
 use crate::engine::effect::model_call::ModelCall;
 use crate::engine::effect::prepare::prepare;
+use crate::engine::feed::ModelAttempt;
 use crate::engine::run::task::RunTask;
 use crate::tool::Seek;
 
@@ -55,56 +58,12 @@ impl RunTask {
         let tools = self.deps.tools.clone();
         match effect {
             Effect::CallModel { model_call, attempt, last_entry, checked } => {
-                self.start_with_history(move |task, room| {
-                    let call = ModelCall {
-                        deps: task.deps.clone(),
-                        feed: task.feed.clone(),
-                        tenant: task.permit.key().tenant.clone(),
-                        created_by: task.created_by.clone(),
-                        spec: task.machine.state().spec().clone(),
-                        model_call,
-                        attempt,
-                        run: task.permit.key().run.clone(),
-                        iteration: task.machine.state().iterations(),
-                        retry: task.retries_of_call(attempt),
-                        system_prompt: task.machine.state().system_prompt(),
-                        extensions: (!task.machine.state().spec().hooks.is_empty())
-                            .then(|| task.extensions()),
-                        checked,
-                        memory: room,
-                    };
-                    task.running_effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
-                });
+                self.start_model_call(ModelAttempt { model_call, attempt }, last_entry, checked);
             }
-            Effect::Plan { decision, situation } => {
-                self.start_with_history(move |task, room| {
-                    let asked = task.ask_planner(decision, situation);
-                    task.running_effect = Some(Box::pin(async move {
-                        let _room = room;
-                        asked.await
-                    }));
-                });
-            }
+            Effect::Plan { decision, situation } => self.start_planning(decision, situation),
             Effect::Prepare => self.running_effect = Some(Box::pin(prepare(self.extensions()))),
             Effect::Compact { number, strategy, reason, level, last_entry } => {
-                self.start_with_history(move |task, room| {
-                    assert_eq!(task.history.last(), last_entry, "a context is all of its session");
-                    let state = task.machine.state();
-                    let compacting = CompactionEffect {
-                        deps: task.deps.clone(),
-                        spec: state.spec().clone(),
-                        seed: state.seed(),
-                        number,
-                        strategy,
-                        reason,
-                        level,
-                        entries: task.history.entries().to_vec(),
-                    };
-                    task.running_effect = Some(Box::pin(async move {
-                        let _room = room;
-                        compacting.run().await
-                    }));
-                });
+                self.start_compaction(number, strategy, reason, level, last_entry);
             }
             Effect::StopModel { .. }
             | Effect::StopPlanning { .. }
@@ -137,6 +96,67 @@ impl RunTask {
                 tools.cancel(self.tenant(), &self.call_id(slot), attempt, cause, &reason);
             }
         }
+    }
+
+    fn start_model_call(&mut self, call: ModelAttempt, last_entry: EntryNo, checked: bool) {
+        let ModelAttempt { model_call, attempt } = call;
+        self.start_with_history(move |task, room| {
+            let call = ModelCall {
+                deps: task.deps.clone(),
+                feed: task.feed.clone(),
+                tenant: task.permit.key().tenant.clone(),
+                created_by: task.created_by.clone(),
+                spec: task.machine.state().spec().clone(),
+                model_call,
+                attempt,
+                run: task.permit.key().run.clone(),
+                iteration: task.machine.state().iterations(),
+                retry: task.retries_of_call(attempt),
+                system_prompt: task.machine.state().system_prompt(),
+                extensions: (!task.machine.state().spec().hooks.is_empty()).then(|| task.extensions()),
+                checked,
+                memory: room,
+            };
+            task.running_effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
+        });
+    }
+
+    fn start_planning(&mut self, decision: u32, situation: Situation) {
+        self.start_with_history(move |task, room| {
+            let asked = task.ask_planner(decision, situation);
+            task.running_effect = Some(Box::pin(async move {
+                let _room = room;
+                asked.await
+            }));
+        });
+    }
+
+    fn start_compaction(
+        &mut self,
+        number: u32,
+        strategy: String,
+        reason: CompactionReason,
+        level: u32,
+        last_entry: EntryNo,
+    ) {
+        self.start_with_history(move |task, room| {
+            assert_eq!(task.history.last(), last_entry, "a context is all of its session");
+            let state = task.machine.state();
+            let compacting = CompactionEffect {
+                deps: task.deps.clone(),
+                spec: state.spec().clone(),
+                seed: state.seed(),
+                number,
+                strategy,
+                reason,
+                level,
+                entries: task.history.entries().to_vec(),
+            };
+            task.running_effect = Some(Box::pin(async move {
+                let _room = room;
+                compacting.run().await
+            }));
+        });
     }
 }
 

@@ -195,11 +195,11 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallCheckpoint { slot, .. }
         | Event::CallAttemptFailed { slot, .. }
         | Event::CallSettled { slot, .. }
-        | Event::TodosUpdated { slot, .. } => Some(slot.0),
+        | Event::TodosUpdated { slot, .. } => Some(slot.model_call),
         Event::ExtensionApplied { slot, .. }
         | Event::HumanApproved { slot, .. }
-        | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
-        Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.0),
+        | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.model_call),
+        Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.model_call),
         Event::Started { .. }
         | Event::InputAdded { .. }
         | Event::Imported { .. }

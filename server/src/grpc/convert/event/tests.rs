@@ -33,7 +33,7 @@ fn durable() -> Vec<FeedItem> {
 }
 
 fn transient() -> Vec<FeedItem> {
-    let (call, slot) = (ModelAttempt { model_call: 2, attempt: 1 }, CallSlot(2, 3));
+    let (call, slot) = (ModelAttempt { model_call: 2, attempt: 1 }, CallSlot::from((2, 3)));
     let deltas = [
         Delta::Text { text: "Sunny".to_owned() },
         Delta::Reasoning { text: "It is May.".to_owned() },

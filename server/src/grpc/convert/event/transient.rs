@@ -48,10 +48,10 @@ impl EventConverter {
                 (call.model_call, self.partial_message(*call, *delta_seq, message))
             }
             Progress::Call { slot, attempt, message, fraction } => {
-                (slot.0, self.call_progress(*slot, *attempt, message, *fraction))
+                (slot.model_call, self.call_progress(*slot, *attempt, message, *fraction))
             }
             Progress::Output { slot, attempt, chunk_seq, stderr, data } => {
-                (slot.0, self.call_output(*slot, *attempt, *chunk_seq, *stderr, data))
+                (slot.model_call, self.call_output(*slot, *attempt, *chunk_seq, *stderr, data))
             }
         }
     }

@@ -57,6 +57,10 @@ impl ReplicaThread {
     ///
     /// # Errors
     /// The operating system's.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "beats go on while the runtime stands still; `ended` tells the thread's end"
+    )]
     pub(in crate::store::postgres) fn start(
         self,
         joined: oneshot::Sender<Result<Joined, OpenError>>,

@@ -6,13 +6,14 @@ use sqlx::Row as _;
 use super::replicas::until;
 use super::wire::Wire;
 use super::*;
+use crate::lifecycle::Tasks;
 use crate::store::postgres::reader_pool::ReaderPool;
 
 /// One connection, and a shell beside it.
 async fn one() -> Option<(ReaderPool, PgConnection)> {
     let schema = Schema::new().await?;
     let options = schema.options.url.expose().parse().unwrap();
-    Some((ReaderPool::new(options, 1), schema.shell().await))
+    Some((ReaderPool::new(options, 1, Tasks::new()), schema.shell().await))
 }
 
 /// The process of the database behind the connection.
@@ -33,7 +34,7 @@ async fn a_query_is_one_trip_to_the_database() {
     let [direct, pooled] = [Wire::to(&schema.options).await, Wire::to(&schema.options).await];
     let query = || sqlx::query("SELECT 1");
     let mut db = connect(direct.options.url.expose()).await;
-    let pool = ReaderPool::new(pooled.options.url.expose().parse().unwrap(), 1);
+    let pool = ReaderPool::new(pooled.options.url.expose().parse().unwrap(), 1, Tasks::new());
     query().fetch_one(&mut db).await.unwrap();
     query().fetch_one(&pool).await.unwrap();
     let before = [direct.requested(), pooled.requested()];

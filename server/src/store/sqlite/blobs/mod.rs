@@ -26,6 +26,7 @@ use super::write::own::SqliteOp;
 use super::write::own::WeakWriteSender;
 use super::{SqliteStore, rows};
 use crate::lifecycle::Tasks;
+use crate::store::blob_usage::BlobUsage;
 use crate::store::number::int;
 use crate::store::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
@@ -60,27 +61,8 @@ struct Inner {
     tasks: Tasks,
     /// Held while a file gets its name or loses it, with the writes of its row.
     files: tokio::sync::Mutex<()>,
-    usage: std::sync::Mutex<Usage>,
+    usage: std::sync::Mutex<BlobUsage>,
     last_upload: AtomicU64,
-}
-
-/// Bytes that count against [`BlobBounds::total_bytes`].
-#[derive(Debug, Default)]
-struct Usage {
-    /// Of stored ones. `None` until they have been counted.
-    stored: Option<u64>,
-    /// Of those under way.
-    uploading: u64,
-}
-
-impl Usage {
-    fn add(&mut self, bytes: u64) {
-        self.stored = self.stored.map(|stored| stored.saturating_add(bytes));
-    }
-
-    fn remove(&mut self, bytes: u64) {
-        self.stored = self.stored.map(|stored| stored.saturating_sub(bytes));
-    }
 }
 
 impl Blobs {
@@ -107,7 +89,7 @@ impl Blobs {
         self.0.last_upload.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn usage(&self) -> MutexGuard<'_, Usage> {
+    fn usage(&self) -> MutexGuard<'_, BlobUsage> {
         self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,20 +103,12 @@ impl Blobs {
     }
 
     fn check_size(&self, size: u64) -> Result<(), StoreError> {
-        let max = self.0.bounds.max_bytes;
-        if size > max { Err(StoreError::BlobTooLarge { max }) } else { Ok(()) }
+        self.0.bounds.check_size(size)
     }
 
     /// Takes room for so many more bytes.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
-        let mut usage = self.usage();
-        let used = usage.stored.unwrap_or_default().saturating_add(usage.uploading);
-        let max = self.0.bounds.total_bytes;
-        if used.saturating_add(bytes) > max {
-            return Err(StoreError::BlobsFull { max });
-        }
-        usage.uploading += bytes;
-        Ok(())
+        self.usage().reserve(bytes, self.0.bounds)
     }
 
     /// Counts the bytes of stored blobs, once.

@@ -1,5 +1,6 @@
 //! The ports that the store implements, one file each. The one for blobs is beside the blobs.
 
+mod audit;
 mod job;
 mod journal;
 mod queue;
@@ -10,32 +11,15 @@ mod tools;
 
 use async_trait::async_trait;
 
-use crate::audit::{AuditEntry, AuditFilter, AuditRow};
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::{Page, PageRequest, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.writes.done(WriteOp::Check).await?;
         read::check(&self.readers).await
-    }
-
-    async fn write_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
-        self.writes.done(WriteOp::Audit(entries)).await
-    }
-
-    async fn audit(&self, filter: AuditFilter, page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
-        read::audit::page(&self.readers, &filter, &page).await
-    }
-
-    async fn audit_after(&self, no: u64) -> Result<Vec<AuditRow>, StoreError> {
-        read::audit::after(&self.readers, no).await
-    }
-
-    async fn last_audit(&self) -> Result<u64, StoreError> {
-        read::audit::last(&self.readers).await
     }
 }

@@ -9,7 +9,7 @@ use sqlx::{
 };
 
 use super::rows;
-use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainCheck, ChainVerdict};
+use crate::audit::{AuditFilter, AuditRow, ChainCheck, ChainOutcome};
 use crate::store::number::int;
 use crate::store::sql::audit::audit;
 use crate::store::{Page, PageRequest, StoreError};
@@ -94,18 +94,18 @@ pub(in crate::store::sqlite) async fn after(db: &SqlitePool, no: u64) -> Result<
 ///
 /// # Errors
 /// SQL's own: the file cannot be read, or is of a version before the audit log.
-pub async fn verify_file(path: &Path, known_hash: &str) -> Result<Result<ChainVerdict, BrokenLink>, Error> {
+pub async fn verify_file(path: &Path, known_hash: &str) -> Result<ChainOutcome, Error> {
     let mut db = SqliteConnectOptions::new().filename(path).read_only(true).connect().await?;
     let (mut check, mut last) = (ChainCheck::knowing(known_hash), 0_u64);
-    let verdict = loop {
+    let outcome = loop {
         let found = sqlx::query(AFTER).bind(int(last)).bind(STRETCH).fetch_all(&mut db).await?;
         let rows = found.iter().map(audit).collect::<Result<Vec<_>, _>>()?;
-        let Some(newest) = rows.last() else { break check.verdict() };
+        let Some(newest) = rows.last() else { break check.verdict().into() };
         last = newest.no;
         if let Err(broken) = rows.iter().try_for_each(|row| check.check(row)) {
-            break Err(broken);
+            break ChainOutcome::Broken(broken);
         }
     };
     db.close().await?;
-    Ok(verdict)
+    Ok(outcome)
 }

@@ -218,7 +218,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
     let (store, directory) = fresh().await;
     let mut owner = Owner::started(&dynamic(&store), "s", "r").await;
     let proposed = |index| Event::CallProposed {
-        slot: CallSlot(1, index),
+        slot: CallSlot::from((1, index)),
         tool: format!("tool-{index}"),
         effect: EffectClass::Keyed,
         timeout: Millis(1),
@@ -231,7 +231,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
         terms: None,
     };
     let result = ToolResult {
-        slot: CallSlot(1, 1),
+        slot: CallSlot::from((1, 1)),
         provider_id: "c".to_owned(),
         name: "tool-1".to_owned(),
         status: ToolStatus::Succeeded,
@@ -240,7 +240,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
         attachments: Default::default(),
     };
     let settled = Event::CallSettled {
-        slot: CallSlot(1, 1),
+        slot: CallSlot::from((1, 1)),
         attempt: 2,
         host: Some(HostId::parse("h").unwrap()),
         entry: EntryNo(1),

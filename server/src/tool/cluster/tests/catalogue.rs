@@ -32,7 +32,7 @@ async fn offers(replica: &Replica, names: &[&str]) {
 
 fn facts(tools: &impl Tools, name: &str) -> CallFacts {
     let call = ToolCall {
-        slot: CallSlot(1, 0),
+        slot: CallSlot::from((1, 0)),
         provider_id: "p".to_owned(),
         name: name.to_owned(),
         arguments: r#"{"city":"Ulm"}"#.to_owned(),

@@ -390,7 +390,7 @@ export interface Replica {
     | undefined;
   /**
    * Digest of the part of its configuration that all replicas should have in common. Where two differ, runs depend on
-   * which of them is the owner.
+   * which replica owns their session.
    */
   configurationDigest: string;
   /** Number of the shards that it owns: parts of all sessions, of which there are 1024. */

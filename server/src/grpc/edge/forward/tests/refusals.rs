@@ -7,7 +7,7 @@ use crate::audit::{AuditEntry, AuditRow};
 use crate::clock::SystemClock;
 use crate::grpc::edge::audit::{AuditLog, AuditScope};
 use crate::grpc::edge::identity::IdentityLayer;
-use crate::store::Store as _;
+use crate::store::AuditStore as _;
 use crate::store::sqlite::SqliteStore;
 
 /// A replica with an audit log.

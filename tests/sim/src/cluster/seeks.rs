@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::shard::OwnerNo;
+use agentloop_core::cluster::shard::OwnerNo;
 
 /// The answer to a replica that has granted room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Granted {
+pub(super) enum Granted {
     /// The call uses it.
     Take,
     /// Another replica was faster, or the call needs none any more. Tell the replica that it has its room back.
@@ -16,7 +16,7 @@ pub enum Granted {
 
 /// Calls that look for room, and where. `C` names a call.
 #[derive(Debug, Clone)]
-pub struct Seeks<C>(BTreeMap<C, Sought>);
+pub(super) struct Seeks<C>(BTreeMap<C, Sought>);
 
 #[derive(Debug, Clone)]
 enum Sought {
@@ -32,12 +32,12 @@ impl<C> Default for Seeks<C> {
 
 impl<C: Ord + Clone> Seeks<C> {
     /// Begins to look for room at these replicas. A call that already looks, or has found room, is left as it is.
-    pub fn seek(&mut self, call: C, places: BTreeSet<OwnerNo>) {
+    pub(super) fn seek(&mut self, call: C, places: BTreeSet<OwnerNo>) {
         self.0.entry(call).or_insert(Sought::At(places));
     }
 
     /// A replica grants room. With [`Granted::Take`] come the replicas that need not look any longer.
-    pub fn handle_granted(&mut self, call: &C, place: OwnerNo) -> (Granted, BTreeSet<OwnerNo>) {
+    pub(super) fn handle_granted(&mut self, call: &C, place: OwnerNo) -> (Granted, BTreeSet<OwnerNo>) {
         match self.0.get_mut(call) {
             Some(Sought::At(places)) => {
                 let mut others = std::mem::take(places);
@@ -52,7 +52,7 @@ impl<C: Ord + Clone> Seeks<C> {
     }
 
     /// The call needs no room any more. Returns the replicas to tell.
-    pub fn end(&mut self, call: &C) -> BTreeSet<OwnerNo> {
+    pub(super) fn end(&mut self, call: &C) -> BTreeSet<OwnerNo> {
         match self.0.remove(call) {
             Some(Sought::At(places)) => places,
             Some(Sought::Taken(place)) => BTreeSet::from([place]),
@@ -62,7 +62,7 @@ impl<C: Ord + Clone> Seeks<C> {
 
     /// The connection to a replica is broken, and the replica has freed what it had granted. Returns the calls that have
     /// to look again.
-    pub fn handle_lost(&mut self, place: OwnerNo) -> Vec<C> {
+    pub(super) fn handle_lost(&mut self, place: OwnerNo) -> Vec<C> {
         let mut again = Vec::new();
         for (call, sought) in &mut self.0 {
             let is_without = match sought {
@@ -79,13 +79,41 @@ impl<C: Ord + Clone> Seeks<C> {
 
     /// Calls that look for room or have it.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
+}
 
-    /// True if no call looks for room or has it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: OwnerNo = OwnerNo(1);
+    const OTHER: OwnerNo = OwnerNo(2);
+
+    #[test]
+    fn of_all_room_that_is_granted_one_is_used() {
+        let mut seeks = Seeks::default();
+        let places = || BTreeSet::from([ME, OTHER, OwnerNo(3)]);
+        seeks.seek("call", places());
+        assert_eq!(seeks.handle_granted(&"call", OTHER), (Granted::Take, BTreeSet::from([ME, OwnerNo(3)])));
+        assert_eq!(seeks.handle_granted(&"call", ME), (Granted::GiveBack, BTreeSet::new()));
+        assert_eq!(seeks.handle_granted(&"call", OTHER), (Granted::Take, BTreeSet::new()), "said twice");
+        assert_eq!(seeks.end(&"call"), BTreeSet::from([OTHER]));
+        assert_eq!(seeks.handle_granted(&"call", OwnerNo(3)), (Granted::GiveBack, BTreeSet::new()));
+        assert_eq!(seeks.len(), 0);
+        seeks.seek("call", places());
+        assert_eq!(seeks.end(&"call"), places(), "those who still look are told");
+    }
+
+    #[test]
+    fn a_call_whose_replica_is_lost_looks_again() {
+        let mut seeks = Seeks::default();
+        seeks.seek("taken", BTreeSet::from([ME]));
+        seeks.seek("elsewhere", BTreeSet::from([ME, OTHER]));
+        seeks.seek("only there", BTreeSet::from([ME]));
+        assert_eq!(seeks.handle_granted(&"taken", ME).0, Granted::Take);
+        assert_eq!(seeks.handle_lost(ME), ["only there", "taken"]);
+        assert_eq!(seeks.len(), 1);
     }
 }

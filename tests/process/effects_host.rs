@@ -1,7 +1,7 @@
 //! A tool host whose tools write what they do to a file, so that a test can count it.
 //!
 //! ```text
-//! journal-host --server http://127.0.0.1:50051 --host-id h-1 --journal effects.log
+//! effects-host --server http://127.0.0.1:50051 --host-id h-1 --effects effects.log
 //! ```
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -26,7 +26,7 @@ struct Options {
     host_id: String,
     /// The file that the tools write their actions to.
     #[arg(long)]
-    journal: PathBuf,
+    effects: PathBuf,
     /// Calls that run at a time.
     #[arg(long, default_value_t = 4)]
     concurrency: usize,
@@ -34,9 +34,9 @@ struct Options {
 
 /// Appends lines to a file, each on disk before the next thing happens.
 #[derive(Clone)]
-struct Journal(Arc<PathBuf>);
+struct EffectsFile(Arc<PathBuf>);
 
-impl Journal {
+impl EffectsFile {
     fn write(&self, line: &str) -> Result<(), ToolError> {
         let written = OpenOptions::new().create(true).append(true).open(&*self.0).and_then(|mut file| {
             file.write_all(format!("{line}\n").as_bytes())?;
@@ -51,8 +51,8 @@ struct Email {
     to: String,
 }
 
-async fn send_email(email: Email, ctx: CallContext, journal: Journal) -> Result<&'static str, ToolError> {
-    journal.write(&format!("send_email {} {}", ctx.idempotency_key(), email.to))?;
+async fn send_email(email: Email, ctx: CallContext, effects: EffectsFile) -> Result<&'static str, ToolError> {
+    effects.write(&format!("send_email {} {}", ctx.idempotency_key(), email.to))?;
     Ok("sent")
 }
 
@@ -62,22 +62,22 @@ struct Takes {
     seconds: f64,
 }
 
-async fn slow(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'static str, ToolError> {
+async fn slow(takes: Takes, ctx: CallContext, effects: EffectsFile) -> Result<&'static str, ToolError> {
     let call = ctx.call_id().to_owned();
-    journal.write(&format!("slow-start {call} {}", ctx.attempt()))?;
+    effects.write(&format!("slow-start {call} {}", ctx.attempt()))?;
     tokio::select! {
         () = tokio::time::sleep(Duration::from_secs_f64(takes.seconds)) => {}
         () = ctx.cancelled().cancelled() => {
-            journal.write(&format!("slow-cancelled {call}"))?;
+            effects.write(&format!("slow-cancelled {call}"))?;
             return Err(ToolError::failed("cancelled").did_nothing());
         }
     }
-    journal.write(&format!("slow-end {call}"))?;
+    effects.write(&format!("slow-end {call}"))?;
     Ok("slept")
 }
 
-async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'static str, ToolError> {
-    journal.write(&format!("charge {} {}", ctx.call_id(), ctx.attempt()))?;
+async fn charge(takes: Takes, ctx: CallContext, effects: EffectsFile) -> Result<&'static str, ToolError> {
+    effects.write(&format!("charge {} {}", ctx.call_id(), ctx.attempt()))?;
     tokio::time::sleep(Duration::from_secs_f64(takes.seconds)).await;
     Ok("charged")
 }
@@ -95,33 +95,33 @@ struct Work {
 }
 
 /// Says when the work begins, and when it ends or is stopped.
-async fn work(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+async fn work(work: Work, ctx: CallContext, effects: EffectsFile) -> Result<String, ToolError> {
     if ctx.attempt() <= work.refusals {
-        journal.note("refuse", &work, &ctx)?;
+        effects.note("refuse", &work, &ctx)?;
         return Err(ToolError::retryable("not yet", Duration::from_millis(work.ms)).did_nothing());
     }
-    journal.note("begin", &work, &ctx)?;
-    journal.take_time(&work, &ctx).await?;
+    effects.note("begin", &work, &ctx)?;
+    effects.take_time(&work, &ctx).await?;
     Ok(format!("{} is done", work.label))
 }
 
 /// As [`work`], and done once for each idempotency key, whichever host it comes to.
-async fn keyed(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
-    let once = journal.once(ctx.idempotency_key()).map_err(ToolError::failed)?;
-    journal.note(if once { "begin" } else { "again" }, &work, &ctx)?;
-    journal.take_time(&work, &ctx).await?;
+async fn keyed(work: Work, ctx: CallContext, effects: EffectsFile) -> Result<String, ToolError> {
+    let once = effects.once(ctx.idempotency_key()).map_err(ToolError::failed)?;
+    effects.note(if once { "begin" } else { "again" }, &work, &ctx)?;
+    effects.take_time(&work, &ctx).await?;
     Ok(format!("{} is done", work.label))
 }
 
 /// As [`work`], with a question to a human in the middle.
-async fn inquire(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
-    journal.note("begin", &work, &ctx)?;
+async fn inquire(work: Work, ctx: CallContext, effects: EffectsFile) -> Result<String, ToolError> {
+    effects.note("begin", &work, &ctx)?;
     let said = ctx.ask(Question::new(work.label.as_str()).name("first")).await?;
-    journal.take_time(&work, &ctx).await?;
+    effects.take_time(&work, &ctx).await?;
     Ok(format!("{} is done: {said}", work.label))
 }
 
-impl Journal {
+impl EffectsFile {
     fn note(&self, what: &str, work: &Work, ctx: &CallContext) -> Result<(), ToolError> {
         let (label, call, attempt, key) = (&work.label, ctx.call_id(), ctx.attempt(), ctx.idempotency_key());
         self.write(&format!("{what} {label} {call} {attempt} {key}"))
@@ -137,7 +137,7 @@ impl Journal {
         }
     }
 
-    /// True if no host whose journal is in this folder has seen the key before.
+    /// True if no host whose file of effects is in this folder has seen the key before.
     fn once(&self, key: &str) -> std::io::Result<bool> {
         let keys = self.0.with_file_name("keys");
         std::fs::create_dir_all(&keys)?;
@@ -155,13 +155,13 @@ impl Journal {
 struct Order {}
 
 /// Orders, and gives its host up until a human says which one. What was ordered is not ordered again.
-async fn order(_: Order, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+async fn order(_: Order, ctx: CallContext, effects: EffectsFile) -> Result<String, ToolError> {
     if ctx.resume_state().is_none() {
-        journal.write(&format!("ordering {}", ctx.call_id()))?;
+        effects.write(&format!("ordering {}", ctx.call_id()))?;
     }
     let which = ctx.ask(Question::new("Which one?").name("which").resume_state("ordered")).await?;
     ctx.save_resume_state(format!("paying for {which}")).await?;
-    journal.write(&format!("ordered {} {which}", ctx.call_id()))?;
+    effects.write(&format!("ordered {} {which}", ctx.call_id()))?;
     Ok(format!("ordered {which}"))
 }
 
@@ -175,8 +175,8 @@ struct Patience {
 }
 
 /// Asks a human in the middle of its work.
-async fn book(given: Patience, ctx: CallContext, journal: Journal) -> Result<Output, ToolError> {
-    journal.write(&format!("booking {}", ctx.call_id()))?;
+async fn book(given: Patience, ctx: CallContext, effects: EffectsFile) -> Result<Output, ToolError> {
+    effects.write(&format!("booking {}", ctx.call_id()))?;
     let seat = ctx.ask(Question::new("Which seat?").name("seat")).await?;
     let question = Question::new("Which side?").timeout(Duration::from_secs_f64(given.patience));
     let side = match ctx.choose(question, [("a", "aisle"), ("w", "window")]).await {
@@ -187,44 +187,44 @@ async fn book(given: Patience, ctx: CallContext, journal: Journal) -> Result<Out
     };
     let options = [("lunch", "lunch"), ("dinner", "dinner")];
     let meals = ctx.choose_several("Which meals?", options).await?;
-    journal.write(&format!("booked {}", ctx.call_id()))?;
+    effects.write(&format!("booked {}", ctx.call_id()))?;
     let text = format!("seat {seat}, {side}, with {}", meals.join(" and "));
     Ok(Output::text(text).image(PICTURE.to_vec(), "image/gif"))
 }
 
-/// A handler that gets the journal, too.
+/// A handler that gets the file of effects, too.
 fn with<A, Fut>(
-    journal: &Journal,
-    tool: fn(A, CallContext, Journal) -> Fut,
+    effects: &EffectsFile,
+    tool: fn(A, CallContext, EffectsFile) -> Fut,
 ) -> impl Fn(A, CallContext) -> Fut + Send + Sync + 'static
 where
     A: 'static,
     Fut: 'static,
 {
-    let journal = journal.clone();
-    move |given, ctx| tool(given, ctx, journal.clone())
+    let effects = effects.clone();
+    move |given, ctx| tool(given, ctx, effects.clone())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), HostError> {
     let options = Options::parse();
-    let journal = Journal(Arc::new(options.journal));
+    let effects = EffectsFile(Arc::new(options.effects));
     ToolHost::builder(options.server)
         .host_id(options.host_id)
         .concurrency(options.concurrency)
         .tool(
-            Tool::new("send_email", "Sends an email").requires_approval().handler(with(&journal, send_email)),
+            Tool::new("send_email", "Sends an email").requires_approval().handler(with(&effects, send_email)),
         )
-        .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
-        .tool(Tool::new("book", "Books a seat").handler(with(&journal, book)))
-        .tool(Tool::new("order", "Orders for a human").handler(with(&journal, order)))
-        .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))
-        .tool(Tool::new("look", "Changes nothing").read_only().handler(with(&journal, work)))
-        .tool(Tool::new("put", "May be repeated").idempotent().handler(with(&journal, work)))
-        .tool(Tool::new("reserve", "Dedupes by its key").keyed().handler(with(&journal, keyed)))
-        .tool(Tool::new("pay", "Must not be repeated").handler(with(&journal, work)))
-        .tool(Tool::new("inquire", "Asks a human").handler(with(&journal, inquire)))
-        .tool(Tool::new("post", "Must be approved").requires_approval().handler(with(&journal, work)))
+        .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&effects, slow)))
+        .tool(Tool::new("book", "Books a seat").handler(with(&effects, book)))
+        .tool(Tool::new("order", "Orders for a human").handler(with(&effects, order)))
+        .tool(Tool::new("charge", "Charges money").handler(with(&effects, charge)))
+        .tool(Tool::new("look", "Changes nothing").read_only().handler(with(&effects, work)))
+        .tool(Tool::new("put", "May be repeated").idempotent().handler(with(&effects, work)))
+        .tool(Tool::new("reserve", "Dedupes by its key").keyed().handler(with(&effects, keyed)))
+        .tool(Tool::new("pay", "Must not be repeated").handler(with(&effects, work)))
+        .tool(Tool::new("inquire", "Asks a human").handler(with(&effects, inquire)))
+        .tool(Tool::new("post", "Must be approved").requires_approval().handler(with(&effects, work)))
         .on_event(tell)
         .build()?
         .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })

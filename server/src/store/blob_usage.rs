@@ -1,0 +1,49 @@
+//! The bytes of blobs that a store has, and the room for more.
+
+use super::{BlobBounds, StoreError};
+
+/// Bytes that count against [`BlobBounds::total_bytes`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::store) struct BlobUsage {
+    /// Of stored ones. `None` until they have been counted.
+    pub(in crate::store) stored: Option<u64>,
+    /// Of those under way.
+    pub(in crate::store) uploading: u64,
+}
+
+impl BlobUsage {
+    /// Takes room for so many more bytes that are uploaded.
+    ///
+    /// # Errors
+    /// [`StoreError::BlobsFull`]: nothing is taken.
+    pub(in crate::store) fn reserve(&mut self, bytes: u64, bounds: BlobBounds) -> Result<(), StoreError> {
+        let used = self.stored.unwrap_or_default().saturating_add(self.uploading);
+        let max = bounds.total_bytes;
+        if used.saturating_add(bytes) > max {
+            return Err(StoreError::BlobsFull { max });
+        }
+        self.uploading += bytes;
+        Ok(())
+    }
+
+    /// Counts bytes that were stored.
+    pub(in crate::store) fn add(&mut self, bytes: u64) {
+        self.stored = self.stored.map(|stored| stored.saturating_add(bytes));
+    }
+
+    /// Counts bytes that were deleted.
+    pub(in crate::store) fn remove(&mut self, bytes: u64) {
+        self.stored = self.stored.map(|stored| stored.saturating_sub(bytes));
+    }
+}
+
+impl BlobBounds {
+    /// Refuses a blob that is too large.
+    ///
+    /// # Errors
+    /// [`StoreError::BlobTooLarge`].
+    pub(in crate::store) fn check_size(self, size: u64) -> Result<(), StoreError> {
+        let max = self.max_bytes;
+        if size > max { Err(StoreError::BlobTooLarge { max }) } else { Ok(()) }
+    }
+}
