@@ -221,7 +221,7 @@ pub(super) fn lost(
     let call = calls::in_flight(builder, slot, attempt)?;
     let is_overdue = call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call);
     if !may_repeat(call, ran) || (is_overdue && ran != Ran::No) {
-        let message = if deadline::is_from_before_restart(call, builder.recovered_at) {
+        let message = if deadline::is_from_before_restart(call, builder.recovery) {
             format!("the server restarted during the call: {message}")
         } else {
             message
