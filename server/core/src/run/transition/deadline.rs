@@ -160,6 +160,6 @@ fn time_out(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
         let message = calls::no_answer(call);
         return doubt::put_in_doubt(builder, slot, message, Ran::Maybe);
     }
-    let output = format!("{}{}", calls::no_answer(call), doubt::warning(call));
-    calls::settle(builder, slot, ToolStatus::TimedOut, output);
+    let output = calls::no_answer(call);
+    calls::settle_under_way(builder, slot, ToolStatus::TimedOut, output);
 }
