@@ -12,7 +12,7 @@ use crate::host::frame::{
 };
 use crate::id::{CallId, HostId, InstanceId, RunId, TenantId};
 use crate::time::Millis;
-use crate::tool::ToolTerms;
+use crate::tool::{Digest, ToolTerms};
 
 /// One stream of one host. The server numbers streams as it accepts them; a number is never used twice in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +22,15 @@ impl fmt::Display for ConnectionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "c{}", self.0)
     }
+}
+
+/// Arguments that do not fit a tool's schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfitArguments {
+    /// Digest of the terms with that schema.
+    pub terms: Digest,
+    /// The fault, for the model.
+    pub message: String,
 }
 
 /// A tool that a host offers, as the fleet needs it to place calls. Its declaration is valid.
@@ -91,6 +100,13 @@ pub enum Input {
     },
     /// A granted call is to be sent to its host.
     Offer(Box<CallRequest>),
+    /// As [`Input::Offer`], for a call whose arguments do not fit the schema that its tool has by now.
+    OfferUnfit {
+        /// The call.
+        request: Box<CallRequest>,
+        /// The fault. A host that declares other terms gets the call.
+        unfit: UnfitArguments,
+    },
     /// A recovered run says that a host may have had this call since before a restart.
     Reclaim(Box<CallRequest>),
     /// The run gives up this attempt of a call. A later attempt that seeks a host is left alone.

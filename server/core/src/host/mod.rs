@@ -33,7 +33,7 @@ mod timer;
 mod view;
 
 pub use fleet::Fleet;
-pub use io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Input, Output, ServedTool};
+pub use io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Input, Output, ServedTool, UnfitArguments};
 pub use options::FleetOptions;
 pub use view::{FleetCounts, HostHealth, HostView, ToolView};
 

@@ -10,6 +10,7 @@ use crate::run::input::{Input, ResponseSoFar};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, PlacedRuntime, RoundCall, RunState};
 use crate::run::transition::builder::{DEADLINE_PASSED, PendingStep, TransitionBuilder};
+use crate::run::transition::deadline::Recovery;
 use crate::run::transition::{deadline, decide};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Runtime;
@@ -47,8 +48,8 @@ pub struct Machine {
     seen: Timestamp,
     /// Time by which the run's clock is ahead of the driver's: see [`Machine::own_time`].
     ahead: Millis,
-    /// The time at which this owner took the run over; `None` if the run began here.
-    recovered_at: Option<Timestamp>,
+    /// The moment at which this owner took the run over; `None` if the run began here.
+    recovery: Option<Recovery>,
     /// The call of `Step` that waits for its planner. It is not in the journal: the caller repeats it after a restart.
     pending_step: Option<PendingStep>,
 }
@@ -73,7 +74,7 @@ impl Machine {
             requested: BTreeMap::new(),
             seen: Timestamp(0),
             ahead: Millis(0),
-            recovered_at: None,
+            recovery: None,
             pending_step: None,
         }
     }
@@ -134,14 +135,15 @@ impl Machine {
     ) -> Result<Transition, Refusal> {
         let (now, ahead) = self.own_time(now);
         let recovered = input == Input::Recovered;
-        let recovered_at = if recovered { Some(now) } else { self.recovered_at };
+        let recovery =
+            if recovered { Some(Recovery { at: now, seq: self.state.seq() }) } else { self.recovery };
         let runtime_before = self.state.runtime().filter(|_| self.state.is_live()).cloned();
         let mut builder =
-            TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovered_at, answer);
+            TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovery, answer);
         decide(&mut builder, input, self.seen)?;
         let (records, answers) = builder.finish();
         (self.seen, self.ahead) = (now, ahead);
-        self.recovered_at = recovered_at;
+        self.recovery = recovery;
         let mut effects =
             if recovered { self.request_again(now, &records) } else { self.request_changes(now, &records) };
         effects.extend(answers);
@@ -164,7 +166,7 @@ impl Machine {
     /// The time at which [`Input::DeadlinePassed`] is due, if no other input comes first.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        let due = deadline::next(&self.state, self.seen, self.recovered_at)?;
+        let due = deadline::next(&self.state, self.seen, self.recovery)?;
         Some(due.before(self.ahead))
     }
 

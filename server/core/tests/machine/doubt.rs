@@ -224,6 +224,28 @@ fn a_restart_is_named_as_the_reason_of_a_doubt() {
     assert_eq!(why, "the server restarted during the call: the host is gone");
 }
 
+/// A parked run is taken over as after a restart, and the answer that woke it has the same millisecond.
+#[test]
+fn a_takeover_before_the_offer_is_not_named_as_the_reason_of_a_doubt() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.does(leaves(A, 1, "seat", b"booked"));
+    script.restarts();
+    script.decides(A, Decision::Text { text: "12A".to_owned() });
+    script.grants(A);
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.question(A).expect("it is asked").why, "the host is gone");
+}
+
+#[test]
+fn a_takeover_before_the_last_answer_is_not_named_either() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.does(needs(A, 1, "seat"));
+    script.restarts();
+    script.decides(A, Decision::Text { text: "12A".to_owned() });
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.question(A).expect("it is asked").why, "the host is gone");
+}
+
 #[test]
 fn a_late_word_that_it_never_ran_allows_another_try() {
     let mut script = in_doubt();

@@ -138,6 +138,20 @@ fn what_a_host_was_given_goes_on() {
     assert_eq!([script.result(A).0, script.result(B).0], [ToolStatus::Succeeded; 2]);
 }
 
+/// A call that goes on from a state is half done, also while no host has it.
+#[test]
+fn what_waits_to_go_on_goes_on() {
+    let mut script = given_round(spec(), [pays("4"), pay("5"), pays("6")]);
+    script.grants(A);
+    script.does(leaves(A, 1, "seat", b"booked"));
+    script.decides(A, Decision::Text { text: "12A".to_owned() });
+    let settled = decides(&mut script, B, deny(), Some(rule("*")));
+    assert_eq!(settled, "human_resolved call_settled call_settled", "the one that no host was given");
+    assert_eq!(offer(&script.grants(A)).resume_state.as_deref(), Some(&b"booked"[..]));
+    script.finishes(A, "paid");
+    assert_eq!(script.result(A).0, ToolStatus::Succeeded);
+}
+
 #[test]
 fn what_a_human_let_run_by_itself_runs() {
     let mut script = given_round(parallel(1), [tool("look"), pay("5"), pay("6"), pay("70")]);

@@ -184,6 +184,20 @@ fn the_while_is_for_calls_from_before_and_shortens_none() {
 }
 
 #[test]
+fn the_while_is_not_for_calls_of_the_same_millisecond() {
+    let mut script = given_round(spec(), [tool("a").within(Millis::secs(5))]);
+    script.restarts();
+    script.grants(A);
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
+    script.restarts();
+    assert_eq!(
+        script.machine.deadline(),
+        Some(script.now.after(Millis::secs(30))),
+        "it is from before this one"
+    );
+}
+
+#[test]
 fn two_restarts_are_as_good_as_one() {
     let mut script = given_round(spec(), [tool("a"), tool("b")]);
     script.grants(A);

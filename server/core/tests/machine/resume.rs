@@ -1,11 +1,13 @@
 //! A call leaves a state that its next attempt goes on from: with a question, or by itself.
 
+use agentloop_core::agent::RunSpec;
 use agentloop_core::limits::{ANSWER_BYTES_MAX, INPUT_ANSWERS_PER_CALL_BYTES_MAX, TOOL_ATTEMPTS_MAX};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::question::{InputAnswer, InputReply};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
+use agentloop_core::run::input::CallOutcome;
 use agentloop_core::run::machine::Transition;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::CallState;
@@ -240,6 +242,103 @@ fn a_call_that_waits_to_go_on_may_have_taken_effect() {
         let (_, told) = script.result(A);
         assert!(told.contains("may have taken effect"), "{told}");
     }
+}
+
+const WARNING: &str = "it may have taken effect all the same";
+
+/// An UNSAFE call whose host offers it to no one unasked, by now: a person is asked about its second attempt.
+fn to_be_approved(spec: RunSpec) -> Script {
+    let mut script = given_round(spec, [tool("pay").class(EffectClass::Unsafe)]);
+    script.grants(A);
+    script.does(leaves(A, 1, "seat", b"booked"));
+    script.decides(A, text("12A"));
+    script.does(granted_under(A, &terms(EffectClass::Unsafe, true, "2")));
+    assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::Approve));
+    script
+}
+
+/// An UNSAFE call whose second attempt a host has.
+fn going_on() -> Script {
+    let mut script = suspended();
+    script.decides(A, text("12A"));
+    script.grants(A);
+    script
+}
+
+#[test]
+fn a_denial_of_a_call_that_has_begun_says_that_it_may_have_taken_effect() {
+    for (message, told) in [("too dear", "denied by a human: too dear; "), ("", "denied by a human; ")] {
+        let mut script = to_be_approved(spec());
+        script.decides(A, Decision::Deny { message: message.to_owned() });
+        assert_eq!(script.result(A), (ToolStatus::Denied, format!("{told}{WARNING}")));
+    }
+    let mut script = to_be_approved(RunSpec { approval_timeout: Some(Millis::secs(30)), ..spec() });
+    script.wakes();
+    let told = format!("denied: nobody answered in time; {WARNING}");
+    assert_eq!(script.result(A), (ToolStatus::Denied, told));
+    let mut script = to_be_approved(spec());
+    script.decides(A, deny_and_stop());
+    assert_eq!(
+        script.result(A),
+        (ToolStatus::Aborted, format!("not completed: the run was aborted; {WARNING}"))
+    );
+}
+
+#[test]
+fn an_answer_in_place_of_a_call_that_has_begun_is_the_result_as_it_is() {
+    let mut script = to_be_approved(spec());
+    script.decides(A, answer());
+    assert_eq!(script.result(A), (ToolStatus::Answered, "say that it rains".to_owned()));
+}
+
+#[test]
+fn a_host_that_rejects_the_next_attempt_does_not_undo_the_one_before() {
+    let mut script = going_on();
+    script.answers(A, turned_down());
+    assert_eq!(script.result(A), (ToolStatus::Rejected, format!("too large for this host; {WARNING}")));
+    let mut script = going_on();
+    script.answers(A, CallOutcome::Rejected { message: String::new() });
+    assert_eq!(script.result(A).1, WARNING, "the host gave no reason");
+    let mut script = going_on();
+    script.answers(A, lasting(Ran::Maybe));
+    assert!(!script.result(A).1.contains(WARNING), "whoever says that it failed speaks for all attempts");
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.answers(A, turned_down());
+    assert_eq!(script.result(A).1, "too large for this host", "no attempt ran");
+    let mut script = given_to_host(EffectClass::Keyed);
+    script.does(leaves(A, 1, "seat", b"booked"));
+    script.decides(A, text("12A"));
+    script.grants(A);
+    script.answers(A, turned_down());
+    assert_eq!(script.result(A).1, "too large for this host", "it may be called once more");
+}
+
+#[test]
+fn an_attempt_that_never_began_in_time_does_not_undo_the_one_before() {
+    let overdue = |mut script: Script| {
+        let attempt = script.call(A).attempt;
+        script.passes(Millis::secs(60));
+        script.does(script.stopped(A, attempt, false));
+        script.result(A)
+    };
+    let told = format!("no answer within 60 s; the call did not go on; {WARNING}");
+    assert_eq!(overdue(going_on()), (ToolStatus::TimedOut, told));
+    let told = "no answer within 60 s; the call did not begin".to_owned();
+    assert_eq!(overdue(given_to_host(EffectClass::Unsafe)), (ToolStatus::TimedOut, told));
+}
+
+#[test]
+fn a_call_that_is_given_up_after_it_has_begun_warns_once() {
+    let mut script = going_on();
+    while script.status() != RunStatus::ModelRunning {
+        script.loses(A, Ran::No);
+        if script.status() != RunStatus::ModelRunning {
+            script.wakes();
+            script.grants(A);
+        }
+    }
+    let told = format!("given up after {TOOL_ATTEMPTS_MAX} tries: the host is gone; {WARNING}");
+    assert_eq!(script.result(A), (ToolStatus::Unavailable, told));
 }
 
 #[test]

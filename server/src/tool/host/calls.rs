@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{CallRef, CancelCause};
-use agentloop_core::host::{CallUpdate, Input, Output};
+use agentloop_core::host::{CallUpdate, Input, Output, UnfitArguments};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::policy::PolicyRule;
@@ -83,7 +83,13 @@ impl Tools for RemoteTools {
     }
 
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
-        self.input(&owner.tenant, Input::Offer(translate::request(owner, call, offer)));
+        let unfit = self.unfit(&owner.tenant, &offer.tool, &offer.arguments);
+        let request = translate::request(owner, call, offer);
+        let input = match unfit {
+            None => Input::Offer(request),
+            Some(unfit) => Input::OfferUnfit { request, unfit },
+        };
+        self.input(&owner.tenant, input);
     }
 
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
@@ -136,6 +142,16 @@ impl RemoteTools {
         };
         self.route(&mut state, out, now);
         seek
+    }
+
+    /// The fault of arguments that no longer fit: the tool may be declared with another schema while a call waits.
+    fn unfit(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Option<UnfitArguments> {
+        let known =
+            self.lock().catalogue.tool(tenant, tool).map(|tool| (tool.schema.clone(), tool.terms.clone()));
+        let (schema, terms) = known?;
+        // Checked outside the lock, because a large document takes a while.
+        let message = schema.check(arguments).err()?;
+        Some(UnfitArguments { terms: terms.digest.clone(), message })
     }
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {

@@ -4,7 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentloop_core::host::CloseReason;
-use agentloop_core::host::frame::{self, CancelCause, HostFrame, RejectReason, ResultVerdict, ServerFrame};
+use agentloop_core::host::frame::{
+    self, CancelCause, Capability, HostFrame, RejectReason, ResultVerdict, ServerFrame,
+};
+use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::CallOutcome;
 
@@ -323,6 +326,31 @@ async fn blank_arguments_reach_the_host_as_an_empty_object() {
     blank.arguments = " ".to_owned();
     harness.tools.offer(&owner(), &call_id("r/1.0"), blank);
     assert_eq!(host.call().await.arguments, "{}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_a_tool_declared_anew_does_not_take_are_answered() {
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    let mut changed = declaration("weather");
+    changed.input_schema = r#"{"type":"object","properties":{"city":{"type":"integer"}}}"#.to_owned();
+    host.say(HostFrame::UpdateTools { capabilities: vec![Capability::Tool(Box::new(changed))] });
+    let ServerFrame::ToolsUpdated(verdicts) = host.frame().await else { panic!("no verdicts") };
+    assert!(verdicts.iter().all(|verdict| verdict.refused.is_none()), "{verdicts:?}");
+    harness.give("r/1.0", 1, "weather");
+    let heard = harness.engine.heard(1).await;
+    let [Heard::Finished(_, answer)] = heard.as_slice() else { panic!("{heard:?}") };
+    let told = harness.tools.validate(&tenant(), "weather", r#"{"city":"Ulm"}"#).unwrap_err();
+    assert_eq!(
+        answer.outcome,
+        CallOutcome::Rejected { message: told },
+        "in the words that a model reads of its own"
+    );
+    assert_eq!(answer.lease, lease("r/1.0", 1).as_str());
+    let Seek::Granted { host: at, .. } = harness.seek("r/1.1", "weather") else { panic!("there is room") };
+    let fitting = Offer { arguments: r#"{"city":7}"#.to_owned(), ..offer("r/1.1", 1, &at, "weather") };
+    harness.tools.offer(&owner(), &call_id("r/1.1"), fitting);
+    assert_eq!(host.call().await.arguments, r#"{"city":7}"#);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,11 +4,12 @@ use super::{Pool, Timer, first_of};
 use crate::host::call::{Assignment, CallState, TrackedCall};
 use crate::host::connection::StoppingCall;
 use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Ran, ServerFrame};
-use crate::host::io::{CallUpdate, ConnectionId, Output};
+use crate::host::io::{CallUpdate, ConnectionId, Output, UnfitArguments};
 use crate::id::{CallId, HostId, RunId};
 
 impl Pool {
-    pub(super) fn offer(&mut self, request: CallRequest) {
+    /// Sends a granted call to its host. `unfit` says that the arguments do not fit the schema of some terms.
+    pub(super) fn offer(&mut self, request: CallRequest, unfit: Option<UnfitArguments>) {
         let id = request.call.call.clone();
         match self.calls.get(&id).map(|call| call.state.clone()) {
             Some(CallState::Reserved { host, connection, terms }) if host == request.host => {
@@ -18,6 +19,10 @@ impl Pool {
                     }
                     Some(stream) if stream.tools[&request.tool].terms != terms => {
                         self.report_lost(&request.call, Ran::No, "the host declared the tool anew");
+                    }
+                    Some(_) if unfit.as_ref().is_some_and(|unfit| unfit.terms == terms.digest) => {
+                        let message = unfit.expect("it is there").message;
+                        self.reject(request, message);
                     }
                     Some(stream) if request.size() > stream.max_frame_bytes => {
                         let max = stream.max_frame_bytes;
@@ -67,10 +72,14 @@ impl Pool {
         self.send(connection, ServerFrame::CallRequest(Box::new(request)));
     }
 
-    /// Rejects a call that is too large for its host. Another host would not take it either, so the model is told.
     fn too_large(&mut self, request: CallRequest, what: &str, max: usize) {
-        self.remove(&request.call.call);
         let message = format!("the {what} is too large for its tool host, which takes {max} bytes");
+        self.reject(request, message);
+    }
+
+    /// Rejects a call that its host must not get. Another host would not do either, so the model is told.
+    fn reject(&mut self, request: CallRequest, message: String) {
+        self.remove(&request.call.call);
         let lease = request.lease.as_str().to_owned();
         self.out.push(Output::Result {
             tenant: self.tenant.clone(),

@@ -1,8 +1,8 @@
 //! A call from its offer to its end.
 
-use super::bench::{Bench, call, call_ref, claim, joining, request};
+use super::bench::{Bench, call, call_ref, claim, joining, request, tool};
 use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
-use crate::host::{HostJoin, Input};
+use crate::host::{HostJoin, Input, UnfitArguments};
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::time::Millis;
 
@@ -93,6 +93,27 @@ fn a_call_that_no_frame_of_the_host_holds_is_told_to_the_model() {
     large.arguments = "x".repeat(4096);
     assert_eq!(bench.input(Input::Offer(large)), ["answer a/1.0#1 rejected by h for nobody"]);
     assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "its credit is free again");
+}
+
+#[test]
+fn arguments_that_no_longer_fit_are_told_to_the_model() {
+    let unfit = |terms| Input::OfferUnfit {
+        request: request("a/1.0", "h", "t"),
+        unfit: UnfitArguments { terms, message: "x must be a string".to_owned() },
+    };
+    let declared = || tool("t").terms.digest.clone();
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    assert_eq!(bench.input(unfit(declared())), ["answer a/1.0#1 rejected by h for nobody"]);
+    assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "its credit is free again");
+    assert_eq!(bench.input(unfit(declared())), ["a/1.0: lost #1 ran No"], "it has no room any more");
+    bench.seek("a/1.0", "t");
+    assert_eq!(
+        bench.input(unfit(tool("t@2").terms.digest.clone())),
+        ["c1 <- call a/1.0#1"],
+        "its host has other terms"
+    );
+    assert_eq!(bench.input(unfit(declared())), [""; 0], "the host has it already");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One tool call of the current round.
 
-use crate::id::{CallSlot, HostId, InstanceId, RequestId, RuntimeId};
+use crate::id::{CallSlot, HostId, InstanceId, RequestId, RuntimeId, Seq};
 use crate::message::ToolCall;
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
@@ -52,6 +52,9 @@ pub struct RoundCall {
     pub instance: Option<InstanceId>,
     /// The time of the first offer.
     pub first_offered: Option<Timestamp>,
+    /// The event that the timeout of the last attempt runs from: its offer, or the last answer to a question of the call;
+    /// 0 before the first offer.
+    pub timed_from: Seq,
     /// The checkpoint that the last attempt saved.
     pub checkpoint: Option<Vec<u8>>,
     /// The last state that an attempt left to go on from.

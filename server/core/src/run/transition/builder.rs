@@ -7,6 +7,7 @@ use crate::run::event::{Event, Record};
 use crate::run::input::ResponseSoFar;
 use crate::run::state::RunState;
 use crate::run::status::RunStatus;
+use crate::run::transition::deadline::Recovery;
 use crate::time::Timestamp;
 
 /// The message for the host of a call whose deadline passed.
@@ -17,8 +18,8 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     state: &'a mut RunState,
     /// The time of the input.
     pub(super) now: Timestamp,
-    /// The time at which this owner took the run over; `None` if the run began here.
-    pub(super) recovered_at: Option<Timestamp>,
+    /// The moment at which this owner took the run over; `None` if the run began here.
+    pub(super) recovery: Option<Recovery>,
     /// The call of `Step` that waits for its instruction.
     pub(super) pending_step: &'a mut Option<PendingStep>,
     /// The response of the model call that is under way, if the driver has some of it.
@@ -40,18 +41,10 @@ impl<'a> TransitionBuilder<'a> {
         state: &'a mut RunState,
         pending_step: &'a mut Option<PendingStep>,
         now: Timestamp,
-        recovered_at: Option<Timestamp>,
+        recovery: Option<Recovery>,
         response_so_far: Option<ResponseSoFar>,
     ) -> Self {
-        Self {
-            state,
-            now,
-            recovered_at,
-            pending_step,
-            response_so_far,
-            records: Vec::new(),
-            answers: Vec::new(),
-        }
+        Self { state, now, recovery, pending_step, response_so_far, records: Vec::new(), answers: Vec::new() }
     }
 
     /// The state after the events so far.

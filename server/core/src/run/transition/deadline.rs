@@ -1,6 +1,6 @@
 //! Input of time: deadlines, and what happens when one passes.
 
-use crate::id::CallSlot;
+use crate::id::{CallSlot, Seq};
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::message::ToolStatus;
 use crate::run::event::Ran;
@@ -19,12 +19,20 @@ const RECLAIM_GRACE: Millis = Millis::secs(30);
 /// Time that a host has after the deadline of a call that must not run twice, to stop it and to say whether it began.
 const CANCEL_GRACE: Millis = Millis::secs(CANCEL_GRACE_SECS);
 
+/// The moment at which an owner took the run over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::run) struct Recovery {
+    pub(in crate::run) at: Timestamp,
+    /// The last event of the owner before. The next event may have the same time.
+    pub(in crate::run) seq: Seq,
+}
+
 /// The earliest time at which something is due. `seen` is the latest time that the machine was told: a call's backoff
 /// that ended by then is no longer due, the call waits for a host.
 pub(in crate::run) fn next(
     state: &RunState,
     seen: Timestamp,
-    recovered_at: Option<Timestamp>,
+    recovery: Option<Recovery>,
 ) -> Option<Timestamp> {
     if !state.is_live() || *state.phase() == Phase::Queued {
         return None;
@@ -53,7 +61,7 @@ pub(in crate::run) fn next(
         | CallState::AwaitingInput { .. }
         | CallState::Suspended { .. }
         | CallState::Settled => {
-            let times = [timeout_at(call, recovered_at), given_up_at(call, recovered_at)];
+            let times = [timeout_at(call, recovery), given_up_at(call, recovery)];
             times.into_iter().flatten().find(|at| *at > seen).or(times[1])
         }
     });
@@ -63,48 +71,36 @@ pub(in crate::run) fn next(
 
 /// The time at which the last attempt of a call is given up: at the end of its time, or after its host had time to say
 /// whether it began.
-fn given_up_at(call: &RoundCall, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
-    let timeout = timeout_at(call, recovered_at)?;
+fn given_up_at(call: &RoundCall, recovery: Option<Recovery>) -> Option<Timestamp> {
+    let timeout = timeout_at(call, recovery)?;
     Some(if call.is_doubtful_at_deadline() { timeout.after(CANCEL_GRACE) } else { timeout })
 }
 
 /// The end of the time of a call's last attempt.
-fn timeout_at(call: &RoundCall, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
+fn timeout_at(call: &RoundCall, recovery: Option<Recovery>) -> Option<Timestamp> {
     let deadline = call.deadline()?;
-    match recovered_at.filter(|_| is_from_before_restart(call, recovered_at)) {
-        Some(recovered) => Some(deadline.max(recovered.after(RECLAIM_GRACE))),
+    match recovery.filter(|_| is_from_before_restart(call, recovery)) {
+        Some(recovery) => Some(deadline.max(recovery.at.after(RECLAIM_GRACE))),
         None => Some(deadline),
     }
 }
 
 /// True if a host was given the call before this owner took the run over.
-pub(super) fn is_from_before_restart(call: &RoundCall, recovered_at: Option<Timestamp>) -> bool {
-    match call.state {
-        CallState::Offered { at } | CallState::Accepted { at } => {
-            recovered_at.is_some_and(|recovered| at <= recovered)
-        }
-        CallState::Proposed
-        | CallState::AwaitingApproval { .. }
-        | CallState::AwaitingInstruction { .. }
-        | CallState::AwaitingInput { .. }
-        | CallState::Suspended { .. }
-        | CallState::Ready { .. }
-        | CallState::InDoubt { .. }
-        | CallState::Settled => false,
-    }
+pub(super) fn is_from_before_restart(call: &RoundCall, recovery: Option<Recovery>) -> bool {
+    call.in_flight() && recovery.is_some_and(|recovery| call.timed_from <= recovery.seq)
 }
 
 /// True if the time of a call is up, so that its host was told to stop.
 pub(super) fn is_overdue(builder: &TransitionBuilder<'_>, call: &RoundCall) -> bool {
-    timeout_at(call, builder.recovered_at).is_some_and(|timeout| timeout <= builder.now)
+    timeout_at(call, builder.recovery).is_some_and(|timeout| timeout <= builder.now)
 }
 
 /// Tells hosts to stop the calls whose time is up since the machine was last told the time, and that are not given up
 /// at once.
 pub(super) fn cancel_overdue(builder: &mut TransitionBuilder<'_>, seen: Timestamp) {
-    let recovered_at = builder.recovered_at;
+    let recovery = builder.recovery;
     let is_due = |call: &&RoundCall| {
-        let timeout = timeout_at(call, recovered_at);
+        let timeout = timeout_at(call, recovery);
         call.is_doubtful_at_deadline() && timeout.is_some_and(|at| seen < at && at <= builder.now)
     };
     let overdue = builder.state().round().iter().filter(is_due);
@@ -151,7 +147,7 @@ fn expire_questions(builder: &mut TransitionBuilder<'_>) {
 fn time_out_calls(builder: &mut TransitionBuilder<'_>) {
     let due = |at: Timestamp| at <= builder.now;
     let late = builder.state().round().iter();
-    let late = late.filter(|call| given_up_at(call, builder.recovered_at).is_some_and(due));
+    let late = late.filter(|call| given_up_at(call, builder.recovery).is_some_and(due));
     let late: Vec<CallSlot> = late.map(|call| call.slot).collect();
     for slot in late {
         time_out(builder, slot);
@@ -164,6 +160,6 @@ fn time_out(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
         let message = calls::no_answer(call);
         return doubt::put_in_doubt(builder, slot, message, Ran::Maybe);
     }
-    let output = format!("{}{}", calls::no_answer(call), doubt::warning(call));
-    calls::settle(builder, slot, ToolStatus::TimedOut, output);
+    let output = calls::no_answer(call);
+    calls::settle_under_way(builder, slot, ToolStatus::TimedOut, output);
 }

@@ -69,8 +69,7 @@ pub(super) fn denied(
     let CallState::Ready { .. } = call.state else {
         return Err(Refusal::StaleAttempt);
     };
-    let output = format!("{message}{}", doubt::warning(call));
-    calls::settle(builder, slot, ToolStatus::Unavailable, output);
+    calls::settle(builder, slot, ToolStatus::Unavailable, message);
     Ok(())
 }
 
@@ -221,7 +220,7 @@ pub(super) fn lost(
     let call = calls::in_flight(builder, slot, attempt)?;
     let is_overdue = call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call);
     if !may_repeat(call, ran) || (is_overdue && ran != Ran::No) {
-        let message = if deadline::is_from_before_restart(call, builder.recovered_at) {
+        let message = if deadline::is_from_before_restart(call, builder.recovery) {
             format!("the server restarted during the call: {message}")
         } else {
             message
@@ -289,7 +288,8 @@ fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32
     let (message, then) = (NEVER_BEGAN.to_owned(), AfterAttempt::Settle);
     builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran: Ran::No, then, busy: false });
     let call = builder.state().call(slot).expect("only an open call times out");
-    let output = format!("{}; the call did not begin", calls::no_answer(call));
+    let not_done = if call.resume.is_some() { "did not go on" } else { "did not begin" };
+    let output = format!("{}; the call {not_done}", calls::no_answer(call));
     calls::settle(builder, slot, ToolStatus::TimedOut, output);
 }
 
@@ -301,9 +301,7 @@ fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, 
     let call = builder.state().call(slot).expect("only an open call is tried again");
     let tries = call.tries();
     if tries >= TOOL_ATTEMPTS_MAX && !busy {
-        let doubt = if call.resume.is_some() { doubt::warning(call) } else { "" };
-        let (output, then) =
-            (format!("given up after {tries} tries: {message}{doubt}"), AfterAttempt::Settle);
+        let (output, then) = (format!("given up after {tries} tries: {message}"), AfterAttempt::Settle);
         builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then, busy });
         calls::settle(builder, slot, ToolStatus::Unavailable, output);
     } else {

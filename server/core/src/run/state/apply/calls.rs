@@ -58,7 +58,7 @@ impl RunState {
         instance: Option<&InstanceId>,
         effect: Option<EffectClass>,
     ) {
-        let at = self.now();
+        let (at, seq) = (self.now(), self.seq());
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt + 1, "attempts are dense");
         call.attempt = attempt;
@@ -66,6 +66,7 @@ impl RunState {
         call.instance = instance.cloned();
         call.effect = effect.unwrap_or(call.effect);
         call.first_offered.get_or_insert(at);
+        call.timed_from = seq;
         call.heard_person = false;
         call.state = CallState::Offered { at };
         if call.needs_runtime {

@@ -1,6 +1,6 @@
 //! Events of questions to people and their answers.
 
-use crate::id::{CallSlot, RequestId};
+use crate::id::{CallSlot, RequestId, Seq};
 use crate::run::human::{Answer, Decision, PartialApproval, Question, QuestionKind};
 use crate::run::state::{
     Approval, AskedInput, AskedQuestion, CallState, InstructionResult, ResumeState, RoundCall, RunState,
@@ -70,9 +70,11 @@ impl RunState {
         self.questions
             .remembered
             .extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
-        let now = self.now();
+        let (now, seq) = (self.now(), self.seq());
         match slot {
-            Some(slot) if by_running_call => self.open_call_mut(slot).input_resolved(&answer.decision, now),
+            Some(slot) if by_running_call => {
+                self.open_call_mut(slot).input_resolved(&answer.decision, now, seq)
+            }
             Some(slot) => self.approve(slot, &question, &answer.decision),
             None => self.planning.result = Some(InstructionResult::HumanAnswered),
         }
@@ -128,11 +130,14 @@ impl RoundCall {
 
     /// A question of the call is answered: its timeout starts anew. A call without a host goes on with its next attempt
     /// once no question is open.
-    fn input_resolved(&mut self, decision: &Decision, now: Timestamp) {
+    fn input_resolved(&mut self, decision: &Decision, now: Timestamp, seq: Seq) {
         self.open_inputs = self.open_inputs.checked_sub(1).expect("only what was asked is answered");
         self.heard_person |= decision.is_input();
         match &mut self.state {
-            CallState::Offered { at } | CallState::Accepted { at } => *at = now,
+            CallState::Offered { at } | CallState::Accepted { at } => {
+                *at = now;
+                self.timed_from = seq;
+            }
             CallState::Suspended { .. } if self.open_inputs == 0 && *decision != Decision::Withdrawn => {
                 self.answered_attempts += u32::from(self.heard_person);
                 self.state = CallState::Ready { since: now, not_before: None };

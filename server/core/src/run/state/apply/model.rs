@@ -1,7 +1,7 @@
 //! Events of model calls.
 
 use crate::entry::CompactionReason;
-use crate::id::EntryNo;
+use crate::id::{EntryNo, Seq};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
 use crate::run::state::conversation::LastMessage;
 use crate::run::state::{CallState, ModelCall, Phase, Repetition, RoundCall, RunState};
@@ -85,6 +85,7 @@ impl RoundCall {
             host: None,
             instance: None,
             first_offered: None,
+            timed_from: Seq(0),
             checkpoint: None,
             resume: None,
             inputs: Vec::new(),

@@ -10,7 +10,7 @@ use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::state::RoundCall;
 use crate::run::status::RunErrorCode;
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::{calls, doubt, finish, waiting};
+use crate::run::transition::routine::{calls, finish, waiting};
 
 /// The result of a call in doubt that nobody settled otherwise.
 fn outcome_unknown(why: &str) -> String {
@@ -59,8 +59,7 @@ fn tell_call(builder: &mut TransitionBuilder<'_>, slot: CallSlot, input: &str, d
     if !call.in_flight() {
         let is_out_of_tries = !call.awaits_input() && call.tries() >= TOOL_ATTEMPTS_MAX;
         if is_out_of_tries {
-            let doubt = doubt::warning(call);
-            let output = format!("given up after {TOOL_ATTEMPTS_MAX} tries: nobody answered in time{doubt}");
+            let output = format!("given up after {TOOL_ATTEMPTS_MAX} tries: nobody answered in time");
             calls::settle(builder, slot, ToolStatus::Unavailable, output);
         }
         return;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::id::{CallSlot, HostId};
 use crate::limits::QUOTED_ARGUMENTS_BYTES_MAX;
 use crate::message::{Attachments, Image, Message, Part, Role, ToolResult, ToolStatus};
-use crate::run::event::Event;
+use crate::run::event::{Event, Ran};
 use crate::run::refusal::Refusal;
 use crate::run::state::RoundCall;
 use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::routine::doubt;
 use crate::time::Millis;
 use crate::tool::Digest;
 
@@ -65,14 +66,24 @@ pub(in crate::run::transition) fn answerable<'a>(
     Err(if same { Refusal::DuplicateResult } else { Refusal::StaleAttempt })
 }
 
-/// Settles a call without a host's result.
+/// Settles a call without a host's result. Its last attempt did not run, if there was one.
 pub(in crate::run::transition) fn settle(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     status: ToolStatus,
     output: String,
 ) {
-    settle_as(builder, slot, None, status, ResultContent::text(output));
+    settle_as(builder, slot, None, Ran::No, status, ResultContent::text(output));
+}
+
+/// Settles a call without a host's result, which a host may be at work on.
+pub(in crate::run::transition) fn settle_under_way(
+    builder: &mut TransitionBuilder<'_>,
+    slot: CallSlot,
+    status: ToolStatus,
+    output: String,
+) {
+    settle_as(builder, slot, None, Ran::Maybe, status, ResultContent::text(output));
 }
 
 /// The host that reports the result of a call, and the digest of the result as it sent it.
@@ -102,19 +113,22 @@ pub(in crate::run::transition) fn settle_by_host(
     status: ToolStatus,
     content: ResultContent,
 ) {
-    settle_as(builder, slot, Some(by), status, content);
+    // A host that rejects an attempt has not run it.
+    settle_as(builder, slot, Some(by), Ran::No, status, content);
 }
 
-/// Gives a call its one result.
+/// Gives a call its one result. `last` tells if its last attempt ran.
 fn settle_as(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
     by: Option<Answerer>,
+    last: Ran,
     status: ToolStatus,
     content: ResultContent,
 ) {
     let ResultContent { output, images, attachments } = content;
     let call = builder.state().call(slot).expect("only an open call is settled");
+    let output = doubt::warned(call, status, last, output);
     let result = ToolResult {
         slot,
         provider_id: call.requested.provider_id.clone(),
@@ -160,7 +174,7 @@ fn quoted(arguments: &str) -> Cow<'_, str> {
     }
 }
 
-/// The first words of what is said of a call whose time is up.
+/// The first words of the output of a call whose time is up.
 pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
     format!("no answer within {} s", call.timeout.0.div_ceil(1_000))
 }

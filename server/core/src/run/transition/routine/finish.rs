@@ -7,7 +7,7 @@ use crate::run::event::{Event, Observation, Outcome, Totals};
 use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::{calls, doubt, question, waiting};
+use crate::run::transition::routine::{calls, question, waiting};
 
 /// The model's last message is the result of the run. Nothing may be open, and no message may wait.
 pub(in crate::run::transition) fn complete(builder: &mut TransitionBuilder<'_>) {
@@ -55,11 +55,10 @@ const CUT_OFF_SOURCE: &str = "cut_off";
 fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
     keep_answer(builder, why);
     question::withdraw_planned(builder);
-    let open: Vec<_> = builder.state().open_calls().map(|call| (call.slot, doubt::warning(call))).collect();
-    for (slot, doubt) in open {
+    let open: Vec<_> = builder.state().open_calls().map(|call| call.slot).collect();
+    for slot in open {
         question::withdraw(builder, slot);
-        let output = format!("not completed: {why}{doubt}");
-        calls::settle(builder, slot, ToolStatus::Aborted, output);
+        calls::settle_under_way(builder, slot, ToolStatus::Aborted, format!("not completed: {why}"));
     }
     if *builder.state().phase() != Phase::Queued && !builder.state().is_unprepared() {
         waiting::enter_all(builder);

@@ -56,8 +56,8 @@ pub(in crate::run::transition) fn refuse_waiting(builder: &mut TransitionBuilder
     }
 }
 
-/// True if no host was offered the call, and no person approved this very call. An approval that followed a remembered
-/// rule is that rule's, and a deny is stronger than the rule.
+/// True if no host was offered the call, and no person approved this very call. A call that was offered may be half done,
+/// and goes on. An approval that followed a remembered rule is that rule's, and a deny is stronger than the rule.
 fn may_be_refused(state: &RunState, call: &RoundCall) -> bool {
     let waits = matches!(call.state, CallState::Ready { .. } | CallState::AwaitingInstruction { .. });
     let by_human = || {
