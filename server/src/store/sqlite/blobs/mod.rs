@@ -129,12 +129,31 @@ impl Blobs {
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let mut usage = self.usage();
         let used = usage.stored.unwrap_or_default().saturating_add(usage.uploading);
-        let max = self.0.bounds.total_bytes;
-        if used.saturating_add(bytes) > max {
-            return Err(StoreError::BlobsFull { max });
+        if used.saturating_add(bytes) > self.0.bounds.bytes_with_uploads() {
+            return Err(self.full());
         }
         usage.uploading += bytes;
         Ok(())
+    }
+
+    fn full(&self) -> StoreError {
+        StoreError::BlobsFull { max: self.0.bounds.total_bytes }
+    }
+
+    /// Checks that there is room for so many bytes beside those that are stored, unless they are this stored blob.
+    async fn check_room(&self, key: &BlobKey, size: u64) -> Result<(), StoreError> {
+        let stored = self.usage().stored.unwrap_or_default();
+        if stored.saturating_add(size) <= self.0.bounds.total_bytes || self.is_stored(key).await? {
+            return Ok(());
+        }
+        Err(self.full())
+    }
+
+    async fn is_stored(&self, key: &BlobKey) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM blobs WHERE tenant = ?1 AND digest = ?2 AND owner = ?3 AND stored = 1";
+        let query = sqlx::query(sql).bind(key.tenant.as_str()).bind(key.digest.digits()).bind(&*key.owner);
+        let found = query.fetch_optional(&self.0.readers).await;
+        Ok(found.map_err(|error| rows::failure(format_args!("blob {}", key.digest), &error))?.is_some())
     }
 
     /// Counts the bytes of stored blobs, once.
