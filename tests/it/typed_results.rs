@@ -172,3 +172,7 @@ async fn what_is_beside_the_text_has_bounds() {
         assert_invalid(soon(server.tool_host().complete_call(request)).await, &[field]);
     }
 }
+        (
+            bad(&|result| result.files = vec![wire::FileContent { name: "..".into(), ..csv() }]),
+            "call_result.files.name",
+        ),
