@@ -197,7 +197,20 @@ async fn bounds_are_refused_clearly() {
     exhausted(send(&server, vec![header("", 0), chunk(1, 800), chunk(1, 201)]).await, "blobs.max_bytes");
     let first = put(&server, &bytes(1, 1000)).await;
     exhausted(send(&server, vec![header("", 0), chunk(2, 501)]).await, "blobs.total_bytes");
-    put(&server, &bytes(2, 500)).await;
+    let second = put(&server, &bytes(2, 500)).await;
+    // What is stored is confirmed, with its digest and without, in one upload and in several at a time.
+    for (name, seed, size) in [(&first, 1, 1000), (&second, 2, 500)] {
+        for header in [header(name, size), header("", 0)] {
+            let stored = send(&server, vec![header, chunk(seed, size as usize)]).await;
+            assert!(stored.expect("confirmed").existed);
+        }
+    }
+    let again = || send(&server, vec![header("", 0), chunk(2, 500)]);
+    let (one, other) = tokio::join!(again(), again());
+    assert!(one.expect("confirmed").existed && other.expect("confirmed").existed);
+    let untyped = Part::Header(wire::BlobHeader::default());
+    let stored = send(&server, vec![untyped, chunk(1, 1000)]).await.expect("confirmed");
+    assert_eq!(stored.header.expect("a header").media_type, "application/pdf");
     assert_eq!(get(&server, &first, 0).await.expect("read").1, bytes(1, 1000));
     let info = soon(server.server_service().get_server_info(wire::GetServerInfoRequest {})).await;
     let info = info.expect("info").into_inner();

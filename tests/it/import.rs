@@ -33,6 +33,15 @@ fn result(id: &str, output: &str) -> Content {
     Content::ToolResult(wire::ToolResult { call_id, output, ..Default::default() })
 }
 
+/// A call whose result has this typed output and a file of this name.
+fn typed(structured_json: &str, name: &str) -> Vec<wire::Message> {
+    let (source, name) = (Some(wire::file_content::Source::Data(b"x".to_vec())), name.to_owned());
+    let files = vec![wire::FileContent { name, source, ..Default::default() }];
+    let (call_id, structured_json) = ("a".to_owned(), structured_json.to_owned());
+    let result = wire::ToolResult { call_id, structured_json, files, ..Default::default() };
+    vec![message(Role::Assistant, vec![call("a")]), message(Role::Tool, vec![Content::ToolResult(result)])]
+}
+
 /// Two calls, whose results are in one message and in another order.
 fn conversation() -> Vec<wire::Message> {
     vec![
@@ -192,6 +201,8 @@ async fn what_is_not_paired_is_refused() {
         (vec![message(Role::User, vec![call("a")])], &["messages[0].parts[0]"]),
         (vec![message(Role::Tool, vec![])], &["messages[0].parts"]),
         (vec![says(Role::Unspecified, "x")], &["messages[0].role"]),
+        (typed("{", "a.txt"), &["messages[1].parts[0].tool_result.structured_json"]),
+        (typed("{}", ".."), &["messages[1].parts[0].tool_result"]),
     ] {
         assert_invalid(imported(&server, import("s1", "r", messages)).await, fields);
     }
@@ -205,6 +216,35 @@ async fn what_is_not_paired_is_refused() {
     let request = wire::GetSessionRequest { session_id: "s1".to_owned() };
     let none = soon(server.sessions().get_session(request)).await;
     assert_refused(none, Code::NotFound, "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_largest_result_is_imported_and_so_are_several_of_one_message() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let largest = "x".repeat(3 * 1024 * 1024);
+    let one =
+        vec![message(Role::Assistant, vec![call("a")]), message(Role::Tool, vec![result("a", &largest)])];
+    imported(&server, import("s1", "i1", one)).await.expect("imported");
+    let asks = || message(Role::Assistant, vec![call("a"), call("b"), call("c")]);
+    let two_each = "x".repeat(2 * 1024 * 1024);
+    let results: Vec<_> = ["a", "b", "c"].iter().map(|id| result(id, &two_each)).collect();
+    let several = vec![asks(), message(Role::Tool, results)];
+    let added = imported(&server, import("s2", "i2", several)).await.expect("imported");
+    assert_eq!((added.first_entry_no, added.last_entry_no), (1, 4));
+    let longer = vec![
+        message(Role::Assistant, vec![call("a")]),
+        message(Role::Tool, vec![result("a", &format!("{largest}{}", "x".repeat(9 * 1024)))]),
+    ];
+    let refused = imported(&server, import("s3", "i3", longer)).await;
+    assert_invalid(refused, &["messages[1].parts[0].tool_result.output"]);
+    // The larger bound is that of imports alone, and is a bound.
+    let prompt = "x".repeat(5 * 1024 * 1024);
+    let refused = server.try_run(in_session("s4", "r4", &prompt)).await;
+    assert_refused(refused, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
+    let many = vec![says(Role::User, &"x".repeat(9 * 1024 * 1024))];
+    let refused = imported(&server, import("s4", "i4", many)).await;
+    assert_refused(refused, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
 }
 
 #[tokio::test]

@@ -157,16 +157,25 @@ async fn stored_bytes_are_those_of_journals_and_blobs() {
     let model = Model::start().await;
     let setup = with(&model, "stored_bytes = 100000\ntenant_stored_bytes = 150000").await;
     let [ada, bob, zoe] = setup.clients();
-    let put = async |client: &Client, announced: usize, size: usize| {
-        let header = wire::BlobHeader { size_bytes: announced as u64, ..Default::default() };
+    let put_as = async |client: &Client, digest: String, announced: usize, size: usize| {
+        let header = wire::BlobHeader { digest, size_bytes: announced as u64, ..Default::default() };
         let part = |part| wire::PutBlobRequest { part: Some(part) };
         let header = part(wire::put_blob_request::Part::Header(header));
         let chunk = part(wire::put_blob_request::Part::Chunk(vec![b'x'; size]));
         let mut blobs = client.blobs();
-        soon(blobs.put_blob(tokio_stream::iter([header, chunk]))).await.map(drop).map_err(Error::from)
+        let stored = soon(blobs.put_blob(tokio_stream::iter([header, chunk]))).await;
+        stored.map(|stored| stored.into_inner().header.unwrap_or_default().digest).map_err(Error::from)
     };
-    put(&ada, 60_000, 60_000).await.expect("there is room");
+    let put = async |client: &Client, announced: usize, size: usize| {
+        put_as(client, String::new(), announced, size).await
+    };
+    let digest = put(&ada, 60_000, 60_000).await.expect("there is room");
     assert_exceeded(put(&ada, 60_001, 60_001).await, "stored_bytes");
+    // The same blob counts once.
+    for announced in [60_000, 0] {
+        put_as(&ada, digest.clone(), announced, 60_000).await.expect("it is there");
+    }
+    assert_exceeded(put_as(&bob, digest, 0, 95_000).await, "tenant_stored_bytes");
     // The size of this one is not known before its end.
     assert_exceeded(put(&ada, 0, 70_000).await, "stored_bytes");
     put(&bob, 0, 70_000).await.expect("another caller's do not count");

@@ -1,5 +1,7 @@
 //! Results of tools with more than a text: typed output, files and links.
 
+use std::time::Duration;
+
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_invalid;
 use agentloop_tests::events::results;
@@ -112,6 +114,88 @@ async fn output_that_does_not_follow_its_schema_fails_the_call() {
 }
 
 #[tokio::test]
+async fn the_declaration_of_the_host_that_ran_the_call_decides() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let text = r#"{"type":"string"}"#;
+    let none = String::new();
+    let (number, word) = (r#"{"celsius":21}"#, r#""warm""#);
+    for (at, (later, output, status)) in [
+        (text, number, ToolStatus::Succeeded),
+        (&none, number, ToolStatus::Succeeded),
+        (text, word, ToolStatus::Failed),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut host = RawHost::welcomed(&server, &format!("old-{at}"), vec![typed()]).await;
+        model.asks("weather", json!({})).says("done");
+        let events = server.stream(named(&format!("r{at}"), "go")).await;
+        let call = host.take_call().await;
+        let redeclared = wire::ToolDeclaration { output_schema_json: later.to_owned(), ..typed() };
+        let newer = RawHost::welcomed(&server, &format!("new-{at}"), vec![redeclared]).await;
+        let sent = wire::CallResult { structured_json: output.to_owned(), ..result_of(&call, "") };
+        host.send(Frame::CallResult(sent));
+        let events = events.rest().await;
+        let [result] = &results(&events)[..] else { panic!("one result: {events:?}") };
+        assert_eq!(result.status(), status, "{}", result.output);
+        if status == ToolStatus::Succeeded {
+            assert_eq!(result.structured_json, output);
+        }
+        drop((host, newer));
+    }
+}
+
+#[tokio::test]
+async fn output_of_a_declaration_that_is_forgotten_is_kept() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    for (run, text, output, kept, told) in [
+        // After a restart the newest declaration is known, and no other.
+        ("r1", "", r#""warm""#, true, ""),
+        ("r2", "", r#"{"celsius":21}"#, false, "{\"celsius\":21}\n\n(The result has no structured output"),
+        ("r3", "mild", r#"{"celsius":21}"#, false, "mild\n\n(The result has no structured output"),
+    ] {
+        let mut host = RawHost::welcomed(&server, "old", vec![typed()]).await;
+        model.asks("weather", json!({})).says("done");
+        let events = server.stream(named(run, "go")).await;
+        let call = host.take_call().await;
+        let schema = r#"{"type":"string"}"#.to_owned();
+        let redeclared = wire::ToolDeclaration { output_schema_json: schema, ..typed() };
+        let newer = RawHost::welcomed(&server, "new", vec![redeclared]).await;
+        saved(&server).await;
+        drop((host, newer, events));
+        server.restart().await;
+        let sent = wire::CallResult { structured_json: output.to_owned(), ..result_of(&call, text) };
+        for verdict in [wire::ResultVerdict::Recorded, wire::ResultVerdict::Duplicate] {
+            let outcome = Some(wire::complete_call_request::Outcome::Result(sent.clone()));
+            let request = wire::CompleteCallRequest { outcome };
+            let completed = soon(server.tool_host().complete_call(request)).await.expect("known");
+            assert_eq!(completed.into_inner().verdict(), verdict);
+        }
+        let events = server.subscribe(run, 0).await.rest().await;
+        let [result] = &results(&events)[..] else { panic!("one result: {events:?}") };
+        assert_eq!(result.status(), ToolStatus::Succeeded, "{}", result.output);
+        assert_eq!(result.structured_json, if kept { output } else { "" });
+        assert!(result.output.starts_with(told), "{}", result.output);
+    }
+}
+
+/// Waits until the newest declaration is in the store.
+async fn saved(server: &TestServer) {
+    soon(async {
+        loop {
+            let stored = server.engine().store().tools().await.expect("tools");
+            if stored.tools.iter().any(|(_, row)| row.declaration.output_schema.contains("string")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_schema_that_is_none_refuses_the_tool() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
@@ -150,6 +234,10 @@ async fn what_is_beside_the_text_has_bounds() {
         (bad(&|result| result.files = vec![csv(); 65]), "call_result.files"),
         (
             bad(&|result| result.files = vec![wire::FileContent { name: "../x".into(), ..csv() }]),
+            "call_result.files.name",
+        ),
+        (
+            bad(&|result| result.files = vec![wire::FileContent { name: "..".into(), ..csv() }]),
             "call_result.files.name",
         ),
         (

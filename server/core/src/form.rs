@@ -341,7 +341,10 @@ impl Format {
 
 fn is_email(text: &str) -> bool {
     let plain = !text.chars().any(|c| c.is_whitespace() || c.is_control());
-    plain && text.rsplit_once('@').is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
+    let parts = text.rsplit_once('@').filter(|(name, host)| !name.is_empty() && !host.is_empty());
+    // Only a name in quotes may have a second `@`.
+    let is_quoted = |name: &str| name.len() > 2 && name.starts_with('"') && name.ends_with('"');
+    plain && parts.is_some_and(|(name, _)| !name.contains('@') || is_quoted(name))
 }
 
 fn is_uri(text: &str) -> bool {
@@ -479,6 +482,8 @@ mod tests {
     fn formats_are_checked() {
         for (format, good, bad) in [
             ("email", "ada@example.org", "ada"),
+            ("email", r#"\"a@b\"@example.org"#, "a@@b"),
+            ("email", "a@b", "a@b@c"),
             ("uri", "https://example.org/x", "example.org"),
             ("date", "2028-02-29", "2027-02-29"),
             ("date-time", "2027-01-31T15:04:05.5+01:00", "2027-01-31 15:04"),

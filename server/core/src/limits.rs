@@ -132,6 +132,8 @@ pub const INPUT_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Size of one gRPC message, in either direction: gRPC's own default.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A request to import may have this many times the size of another message: a call and its result come in one request.
+pub const IMPORT_TIMES_LARGER: usize = 2;
 /// Size of a short text from outside: a reason, a comment, a title.
 pub const SHORT_TEXT_BYTES_MAX: usize = 4 * 1024;
 /// Number of labels of a run or session.
@@ -186,6 +188,11 @@ const _: () = assert!(
         && INPUT_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
         && PAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
     "everything in a journal fits into one gRPC message of the default size"
+);
+const _: () = assert!(
+    MODEL_MESSAGE_BYTES_MAX + TOOL_RESULT_BYTES_MAX + QUOTED_ARGUMENTS_BYTES_MAX + SHORT_TEXT_BYTES_MAX
+        < IMPORT_TIMES_LARGER * GRPC_MESSAGE_BYTES_MAX,
+    "a call and its result can be imported together"
 );
 const _: () = assert!(
     WAITING_MESSAGES_MAX >= INPUT_MESSAGES_MAX,

@@ -83,6 +83,15 @@ impl ToolDeclaration {
         Digest::of(&[&serde_json::to_vec(self).expect("plain data serialises")])
     }
 
+    /// Digest of the schema of the typed output; empty if the tool gives none.
+    #[must_use]
+    pub fn output_schema_digest(&self) -> Digest {
+        match self.output_schema.trim() {
+            "" => Digest::claimed(""),
+            schema => Digest::of(&[b"output", schema.as_bytes()]),
+        }
+    }
+
     /// The part of the declaration that approvals and repetitions rest on.
     #[must_use]
     pub fn terms(&self) -> ToolTerms {
@@ -91,6 +100,7 @@ impl ToolDeclaration {
         ToolTerms {
             effect: self.effect,
             requires_approval: self.requires_approval,
+            output_schema: Some(self.output_schema_digest()),
             digest: Digest::of(&[b"terms", self.name.as_bytes(), &flags, schema.as_bytes()]),
         }
     }
@@ -106,6 +116,10 @@ pub struct ToolTerms {
     pub requires_approval: bool,
     /// Digest of all the terms: equal digests are equal terms.
     pub digest: Digest,
+    /// [`ToolDeclaration::output_schema_digest`]. It is no term, so `digest` leaves it out: hosts of one tool may differ in it,
+    /// and a result is checked against what its own host declared. `None` in terms of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Digest>,
 }
 
 /// The answer to a declaration that is weaker than the known terms.

@@ -22,6 +22,7 @@ use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::grpc::edge::incoming::{connections, tls_connections};
 use crate::grpc::edge::receive_budget::ReceiveBudget;
+use crate::grpc::edge::request_size::{ImportsApart, import_bytes_max};
 use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::transport_errors::{overload_reason, with_contract_status};
 use crate::grpc::service::agent_loop::AgentLoopService;
@@ -73,7 +74,10 @@ impl Services {
             .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
             .add_service(blobs.max_decoding_message_size(max))
             .add_service(server)
-            .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
+            .add_service(ImportsApart::new(
+                SessionsServer::new(sessions.clone()).max_decoding_message_size(import_bytes_max(max)),
+                SessionsServer::new(sessions).max_decoding_message_size(max),
+            ))
             .add_service(ToolHostService::server(tools.clone(), tracker, quotas))
             .add_service(ToolsService::server(tools, engine, agents));
         routes.routes()

@@ -19,6 +19,14 @@ pub struct BlobBounds {
     pub total_bytes: u64,
 }
 
+impl BlobBounds {
+    /// Bytes that stored blobs and uploads under way may have together. Uploads may have [`Self::max_bytes`] more than there is
+    /// room for: only at its end an upload shows whether its bytes are stored already.
+    pub(in crate::store) fn bytes_with_uploads(&self) -> u64 {
+        self.total_bytes.saturating_add(self.max_bytes)
+    }
+}
+
 impl Default for BlobBounds {
     fn default() -> Self {
         Self { max_bytes: 1024 * 1024 * 1024, total_bytes: 16 * 1024 * 1024 * 1024 }
@@ -47,7 +55,7 @@ pub struct BlobRow {
     pub digest: BlobDigest,
     /// Its length in bytes.
     pub size: u64,
-    /// Type of the contents, as it was last given.
+    /// Type of the contents, as it was last given. An upload that gives none leaves it as it was.
     pub media_type: String,
 }
 
@@ -73,7 +81,8 @@ pub trait BlobUpload: Send {
     /// Makes the blob durable. It counts as stored at `now`, however long the upload took.
     ///
     /// # Errors
-    /// [`StoreError::BlobMismatch`], [`StoreError::Unavailable`].
+    /// [`StoreError::BlobsFull`], unless the same owner has stored the same bytes; [`StoreError::BlobMismatch`],
+    /// [`StoreError::Unavailable`].
     async fn finish(self: Box<Self>, now: Timestamp) -> Result<StoredBlob, StoreError>;
 }
 
@@ -98,7 +107,7 @@ pub trait BlobStore: Send + Sync + 'static {
     /// Begins an upload of the announced blob.
     ///
     /// # Errors
-    /// [`StoreError::NoBlobs`], and those of [`BlobUpload::write`] for the announced size.
+    /// [`StoreError::NoBlobs`], [`StoreError::BlobTooLarge`] and [`StoreError::BlobsFull`] for the announced size and digest.
     async fn begin_blob(&self, _new: NewBlob) -> Result<Box<dyn BlobUpload>, StoreError> {
         Err(StoreError::NoBlobs)
     }

@@ -18,12 +18,21 @@ impl BlobUsage {
     /// [`StoreError::BlobsFull`]: nothing is taken.
     pub(in crate::store) fn reserve(&mut self, bytes: u64, bounds: BlobBounds) -> Result<(), StoreError> {
         let used = self.stored.unwrap_or_default().saturating_add(self.uploading);
-        let max = bounds.total_bytes;
-        if used.saturating_add(bytes) > max {
-            return Err(StoreError::BlobsFull { max });
+        if used.saturating_add(bytes) > bounds.bytes_with_uploads() {
+            return Err(StoreError::BlobsFull { max: bounds.total_bytes });
         }
         self.uploading += bytes;
         Ok(())
+    }
+
+    /// Checks that there is room for so many bytes beside those that are stored.
+    ///
+    /// # Errors
+    /// [`StoreError::BlobsFull`].
+    pub(in crate::store) fn check_room(self, bytes: u64, bounds: BlobBounds) -> Result<(), StoreError> {
+        let max = bounds.total_bytes;
+        let needed = self.stored.unwrap_or_default().saturating_add(bytes);
+        if needed > max { Err(StoreError::BlobsFull { max }) } else { Ok(()) }
     }
 
     /// Counts bytes that were stored.

@@ -16,12 +16,13 @@ use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, CallOutcome, NotOffered};
 use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
 use crate::lifecycle::Tasks;
-use crate::tool::{CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
+use crate::tool::{BadOutput, CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
 const IN_PROCESS: &str = "in-process";
@@ -169,8 +170,14 @@ impl Tools for InProcess {
         self.hosted.validate(tenant, tool, arguments)
     }
 
-    fn check_output(&self, tenant: &TenantId, tool: &str, structured: &str) -> Result<(), String> {
-        self.hosted.check_output(tenant, tool, structured)
+    fn check_output(
+        &self,
+        tenant: &TenantId,
+        tool: &str,
+        declared: Option<&Digest>,
+        structured: &str,
+    ) -> Result<(), BadOutput> {
+        self.hosted.check_output(tenant, tool, declared, structured)
     }
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {

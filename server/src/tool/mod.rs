@@ -96,6 +96,17 @@ pub enum Seek {
     Denied(String),
 }
 
+/// A typed output that does not follow its schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadOutput {
+    /// It breaks the schema that its host declared.
+    #[error("{0}")]
+    BreaksSchema(String),
+    /// Nobody knows any more which schema its host declared, and it follows none that is known.
+    #[error("{0}")]
+    FitsNone(String),
+}
+
 /// Tools on hosts or in this process. No method blocks, and nothing here is durable.
 pub trait Tools: Send + Sync + 'static {
     /// The tools that a run's model may call now, in the run's order: those that are registered, within the run's lists, and
@@ -117,11 +128,18 @@ pub trait Tools: Send + Sync + 'static {
     /// The fault with its JSON path, or that there is no such tool.
     fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String>;
 
-    /// Checks the typed output of a call against the tool's output schema. A tool without one gives none.
+    /// Checks the typed output of a call against the output schema under which it was offered, by its digest. If that is not
+    /// known any more, it may follow any schema that is known. A tool without one gives none.
     ///
     /// # Errors
     /// The fault with its JSON path.
-    fn check_output(&self, _tenant: &TenantId, _tool: &str, _structured: &str) -> Result<(), String> {
+    fn check_output(
+        &self,
+        _tenant: &TenantId,
+        _tool: &str,
+        _declared: Option<&Digest>,
+        _structured: &str,
+    ) -> Result<(), BadOutput> {
         Ok(())
     }
 

@@ -8,13 +8,14 @@ use std::{
 };
 
 use agentloop_client::{
-    Client,
+    Client, Error,
     v1::{
         CreateSessionRequest, Entry, ImportEntriesRequest, Message, Part, Role, Session, ToolCall,
         ToolResult, ToolStatus, part::Content,
     },
 };
 use prost::Message as _;
+use tonic::Code;
 
 use crate::{
     args::Global,
@@ -23,9 +24,14 @@ use crate::{
     terminal::{json, print},
 };
 
-/// Bounds on the messages of one request. A turn is never split, so a request may have a few more.
+/// Bounds on the messages of one request. A turn is never split between requests, so a request may have a few more.
 const MESSAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1024 * 1024;
+/// Bytes that a turn may bring a request to that has others.
+const REQUEST_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Bytes of a turn. The server takes 8 MiB at once. A larger turn is imported as several: each has some of the calls of the
+/// model's message, with their results.
+const TURN_BYTES_MAX: usize = 7 * 1024 * 1024;
 
 pub(crate) async fn export(client: &Client, given: &str) -> Result<(), Failure> {
     let session = ids::session(client, given).await?;
@@ -50,6 +56,13 @@ pub(crate) async fn import(
     };
     let exported = Exported::read(lines).map_err(failed)?;
     let Session { title, labels, .. } = exported.session;
+    let is_new = match &session_id {
+        None => true,
+        Some(id) => match client.get_session(id.clone()).await {
+            Ok(_) => false,
+            Err(error) => error.code() == Some(Code::NotFound),
+        },
+    };
     let request = CreateSessionRequest { session_id, title, labels };
     let mut session = client.create_session(request).await?;
     if session.entry_count > 0 {
@@ -62,18 +75,25 @@ pub(crate) async fn import(
             model,
             ..ImportEntriesRequest::default()
         };
-        let imported = client.import_entries(request).await.map_err(|error| {
-            let (id, count) = (&session.session_id, session.entry_count);
-            failed(format!(
-                "session {id} has only the first {count} messages: {}; delete it by `agentloop sessions {id} --delete` \
-                 before another try",
-                in_one_line(&error)
-            ))
-        })?;
-        session = imported.session.unwrap_or(session);
+        match client.import_entries(request).await {
+            Ok(imported) => session = imported.session.unwrap_or(session),
+            Err(error) => return Err(broken_off(client, &session, is_new, &error).await),
+        }
     }
     let line = if global.json() { json::line("Session", &session) } else { session.session_id };
     Ok(print::line(&line)?)
+}
+
+/// The failure of an import, some of whose messages may be there. A new session without any is deleted.
+async fn broken_off(client: &Client, session: &Session, is_new: bool, error: &Error) -> Failure {
+    let (id, count, error) = (&session.session_id, session.entry_count, in_one_line(error));
+    if is_new && count == 0 && client.delete_session(id.clone()).await.is_ok() {
+        return failed(format!("nothing is imported: {error}"));
+    }
+    failed(format!(
+        "session {id} has only the first {count} messages: {error}; delete it by `agentloop sessions {id} --delete` \
+         before another try"
+    ))
 }
 
 fn failed(problem: String) -> Failure {
@@ -85,6 +105,9 @@ fn failed(problem: String) -> Failure {
 struct Exported {
     session: Session,
     batches: Vec<Batch>,
+    /// The last message that is no result, with the results that followed it, and its model.
+    turn: Vec<Message>,
+    turn_model: String,
     /// Calls of the last message of the model that have no result yet.
     open: BTreeMap<String, ToolCall>,
 }
@@ -125,7 +148,7 @@ impl Exported {
         let Some(message) = entry.message else { return Ok(()) };
         if message.role() != Role::Tool {
             self.close();
-            self.begin_batch(&entry.model);
+            self.turn_model = entry.model;
         }
         for part in &message.parts {
             match &part.content {
@@ -134,15 +157,16 @@ impl Exported {
                 _ => {}
             }
         }
-        self.push(message);
+        self.turn.push(message);
         Ok(())
     }
 
-    /// Begins another batch if this one is full, or of another model.
-    fn begin_batch(&mut self, model: &str) {
+    /// Begins another batch if this one is full, too full for so many bytes, or of another model.
+    fn begin_batch(&mut self, model: &str, coming: usize) {
         let is_full = self.batches.last().is_none_or(|batch| {
             batch.messages.len() >= MESSAGES_MAX
                 || batch.bytes >= BYTES_MAX
+                || (batch.bytes > 0 && batch.bytes + coming > REQUEST_BYTES_MAX)
                 || (!model.is_empty() && !batch.model.is_empty() && batch.model != model)
         });
         if is_full {
@@ -153,7 +177,7 @@ impl Exported {
         }
     }
 
-    /// Gives every open call a result: without one, the model could not be shown the call.
+    /// Ends a turn. Every open call gets a result: without one, the model could not be shown the call.
     fn close(&mut self) {
         for (call_id, call) in std::mem::take(&mut self.open) {
             let result = ToolResult {
@@ -164,18 +188,67 @@ impl Exported {
                 ..ToolResult::default()
             };
             let part = Part { content: Some(Content::ToolResult(result)) };
-            self.push(Message { role: Role::Tool.into(), parts: vec![part] });
+            self.turn.push(Message { role: Role::Tool.into(), parts: vec![part] });
+        }
+        let (turn, model) = (std::mem::take(&mut self.turn), std::mem::take(&mut self.turn_model));
+        for messages in pieces(turn) {
+            let bytes = encoded_len(&messages);
+            self.begin_batch(&model, bytes);
+            let batch = self.batches.last_mut().expect("it was begun just above");
+            batch.bytes += bytes;
+            batch.messages.extend(messages);
         }
     }
+}
 
-    fn push(&mut self, message: Message) {
-        if self.batches.is_empty() {
-            self.batches.push(Batch::default());
-        }
-        let batch = self.batches.last_mut().expect("there is one");
-        batch.bytes += message.encoded_len();
-        batch.messages.push(message);
+fn encoded_len(messages: &[Message]) -> usize {
+    messages.iter().map(Message::encoded_len).sum()
+}
+
+/// A turn in the pieces that are imported one after the other. Only one that is too large has several.
+fn pieces(turn: Vec<Message>) -> Vec<Vec<Message>> {
+    if turn.is_empty() {
+        return Vec::new();
     }
+    if encoded_len(&turn) <= TURN_BYTES_MAX {
+        return vec![turn];
+    }
+    let mut messages = turn.into_iter();
+    let Message { role, parts } = messages.next().unwrap_or_default();
+    let mut results: Vec<Part> = messages.flat_map(|message| message.parts).collect();
+    let mut pieces = Vec::new();
+    let (mut asked, mut answered, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for part in parts {
+        let result = match &part.content {
+            Some(Content::ToolCall(call)) => take_result(&mut results, &call.call_id),
+            _ => None,
+        };
+        let more = part.encoded_len() + result.as_ref().map_or(0, Part::encoded_len);
+        if !answered.is_empty() && bytes + more > TURN_BYTES_MAX {
+            pieces.push(piece(role, std::mem::take(&mut asked), std::mem::take(&mut answered)));
+            bytes = 0;
+        }
+        bytes += more;
+        asked.push(part);
+        answered.extend(result);
+    }
+    // Results of other calls stay, for the server to refuse.
+    answered.extend(results);
+    pieces.push(piece(role, asked, answered));
+    pieces
+}
+
+fn take_result(results: &mut Vec<Part>, call_id: &str) -> Option<Part> {
+    let is_of =
+        |part: &Part| matches!(&part.content, Some(Content::ToolResult(result)) if result.call_id == call_id);
+    results.iter().position(is_of).map(|at| results.remove(at))
+}
+
+fn piece(role: i32, asked: Vec<Part>, answered: Vec<Part>) -> Vec<Message> {
+    let result = |part| Message { role: Role::Tool.into(), parts: vec![part] };
+    let mut piece = vec![Message { role, parts: asked }];
+    piece.extend(answered.into_iter().map(result));
+    piece
 }
 
 #[cfg(test)]
@@ -197,6 +270,39 @@ mod tests {
         assert_eq!((model.as_str(), messages.len()), ("a/b", 2));
         let Some(Content::ToolResult(result)) = &messages[1].parts[0].content else { panic!("{messages:?}") };
         assert_eq!((result.call_id.as_str(), result.status()), ("c", ToolStatus::Aborted));
+    }
+
+    #[test]
+    fn a_turn_that_is_too_large_comes_in_pieces_that_the_server_takes() {
+        let call =
+            |id: &str| format!(r#"{{"toolCall":{{"callId":"{id}","name":"t","argumentsJson":"{{}}"}}}}"#);
+        let calls: Vec<String> = ["a", "b", "c", "d"].iter().map(|id| call(id)).collect();
+        let asks = format!(
+            r#"{{"entry":{{"message":{{"role":"ROLE_ASSISTANT","parts":[{{"text":"x"}},{}]}}}}}}"#,
+            calls.join(",")
+        );
+        let output = "y".repeat(3 * 1024 * 1024);
+        let result = |id: &str| {
+            format!(
+                r#"{{"entry":{{"message":{{"role":"ROLE_TOOL","parts":[{{"toolResult":{{"callId":"{id}","output":"{output}"}}}}]}}}}}}"#
+            )
+        };
+        let says = r#"{"entry":{"message":{"role":"ROLE_ASSISTANT","parts":[{"text":"done"}]}}}"#;
+        // The last call has no result.
+        let lines = [SESSION, &asks, &result("b"), &result("a"), &result("c"), says];
+        let exported = read(&lines).expect("an export");
+        let named = |message: &Message| {
+            let name = |part: &Part| match &part.content {
+                Some(Content::ToolCall(call)) => format!("?{}", call.call_id),
+                Some(Content::ToolResult(result)) => format!("!{}", result.call_id),
+                Some(Content::Text(text)) => text.clone(),
+                _ => String::new(),
+            };
+            message.parts.iter().map(name).collect::<Vec<_>>().concat()
+        };
+        let batches: Vec<Vec<String>> =
+            exported.batches.iter().map(|batch| batch.messages.iter().map(named).collect()).collect();
+        assert_eq!(batches, [vec!["x?a?b", "!a", "!b"], vec!["?c?d", "!c", "!d"], vec!["done"]]);
     }
 
     #[test]

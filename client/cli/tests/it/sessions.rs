@@ -158,6 +158,34 @@ async fn an_export_is_imported_again() {
 }
 
 #[tokio::test]
+async fn an_import_that_is_refused_leaves_only_what_was_there() {
+    let server = Server::start().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("bad.jsonl");
+    let lines = [
+        r#"{"session":{"title":"Bad"}}"#,
+        r#"{"entry":{"message":{"role":"ROLE_ASSISTANT","parts":[{"toolCall":{"callId":"c","name":"t","argumentsJson":"{}"}}]}}}"#,
+        r#"{"entry":{"message":{"role":"ROLE_TOOL","parts":[{"toolResult":{"callId":"c","structuredJson":"{"}}]}}}"#,
+    ];
+    std::fs::write(&file, lines.join("\n")).expect("written");
+    let file = file.to_str().expect("a path in text");
+    let import = ["sessions", "import", file, "--id", "bad"];
+    let (code, _, stderr) = ended(&server.url(), &import).await;
+    assert_eq!((code, stderr.contains("nothing is imported: ")), (1, true), "{stderr}");
+    assert!(stderr.contains("structured_json"), "{stderr}");
+    let (code, ..) = ended(&server.url(), &["sessions", "bad"]).await;
+    assert_ne!(code, 0, "the session is gone");
+    // A session that was there stays.
+    let empty = directory.path().join("empty.jsonl");
+    std::fs::write(&empty, lines[0]).expect("written");
+    let empty = empty.to_str().expect("a path in text");
+    told(&server, &["sessions", "import", empty, "--id", "bad"]).await;
+    let (_, _, stderr) = ended(&server.url(), &import).await;
+    assert!(stderr.contains("session bad has only the first 0 messages"), "{stderr}");
+    told(&server, &["sessions", "bad"]).await;
+}
+
+#[tokio::test]
 async fn messages_are_found_by_their_words() {
     let server = Server::start().await;
     told(&server, &["run", "--session", "trip", "the ferry to Bergen"]).await;

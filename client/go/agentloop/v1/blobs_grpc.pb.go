@@ -31,8 +31,8 @@ const (
 // some time after the last session that refers to it.
 // buf:lint:ignore SERVICE_SUFFIX
 type BlobsClient interface {
-	// Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed. A blob that
-	// no session refers to is kept for at least an hour after it was last stored.
+	// Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed, also where
+	// there is no room for more. A blob that no session refers to is kept for at least an hour after it was last stored.
 	//
 	// INVALID_ARGUMENT (size or digest differ from the header), RESOURCE_EXHAUSTED (a bound, or the upload
 	// stood still), UNAVAILABLE.
@@ -92,8 +92,8 @@ type Blobs_GetBlobClient = grpc.ServerStreamingClient[GetBlobResponse]
 // some time after the last session that refers to it.
 // buf:lint:ignore SERVICE_SUFFIX
 type BlobsServer interface {
-	// Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed. A blob that
-	// no session refers to is kept for at least an hour after it was last stored.
+	// Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed, also where
+	// there is no room for more. A blob that no session refers to is kept for at least an hour after it was last stored.
 	//
 	// INVALID_ARGUMENT (size or digest differ from the header), RESOURCE_EXHAUSTED (a bound, or the upload
 	// stood still), UNAVAILABLE.

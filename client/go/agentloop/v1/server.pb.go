@@ -366,7 +366,7 @@ func (x *ModelProvider) GetModels() []string {
 // Bounds that a client meets.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes of one gRPC message.
+	// Bytes of one gRPC message. An `ImportEntriesRequest` may have twice as many.
 	MessageBytesMax uint64 `protobuf:"varint,1,opt,name=message_bytes_max,json=messageBytesMax,proto3" json:"message_bytes_max,omitempty"`
 	// Live runs at a time.
 	LiveRunsMax uint64 `protobuf:"varint,2,opt,name=live_runs_max,json=liveRunsMax,proto3" json:"live_runs_max,omitempty"`

@@ -3232,8 +3232,9 @@ type CallResult struct {
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	// Pictures beside the text.
 	Images []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
-	// A JSON value that follows the tool's `output_schema_json`; the call fails if it does not. Where `output` is empty, the
-	// model reads this. It counts into the 3 MiB.
+	// A JSON value that follows the `output_schema_json` that this host declared when the call was offered; the call fails if
+	// it does not. If the server does not know that declaration any more, a value that follows no other one is added to
+	// `output` or left out. Where `output` is empty, the model reads this. It counts into the 3 MiB.
 	StructuredJson string `protobuf:"bytes,6,opt,name=structured_json,json=structuredJson,proto3" json:"structured_json,omitempty"`
 	// Files beside the text. At most 64; their data counts into the 3 MiB.
 	Files []*FileContent `protobuf:"bytes,7,rep,name=files,proto3" json:"files,omitempty"`

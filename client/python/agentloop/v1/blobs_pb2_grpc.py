@@ -56,8 +56,8 @@ class BlobsServicer:
     """
 
     def PutBlob(self, request_iterator, context):
-        """Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed. A blob that
-        no session refers to is kept for at least an hour after it was last stored.
+        """Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed, also where
+        there is no room for more. A blob that no session refers to is kept for at least an hour after it was last stored.
 
         INVALID_ARGUMENT (size or digest differ from the header), RESOURCE_EXHAUSTED (a bound, or the upload
         stood still), UNAVAILABLE.

@@ -107,9 +107,13 @@ impl ToolResult {
         if files.is_empty() && links.is_empty() {
             return Cow::Borrowed(text);
         }
-        let file = |File { name, media_type, size, source }: &File| match source {
-            FileSource::Inline { .. } => format!("- file {name} ({media_type}, {size} bytes)"),
-            FileSource::Blob { digest } => format!("- file {name} ({media_type}, {size} bytes, {digest})"),
+        let file = |File { name, media_type, size, source }: &File| {
+            let separator = if media_type.is_empty() { "" } else { ", " };
+            let facts = format!("{media_type}{separator}{size} bytes");
+            match source {
+                FileSource::Inline { .. } => format!("- file {name} ({facts})"),
+                FileSource::Blob { digest } => format!("- file {name} ({facts}, {digest})"),
+            }
         };
         let link = |link: &Link| match link.title.as_str() {
             "" => format!("- link {}", link.url),
@@ -208,5 +212,37 @@ impl Attachments {
         self.structured.as_ref().map_or(0, String::len)
             + self.files.iter().map(file).sum::<usize>()
             + self.links.iter().map(link).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_type_is_told_by_its_size() {
+        let file = |media_type: &str, source| File {
+            name: "a.txt".to_owned(),
+            media_type: media_type.to_owned(),
+            size: 2,
+            source,
+        };
+        let digest = BlobDigest::of_hash([0; 32]);
+        let inline = || FileSource::Inline { base64: "YWI=".to_owned() };
+        let blob = FileSource::Blob { digest: digest.clone() };
+        let files = vec![file("", inline()), file("text/plain", inline()), file("", blob)];
+        let result = ToolResult {
+            slot: CallSlot(1, 0),
+            provider_id: String::new(),
+            name: "t".to_owned(),
+            status: ToolStatus::Succeeded,
+            output: String::new(),
+            images: Vec::new(),
+            attachments: Attachments { files, ..Attachments::default() },
+        };
+        let wanted = format!(
+            "- file a.txt (2 bytes)\n- file a.txt (text/plain, 2 bytes)\n- file a.txt (2 bytes, {digest})"
+        );
+        assert_eq!(result.text_for_model(), wanted);
     }
 }

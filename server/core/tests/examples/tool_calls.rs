@@ -28,6 +28,7 @@ pub(super) fn tool_calls() -> Vec<(&'static str, Event)> {
                 host: host(),
                 instance: None,
                 effect: None,
+                output_schema: None,
             },
         ),
         (
@@ -39,6 +40,7 @@ pub(super) fn tool_calls() -> Vec<(&'static str, Event)> {
                 host: host(),
                 instance: Some(InstanceId::parse("3f9a.0").expect("a good name")),
                 effect: None,
+                output_schema: None,
             },
         ),
         (
@@ -50,6 +52,19 @@ pub(super) fn tool_calls() -> Vec<(&'static str, Event)> {
                 host: host(),
                 instance: None,
                 effect: Some(EffectClass::Unsafe),
+                output_schema: None,
+            },
+        ),
+        (
+            "call_offered.output_schema",
+            Event::CallOffered {
+                slot: SLOT,
+                tool: "weather".to_owned(),
+                attempt: 1,
+                host: host(),
+                instance: None,
+                effect: None,
+                output_schema: Some(Digest::claimed("00112233445566778899aabbccddeeff")),
             },
         ),
         ("call_proposed.terms", under_terms()),

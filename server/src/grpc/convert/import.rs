@@ -6,8 +6,9 @@ use std::sync::Arc;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, RunId, SessionId, TenantId};
 use agentloop_core::limits::{
-    CALLS_PER_MESSAGE_MAX, IMPORTED_MESSAGES_MAX, INPUT_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX,
-    TOOL_ARGUMENTS_BYTES_MAX, TOOL_NAME_BYTES_MAX, TOOL_RESULT_BYTES_MAX,
+    CALLS_PER_MESSAGE_MAX, IMPORTED_MESSAGES_MAX, INPUT_MESSAGE_BYTES_MAX, MODEL_MESSAGE_BYTES_MAX,
+    PARTS_PER_MESSAGE_MAX, QUOTED_ARGUMENTS_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX,
+    TOOL_NAME_BYTES_MAX, TOOL_RESULT_BYTES_MAX,
 };
 use agentloop_core::message::{
     Image, Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolResult, ToolStatus,
@@ -15,10 +16,11 @@ use agentloop_core::message::{
 use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use prost::Message as _;
+use serde::de::IgnoredAny;
 use tonic::Status;
 use wire::part::Content;
 
-use super::host::attachments;
+use super::host::{attachments, result_bytes};
 use super::input::labels;
 use super::message::{input_image, input_message};
 use crate::engine::{Author, OnBusy, StartRequest};
@@ -26,6 +28,8 @@ use crate::grpc::status::Violations;
 
 /// Longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 256;
+/// Size of a result, with what the server may have added to it: edited arguments, or a remark.
+const RESULT_BYTES_MAX: usize = TOOL_RESULT_BYTES_MAX + QUOTED_ARGUMENTS_BYTES_MAX + SHORT_TEXT_BYTES_MAX;
 /// Longest id of a call that a caller may give, in bytes.
 const CALL_ID_BYTES_MAX: usize = 1_024;
 
@@ -105,8 +109,14 @@ impl Conversation {
             bad.add(field, format!("must not come before the result of call {:?}", call.id));
             self.open.clear();
         }
-        if message.encoded_len() > INPUT_MESSAGE_BYTES_MAX {
-            bad.add(field, format!("must be at most {INPUT_MESSAGE_BYTES_MAX} bytes"));
+        // Results are bounded one by one.
+        let max = match message.role() {
+            wire::Role::Assistant => MODEL_MESSAGE_BYTES_MAX,
+            wire::Role::User | wire::Role::System | wire::Role::Unspecified => INPUT_MESSAGE_BYTES_MAX,
+            wire::Role::Tool => usize::MAX,
+        };
+        if bytes(&message) > max {
+            bad.add(field, format!("must be at most {max} bytes"));
             return;
         }
         if message.parts.len() > PARTS_PER_MESSAGE_MAX {
@@ -218,8 +228,15 @@ fn tool_result(
     };
     let status =
         bad.take(&format!("{field}.status"), status.ok_or("is not a value that this server knows"))?;
-    if result.output.len() > TOOL_RESULT_BYTES_MAX {
+    let wire::ToolResult { output, images, structured_json, files, links, .. } = &result;
+    if result_bytes(output, images, structured_json, files, links) > RESULT_BYTES_MAX {
         bad.add(format!("{field}.output"), format!("must be at most {TOOL_RESULT_BYTES_MAX} bytes"));
+        return None;
+    }
+    if !structured_json.is_empty()
+        && let Err(fault) = serde_json::from_str::<IgnoredAny>(structured_json)
+    {
+        bad.add(format!("{field}.structured_json"), format!("must be JSON: {fault}"));
         return None;
     }
     let images: Option<Vec<Image>> = result
@@ -233,6 +250,23 @@ fn tool_result(
     let attachments = bad.take(field, attachments)?;
     let ToolCall { slot, provider_id, name, .. } = call;
     Some(ToolResult { slot, provider_id, name, status, output: result.output, images: images?, attachments })
+}
+
+/// The size that bounds apply to: of a model's answer its contents, as where a model gives it; of other messages the encoded
+/// size, as where a caller sends them.
+fn bytes(message: &wire::Message) -> usize {
+    let part = |part: &wire::Part| match &part.content {
+        Some(Content::Text(text)) => text.len(),
+        Some(Content::Reasoning(reasoning)) => reasoning.text.len(),
+        Some(Content::ToolCall(call)) => call.name.len() + call.arguments_json.len(),
+        Some(Content::Image(_) | Content::ToolResult(_)) | None => 0,
+    };
+    match message.role() {
+        wire::Role::Assistant => message.parts.iter().map(part).sum(),
+        wire::Role::Unspecified | wire::Role::User | wire::Role::System | wire::Role::Tool => {
+            message.encoded_len()
+        }
+    }
 }
 
 /// True for reasoning whose text its provider hid.

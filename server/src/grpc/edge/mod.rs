@@ -10,6 +10,7 @@ mod lapse;
 pub(in crate::grpc) mod page;
 pub mod receive_budget;
 mod refusal_rate;
+pub mod request_size;
 pub mod run_changes;
 pub mod tls;
 pub mod tool_link;

@@ -166,7 +166,15 @@ impl blobs_server::Blobs for BlobsService {
         let new = Self::new_blob(&caller, header)?;
         let (owner, announced) = (new.owner.clone(), new.size);
         let (tenant, owner) = (caller.tenant(), owner.as_deref());
-        let mut room = vec![self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?];
+        // What the caller can read already takes no more of its quota. Whether the bytes are those is seen at the end.
+        let is_there = match &new.digest {
+            Some(digest) => store.blob(tenant, owner, digest).await?.is_some(),
+            None => false,
+        };
+        let mut room = Vec::new();
+        if !is_there {
+            room.push(self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?);
+        }
         let mut upload = store.begin_blob(new).await?;
         while let Some(part) = self.part(&mut parts, &progress).await? {
             let Put::Chunk(chunk) = part else {
@@ -177,7 +185,7 @@ impl blobs_server::Blobs for BlobsService {
                 return Err(Violations::single("chunk", problem));
             }
             progress.add(chunk.len());
-            if announced.is_none() {
+            if announced.is_none() && !is_there {
                 room.push(self.engine.room_for_bytes(tenant, owner, chunk.len() as u64).await?);
             }
             upload.write(&chunk).await?;

@@ -55,6 +55,7 @@ const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 type ItemStream = Pin<Box<dyn Stream<Item = Result<wire::SubscribeSessionResponse, Status>> + Send>>;
 
 /// Serves `agentloop.v1.Sessions` for one engine.
+#[derive(Clone)]
 pub struct SessionsService {
     engine: Engine,
     ids: Arc<dyn Ids>,

@@ -57,6 +57,24 @@ pub async fn journals_and_blobs_count_in_bytes(store: Arc<dyn Store>) {
     assert_eq!((bytes(None).await, bytes(Some("ada")).await), (rest + 5_000, 5_000));
 }
 
+pub async fn a_blob_that_is_stored_again_keeps_its_type(store: Arc<dyn Store>) {
+    if store.blob_bytes_max() == 0 {
+        return;
+    }
+    for (given, wanted, existed) in
+        [("text/plain", "text/plain", false), ("", "text/plain", true), ("text/csv", "text/csv", true)]
+    {
+        let media_type = given.to_owned();
+        let new = NewBlob { tenant: tenant(), owner: None, digest: None, size: None, media_type };
+        let mut upload = store.begin_blob(new).await.unwrap();
+        upload.write(b"abc").await.unwrap();
+        let stored = upload.finish(Timestamp(START)).await.unwrap();
+        assert_eq!((&*stored.row.media_type, stored.existed), (wanted, existed));
+        let found = store.blob(&tenant(), None, &stored.row.digest).await.unwrap();
+        assert_eq!(found, Some(stored.row));
+    }
+}
+
 pub async fn an_act_has_one_row_however_much_it_writes(store: Arc<dyn Store>) {
     let act = |what: &str| {
         let entry = AuditEntry { what: what.to_owned(), allowed: true, ..AuditEntry::default() };

@@ -112,6 +112,7 @@ macro_rules! conforms {
             a_host_id_is_one_principals_until_its_host_is_gone_for_long
             tenants_are_apart
             journals_and_blobs_count_in_bytes
+            a_blob_that_is_stored_again_keeps_its_type
             it_can_be_checked
         }
     };

@@ -48,6 +48,8 @@ struct Inner {
     tasks: Tasks,
     /// When the bytes were counted. Held while they are.
     counted_at: tokio::sync::Mutex<Timestamp>,
+    /// Held from the check that there is room for a whole upload until it counts.
+    keeping: tokio::sync::Mutex<()>,
     usage: Mutex<BlobUsage>,
 }
 
@@ -59,8 +61,8 @@ impl Blobs {
         writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
-        let (counted_at, usage) = Default::default();
-        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counted_at, usage }))
+        let (counted_at, keeping, usage) = Default::default();
+        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counted_at, keeping, usage }))
     }
 
     fn usage(&self) -> MutexGuard<'_, BlobUsage> {
@@ -79,6 +81,20 @@ impl Blobs {
     /// Takes room for so many more bytes.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         self.usage().reserve(bytes, self.0.bounds)
+    }
+
+    /// Checks that there is room for so many bytes beside those that are stored, unless they are a blob that this owner stored.
+    async fn check_room(&self, new: &NewBlob, digest: &BlobDigest, size: u64) -> Result<(), StoreError> {
+        let room = self.usage().check_room(size, self.0.bounds);
+        if room.is_err() && self.is_stored(new, digest).await? { Ok(()) } else { room }
+    }
+
+    async fn is_stored(&self, new: &NewBlob, digest: &BlobDigest) -> Result<bool, StoreError> {
+        let owner = new.owner.as_deref().map(clean).unwrap_or_default();
+        let sql = "SELECT 1 FROM blobs WHERE tenant = $1 AND digest = $2 AND owner = $3";
+        let query = sqlx::query(sql).bind(new.tenant.as_str()).bind(digest.digits()).bind(owner);
+        let found = self.0.db.in_time(query.fetch_optional(&*self.0.db)).await?;
+        Ok(found.map_err(|error| rows::failure(format_args!("blob {digest}"), &error))?.is_some())
     }
 
     /// Counts the bytes of stored blobs: once, or from time to time if there may be other servers that store some.
@@ -124,6 +140,9 @@ impl Upload {
     async fn begin(blobs: Blobs, new: NewBlob) -> Result<Self, StoreError> {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
+        if let (Some(digest), Some(size)) = (&new.digest, new.size) {
+            blobs.check_room(&new, digest, size).await?;
+        }
         let sql = "INSERT INTO blob_uploads (began_at) VALUES ($1) RETURNING upload_no";
         let insert = sqlx::query(sql).bind(int(SystemClock.now().0));
         let row = blobs.0.db.in_time(insert.fetch_one(&*blobs.0.db)).await?;
@@ -180,17 +199,20 @@ impl BlobUpload for Upload {
             let problem = format!("is {announced}, and the bytes have {digest}");
             return Err(StoreError::BlobMismatch { field: "digest", problem });
         }
+        let blobs = self.blobs.clone();
+        let _keeping = blobs.0.keeping.lock().await;
+        blobs.check_room(&self.new, &digest, size).await?;
         let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
-        let (existed, is_first) = match self.blobs.write(op).await? {
-            BlobResult::Kept { existed, is_first } => (existed, is_first),
+        let (existed, is_first, media_type) = match blobs.write(op).await? {
+            BlobResult::Kept { existed, is_first, media_type } => (existed, is_first, media_type),
             BlobResult::GivenUp => return Err(given_up()),
             other => unreachable!("the end of an upload is answered with {other:?}"),
         };
         self.is_kept = true;
         if is_first {
-            self.blobs.usage().add(size);
+            blobs.usage().add(size);
         }
-        Ok(StoredBlob { row: BlobRow { digest, size, media_type: self.new.media_type.clone() }, existed })
+        Ok(StoredBlob { row: BlobRow { digest, size, media_type }, existed })
     }
 }
 

@@ -6,12 +6,13 @@ use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, NotOffered};
+use agentloop_core::tool::Digest;
 use tokio::time::Instant;
 
 use super::frame::{Command, ToHub};
 use super::table::{OpenCall, OpenCallState};
 use super::{ClusterTools, HubConnection};
-use crate::tool::{CallOwner, Offered, Seek, Tools};
+use crate::tool::{BadOutput, CallOwner, Offered, Seek, Tools};
 
 impl Tools for ClusterTools {
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
@@ -30,8 +31,14 @@ impl Tools for ClusterTools {
         self.own.validate(tenant, tool, arguments)
     }
 
-    fn check_output(&self, tenant: &TenantId, tool: &str, structured: &str) -> Result<(), String> {
-        self.own.check_output(tenant, tool, structured)
+    fn check_output(
+        &self,
+        tenant: &TenantId,
+        tool: &str,
+        declared: Option<&Digest>,
+        structured: &str,
+    ) -> Result<(), BadOutput> {
+        self.own.check_output(tenant, tool, declared, structured)
     }
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {

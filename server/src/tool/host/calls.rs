@@ -14,11 +14,13 @@ use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::{CallFacts, NotOffered, ReadyCall};
 use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
 use agentloop_core::title::title;
+use agentloop_core::tool::Digest;
+use serde::de::IgnoredAny;
 
 use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed, keeps_todos};
 use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
-use crate::tool::{CallOwner, Offered, Seek, Tools};
+use crate::tool::{BadOutput, CallOwner, Offered, Seek, Tools};
 
 /// Tool names listed to a model that asks for an unknown tool.
 const NAMES_SHOWN_MAX: usize = 20;
@@ -52,14 +54,27 @@ impl Tools for RemoteTools {
         known.ok_or_else(|| format!("there is no tool `{tool}`"))?.schema.check(arguments)
     }
 
-    fn check_output(&self, tenant: &TenantId, tool: &str, structured: &str) -> Result<(), String> {
-        let known = self.lock().catalogue.tool(tenant, tool).cloned();
-        // A tool that is forgotten by now has nothing to be compared with.
-        let Some(known) = known else { return Ok(()) };
-        match &known.output_schema {
-            Some(schema) => schema.check_output(structured),
-            None => Err("the tool declares no output_schema_json".to_owned()),
-        }
+    fn check_output(
+        &self,
+        tenant: &TenantId,
+        tool: &str,
+        declared: Option<&Digest>,
+        structured: &str,
+    ) -> Result<(), BadOutput> {
+        let (known, is_own) = {
+            let state = self.lock();
+            let Some(known) = state.catalogue.tool(tenant, tool).cloned() else {
+                // A tool that is forgotten by now has nothing to be compared with, and its output is JSON all the same.
+                let parsed = serde_json::from_str::<IgnoredAny>(structured);
+                return parsed
+                    .map(drop)
+                    .map_err(|fault| BadOutput::FitsNone(format!("it is not valid JSON: {fault}")));
+            };
+            let is_own = known.is_own(&state.catalogue);
+            (known, is_own)
+        };
+        let declared = if is_own { known.terms.output_schema.as_ref() } else { declared };
+        known.check_output(declared, structured)
     }
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {

@@ -40,7 +40,12 @@ pub(super) fn tool(text: &str) -> ServedTool {
     let (text, max) = text.split_once('*').map_or((text, None), |(t, max)| (t, Some(max.parse().unwrap())));
     let (name, version) = text.split_once('@').unwrap_or((text, "1"));
     let digest = Digest::of(&[name.as_bytes(), version.as_bytes()]);
-    let terms = Arc::new(ToolTerms { effect: EffectClass::Unsafe, requires_approval: false, digest });
+    let terms = Arc::new(ToolTerms {
+        effect: EffectClass::Unsafe,
+        requires_approval: false,
+        digest,
+        output_schema: None,
+    });
     ServedTool { name: name.to_owned(), terms, max_concurrency: max }
 }
 

@@ -292,6 +292,10 @@ pub enum Event {
         /// was offered under. Absent in older journals, where the proposal's counts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effect: Option<EffectClass>,
+        /// [`ToolDeclaration::output_schema_digest`](crate::tool::ToolDeclaration::output_schema_digest) of the host's
+        /// declaration: its result is checked against that schema. Absent in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_schema: Option<Digest>,
     },
     /// A host runs the call. Written with the next event that cannot wait, because nothing depends on it.
     CallAccepted {

@@ -50,6 +50,8 @@ pub struct RoundCall {
     pub host: Option<HostId>,
     /// The process behind the host's id, if it gave its name.
     pub instance: Option<InstanceId>,
+    /// Digest of the schema of the typed output under which the last attempt was offered, if it is known.
+    pub output_schema: Option<Digest>,
     /// The time of the first offer.
     pub first_offered: Option<Timestamp>,
     /// The event that the timeout of the last attempt runs from: its offer, or the last answer to a question of the call;

@@ -45,7 +45,8 @@ pub(super) fn granted(
     } else if terms.is_some_and(|terms| lacks_approval(builder.state(), call, terms)) {
         question::ask_approval_under(builder, slot, digest);
     } else {
-        builder.emit(Event::CallOffered { slot, tool, attempt, host, instance, effect: Some(effect) });
+        let (effect, output_schema) = (Some(effect), terms.and_then(|terms| terms.output_schema.clone()));
+        builder.emit(Event::CallOffered { slot, tool, attempt, host, instance, effect, output_schema });
     }
     Ok(())
 }

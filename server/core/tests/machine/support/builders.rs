@@ -297,7 +297,12 @@ pub(crate) fn granted_under(slot: CallSlot, terms: &Arc<ToolTerms>) -> Input {
 /// Terms that are told apart by their version too.
 pub(crate) fn terms(effect: EffectClass, requires_approval: bool, version: &str) -> Arc<ToolTerms> {
     let flags = [effect as u8, u8::from(requires_approval)];
-    Arc::new(ToolTerms { effect, requires_approval, digest: Digest::of(&[&flags, version.as_bytes()]) })
+    Arc::new(ToolTerms {
+        effect,
+        requires_approval,
+        digest: Digest::of(&[&flags, version.as_bytes()]),
+        output_schema: None,
+    })
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {

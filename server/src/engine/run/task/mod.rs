@@ -42,7 +42,7 @@ use crate::engine::shards::Leaving;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
-use crate::tool::CallOwner;
+use crate::tool::{BadOutput, CallOwner};
 
 use self::effects::granted_slot;
 use self::human::PendingAnswers;
@@ -297,27 +297,36 @@ impl RunTask {
         }
     }
 
-    /// A result whose typed output does not follow the tool's schema is a failure: nobody may rely on it.
+    /// A result whose typed output does not follow the schema that its host declared is a failure: nobody may rely on it. If
+    /// nobody knows any more what the host declared, the call keeps its output as a text.
     fn with_checked_output(&self, input: Input) -> Input {
         let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
             return input;
         };
-        let checked = match &outcome {
-            CallOutcome::Succeeded { attachments, .. } => match (&attachments.structured, self.tool_of(slot))
-            {
-                (Some(structured), Some(tool)) => {
-                    self.deps.tools.check_output(self.tenant(), tool, structured)
-                }
-                _ => Ok(()),
-            },
-            CallOutcome::Failed { .. } | CallOutcome::Rejected { .. } => Ok(()),
+        let checked = match (&outcome, self.machine.state().call(slot)) {
+            (CallOutcome::Succeeded { attachments, .. }, Some(call)) => {
+                let declared = call.output_schema.as_ref().filter(|_| call.attempt == attempt);
+                let check = |structured: &String| {
+                    self.deps.tools.check_output(self.tenant(), &call.requested.name, declared, structured)
+                };
+                attachments.structured.as_ref().map_or(Ok(()), check)
+            }
+            (CallOutcome::Succeeded { .. }, None)
+            | (CallOutcome::Failed { .. } | CallOutcome::Rejected { .. }, _) => Ok(()),
         };
-        let Err(problem) = checked else {
+        let Err(bad) = checked else {
             return Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
         };
         let sent = sent.or_else(|| Some(outcome.digest()));
-        let message = format!("the tool ran, but its structured output is wrong: {problem}");
-        let outcome = CallOutcome::Failed { message, retryable: false, delay: Millis(0), ran: Ran::Yes };
+        let outcome = match bad {
+            BadOutput::BreaksSchema(fault) => CallOutcome::Failed {
+                message: format!("the tool ran, but its structured output is wrong: {fault}"),
+                retryable: false,
+                delay: Millis(0),
+                ran: Ran::Yes,
+            },
+            BadOutput::FitsNone(fault) => untyped(outcome, &fault),
+        };
         Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
     }
 
@@ -349,10 +358,6 @@ impl RunTask {
             outcome => (outcome, sent),
         };
         Ok(Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied })
-    }
-
-    fn tool_of(&self, slot: CallSlot) -> Option<&str> {
-        self.machine.state().call(slot).map(|call| call.requested.name.as_str())
     }
 
     /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
@@ -483,4 +488,15 @@ fn send_reply(reply: Option<Reply>, verdict: Result<(), Refusal>) {
         // The caller may have stopped waiting. The verdict holds all the same.
         let _gone = reply.send(verdict);
     }
+}
+
+/// A result without its typed output, which has this fault. The model reads both; a program is not given the value.
+fn untyped(outcome: CallOutcome, fault: &str) -> CallOutcome {
+    let CallOutcome::Succeeded { output, images, mut attachments } = outcome else { return outcome };
+    let structured = attachments.structured.take().unwrap_or_default();
+    let text = if output.is_empty() { structured } else { output };
+    let output = format!(
+        "{text}\n\n(The result has no structured output: the tool was declared anew while the call ran, and {fault}.)"
+    );
+    CallOutcome::Succeeded { output, images, attachments }
 }

@@ -131,7 +131,7 @@ impl EventConverter {
             Event::CallProposed { slot, tool, effect, needs_approval, title, .. } => {
                 self.call_proposed(*slot, tool, *effect, *needs_approval, title)
             }
-            Event::CallOffered { slot, tool, attempt, host, instance, effect } => {
+            Event::CallOffered { slot, tool, attempt, host, instance, effect, output_schema: _ } => {
                 self.call_offered(*slot, tool, *attempt, host, instance.as_ref(), *effect)
             }
             Event::CallAccepted { slot, attempt, host } => self.call_accepted(*slot, *attempt, host),

@@ -12,7 +12,19 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Parsed, at_most, malformed};
 
-pub(super) fn file_bytes(files: &[v1::FileContent]) -> usize {
+/// The size of a result that bounds apply to, in bytes: its contents, without the overhead of the encoding.
+pub(in crate::grpc::convert) fn result_bytes(
+    output: &str,
+    images: &[v1::Image],
+    structured_json: &str,
+    files: &[v1::FileContent],
+    links: &[v1::Link],
+) -> usize {
+    let images: usize = images.iter().map(image_size).sum();
+    output.len() + images + structured_json.len() + file_bytes(files) + link_bytes(links)
+}
+
+fn file_bytes(files: &[v1::FileContent]) -> usize {
     let bytes = |file: &v1::FileContent| match &file.source {
         Some(file_content::Source::Data(data)) => data.len(),
         Some(file_content::Source::BlobDigest(digest)) => digest.len(),
@@ -21,7 +33,7 @@ pub(super) fn file_bytes(files: &[v1::FileContent]) -> usize {
     files.iter().map(|file| file.name.len() + file.media_type.len() + bytes(file)).sum()
 }
 
-pub(super) fn link_bytes(links: &[v1::Link]) -> usize {
+fn link_bytes(links: &[v1::Link]) -> usize {
     links.iter().map(|link| link.url.len() + link.title.len()).sum()
 }
 
@@ -48,7 +60,8 @@ pub(in crate::grpc::convert) fn attachments(
 fn file(file: v1::FileContent) -> Parsed<File> {
     at_most("call_result.files.name", file.name.len(), FILE_TEXT_BYTES_MAX)?;
     at_most("call_result.files.media_type", file.media_type.len(), FILE_TEXT_BYTES_MAX)?;
-    if file.name.is_empty() || file.name.contains(['/', '\\']) || file.name.chars().any(char::is_control) {
+    let is_folder = matches!(&*file.name, "" | "." | "..") || file.name.contains(['/', '\\']);
+    if is_folder || file.name.chars().any(char::is_control) {
         return malformed("call_result.files.name", "must be a name without folders");
     }
     let data = match file.source {
@@ -80,7 +93,7 @@ fn link(link: v1::Link) -> Parsed<Link> {
     Ok(Link { url: link.url, title: link.title })
 }
 
-pub(super) fn image_size(image: &v1::Image) -> usize {
+fn image_size(image: &v1::Image) -> usize {
     let source = match &image.source {
         Some(image::Source::Url(url)) => url.len(),
         Some(image::Source::Data(data)) => data.len(),

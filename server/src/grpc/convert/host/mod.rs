@@ -19,8 +19,8 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use agentloop_proto::v1::{self, capability, connect_request::Frame};
 
-pub(in crate::grpc::convert) use self::attachments::attachments;
-use self::attachments::{file_bytes, image_size, link_bytes, picture};
+use self::attachments::picture;
+pub(in crate::grpc::convert) use self::attachments::{attachments, result_bytes};
 use super::extension::{self, BadDeclaration};
 use crate::tool::{FrameError, Inbound};
 
@@ -280,11 +280,9 @@ fn output(frame: v1::OutputChunk) -> Parsed<HostFrame> {
 /// Converts a result, from a stream or from `CompleteCall`.
 pub(crate) fn result(frame: v1::CallResult) -> Parsed<CallResult> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
+    let v1::CallResult { output, images, structured_json, files, links, .. } = &frame;
+    let size = result_bytes(output, images, structured_json, files, links);
     let lease = about(&call, lease(frame.lease_token))?;
-    let images: usize = frame.images.iter().map(image_size).sum();
-    let (structured, files, links) =
-        (frame.structured_json.len(), file_bytes(&frame.files), link_bytes(&frame.links));
-    let size = frame.output.len() + images + structured + files + links;
     about(&call, at_most("call_result.output", size, TOOL_RESULT_BYTES_MAX))?;
     if frame.images.len() > PARTS_PER_MESSAGE_MAX {
         return about(

@@ -29,6 +29,7 @@ use crate::grpc::edge::forward::routing::{Destination, ResolvedTarget, Routing, 
 use crate::grpc::edge::forward::rules::{self, Rule};
 use crate::grpc::edge::forward::send::send;
 use crate::grpc::edge::forward::streams::follow;
+use crate::grpc::edge::request_size::request_bytes_max;
 use crate::ids::Ids;
 
 /// The calls that have an owner. Each replica answers the others itself: health and reflection.
@@ -129,7 +130,8 @@ impl Inner {
             RouteKind::Hub if rule == Rule::Upload => return self.at_hub(request).await,
             _ => {}
         }
-        let mut call = match BufferedCall::read(request, self.message_bytes_max, &self.budget).await {
+        let bytes_max = request_bytes_max(request.uri().path(), self.message_bytes_max);
+        let mut call = match BufferedCall::read(request, bytes_max, &self.budget).await {
             Ok(call) => call,
             Err(refused) => return refused.into_http(),
         };

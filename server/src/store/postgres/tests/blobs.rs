@@ -83,7 +83,10 @@ async fn what_is_not_what_was_announced_is_refused_and_gives_its_room_back() {
         upload.write(&[0; 90]).await.unwrap();
         let more = upload.write(&[0; 1]).await;
         assert!(matches!(more, Err(StoreError::BlobMismatch { field: "size_bytes", .. })), "{more:?}");
-        let full = store.begin_blob(new_blob("")).await.unwrap().write(&[1; 11]).await;
+        // Uploads may have the bytes of one blob more than there is room for.
+        let mut another = store.begin_blob(new_blob("")).await.unwrap();
+        another.write(&[0; 90]).await.unwrap();
+        let full = store.begin_blob(new_blob("")).await.unwrap().write(&[1; 21]).await;
         assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
         let other = upload.finish(Timestamp(1)).await;
         assert!(matches!(other, Err(StoreError::BlobMismatch { field: "digest", .. })), "{other:?}");
@@ -102,4 +105,41 @@ async fn damage_is_found() {
     let row = put(&store, "", b"whole", 1_000).await;
     schema.shell().await.execute("UPDATE blob_pieces SET bytes = 'other'").await.unwrap();
     assert!(matches!(read(&store, &row, 0).await, Err(StoreError::DamagedBlob { .. })));
+}
+
+#[tokio::test]
+async fn the_same_bytes_count_once_also_where_there_is_no_room_for_more() {
+    let Some(mut schema) = Schema::new().await else { return };
+    schema.options.blobs = BlobBounds { max_bytes: 100, total_bytes: 100 };
+    let store = schema.open().await;
+    let announced = |owner: &str, bytes: &[u8]| NewBlob {
+        digest: Some(BlobDigest::of_hash(Sha256::digest(bytes).into())),
+        size: Some(bytes.len() as u64),
+        ..new_blob(owner)
+    };
+    let send = async |new: NewBlob, bytes: &[u8]| {
+        let mut upload = store.begin_blob(new).await?;
+        upload.write(bytes).await?;
+        upload.finish(Timestamp(1)).await
+    };
+    let bytes = [7; 100];
+    let all = (0..4).map(|_| send(announced("", &bytes), &bytes));
+    // Two at a time have room.
+    let stored = futures_util::future::join_all(all).await;
+    assert!(stored.iter().filter(|stored| stored.is_ok()).count() >= 2, "{stored:?}");
+    for new in [new_blob(""), announced("", &bytes)] {
+        assert!(send(new, &bytes).await.unwrap().existed);
+    }
+    for (new, other) in [
+        (new_blob(""), &[8; 100][..]),
+        (new_blob(""), &[8]),
+        (announced("", &[8]), &[8]),
+        // Another caller does not learn that somebody has them.
+        (new_blob("ann"), &bytes),
+    ] {
+        let full = send(new, other).await;
+        assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
+    }
+    let early = store.begin_blob(announced("", &[8])).await;
+    assert!(matches!(early.map(|_| ()), Err(StoreError::BlobsFull { max: 100 })));
 }

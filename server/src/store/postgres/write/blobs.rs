@@ -36,7 +36,8 @@ const KEEP: &str = "
     VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (tenant, digest, owner) DO UPDATE
     SET touched_at = greatest(blobs.touched_at, excluded.touched_at),
-        media_type = CASE WHEN excluded.media_type = '' THEN blobs.media_type ELSE excluded.media_type END";
+        media_type = CASE WHEN excluded.media_type = '' THEN blobs.media_type ELSE excluded.media_type END
+    RETURNING media_type";
 
 const CLAIM: &str = concat!(
     "UPDATE blobs AS b SET touched_at = greatest(touched_at, $4) WHERE tenant = $1 AND digest = $2 AND ",
@@ -112,6 +113,8 @@ pub(in crate::store::postgres) enum BlobResult {
         existed: bool,
         /// True if nobody had these bytes.
         is_first: bool,
+        /// Type of the contents, as the row has it.
+        media_type: String,
     },
     /// The result of [`BlobOp::Keep`] for an upload that took so long that a sweep has deleted it.
     GivenUp,
@@ -180,16 +183,16 @@ async fn keep(
             return Ok(BlobResult::GivenUp);
         }
     }
-    sqlx::query(KEEP)
+    let kept = sqlx::query(KEEP)
         .bind(new.tenant.as_str())
         .bind(digest.digits())
         .bind(&*owner)
         .bind(int(size))
         .bind(clean(&new.media_type))
         .bind(int(now.0))
-        .execute(db)
+        .fetch_one(db)
         .await?;
-    Ok(BlobResult::Kept { existed, is_first: !there })
+    Ok(BlobResult::Kept { existed, is_first: !there, media_type: kept.try_get("media_type")? })
 }
 
 /// Deletes the pieces of uploads, and the uploads.

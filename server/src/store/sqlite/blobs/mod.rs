@@ -111,6 +111,19 @@ impl Blobs {
         self.usage().reserve(bytes, self.0.bounds)
     }
 
+    /// Checks that there is room for so many bytes beside those that are stored, unless they are this stored blob.
+    async fn check_room(&self, key: &BlobKey, size: u64) -> Result<(), StoreError> {
+        let room = self.usage().check_room(size, self.0.bounds);
+        if room.is_err() && self.is_stored(key).await? { Ok(()) } else { room }
+    }
+
+    async fn is_stored(&self, key: &BlobKey) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM blobs WHERE tenant = ?1 AND digest = ?2 AND owner = ?3 AND stored = 1";
+        let query = sqlx::query(sql).bind(key.tenant.as_str()).bind(key.digest.digits()).bind(&*key.owner);
+        let found = query.fetch_optional(&self.0.readers).await;
+        Ok(found.map_err(|error| rows::failure(format_args!("blob {}", key.digest), &error))?.is_some())
+    }
+
     /// Counts the bytes of stored blobs, once.
     async fn count(&self) -> Result<(), StoreError> {
         let is_counted = || self.usage().stored.is_some();

@@ -69,6 +69,9 @@ impl Upload {
     pub(super) async fn begin(blobs: Blobs, new: NewBlob) -> Result<Self, StoreError> {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
+        if let (Some(digest), Some(size)) = (&new.digest, new.size) {
+            blobs.check_room(&key_of(&new, digest), size).await?;
+        }
         let create = move || -> io::Result<(File, UploadReservation)> {
             let (file, path) = blobs.folder().new_upload(blobs.next_upload())?;
             // Made here: a caller that goes away meanwhile leaves no file.
@@ -129,10 +132,11 @@ impl BlobUpload for Upload {
 async fn keep(upload: Upload, digest: BlobDigest, now: Timestamp) -> Result<StoredBlob, StoreError> {
     let Upload { new, place, .. } = upload;
     let (blobs, size) = (place.blobs.clone(), place.bytes);
-    let key = BlobKey { tenant: new.tenant, digest, owner: new.owner.unwrap_or_default() };
+    let key = key_of(&new, &digest);
     let _files = blobs.lock_files().await;
-    let announce = BlobOp::Announce { key: key.clone(), size, media_type: new.media_type.clone(), now };
-    let BlobResult::Announced { existed, is_first } = blobs.write(announce).await? else {
+    blobs.check_room(&key, size).await?;
+    let announce = BlobOp::Announce { key: key.clone(), size, media_type: new.media_type, now };
+    let BlobResult::Announced { existed, is_first, media_type } = blobs.write(announce).await? else {
         unreachable!("an announcement has its own answer")
     };
     if is_first {
@@ -141,5 +145,10 @@ async fn keep(upload: Upload, digest: BlobDigest, now: Timestamp) -> Result<Stor
     let (at, path, digest) = (blobs.clone(), place.path.clone(), key.digest.clone());
     blocking("keep an upload", move || at.folder().keep(&path, &digest)).await?;
     blobs.write(BlobOp::Store { key: key.clone() }).await?;
-    Ok(StoredBlob { row: BlobRow { digest: key.digest, size, media_type: new.media_type }, existed })
+    Ok(StoredBlob { row: BlobRow { digest: key.digest, size, media_type }, existed })
+}
+
+fn key_of(new: &NewBlob, digest: &BlobDigest) -> BlobKey {
+    let owner = new.owner.clone().unwrap_or_default();
+    BlobKey { tenant: new.tenant.clone(), digest: digest.clone(), owner }
 }

@@ -128,7 +128,10 @@ async fn an_upload_that_is_dropped_gives_its_room_back() {
     for _ in 0..3 {
         let mut upload = store.begin_blob(new_blob("")).await.unwrap();
         upload.write(&[0; 90]).await.unwrap();
-        let full = store.begin_blob(new_blob("")).await.unwrap().write(&[1; 11]).await;
+        // Uploads may have the bytes of one blob more than there is room for.
+        let mut other = store.begin_blob(new_blob("")).await.unwrap();
+        other.write(&[0; 90]).await.unwrap();
+        let full = store.begin_blob(new_blob("")).await.unwrap().write(&[1; 21]).await;
         assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
     }
     put(&store, "", &[0; 90], 1).await;
@@ -136,4 +139,41 @@ async fn an_upload_that_is_dropped_gives_its_room_back() {
     assert_eq!(put(&store, "ann", b"0123456789", 1).await.size, 10);
     assert_eq!(store.sweep_blobs(Timestamp(2)).await.unwrap(), 2);
     put(&store, "", &[7; 100], 3).await;
+}
+
+#[tokio::test]
+async fn the_same_bytes_count_once_also_where_there_is_no_room_for_more() {
+    let blobs = BlobBounds { max_bytes: 100, total_bytes: 100 };
+    let options = SqliteOptions { blobs, ..SqliteOptions::default() };
+    let store = SqliteStore::in_memory_with(&options).await.unwrap();
+    let announced = |owner: &str, bytes: &[u8]| NewBlob {
+        digest: Some(BlobDigest::of_hash(Sha256::digest(bytes).into())),
+        size: Some(bytes.len() as u64),
+        ..new_blob(owner)
+    };
+    let send = async |new: NewBlob, bytes: &[u8]| {
+        let mut upload = store.begin_blob(new).await?;
+        upload.write(bytes).await?;
+        upload.finish(Timestamp(1)).await
+    };
+    let bytes = [7; 100];
+    let all = (0..4).map(|_| send(announced("", &bytes), &bytes));
+    // Two at a time have room.
+    let stored = futures_util::future::join_all(all).await;
+    assert!(stored.iter().filter(|stored| stored.is_ok()).count() >= 2, "{stored:?}");
+    for new in [new_blob(""), announced("", &bytes)] {
+        assert!(send(new, &bytes).await.unwrap().existed);
+    }
+    for (new, other) in [
+        (new_blob(""), &[8; 100][..]),
+        (new_blob(""), &[8]),
+        (announced("", &[8]), &[8]),
+        // Another caller does not learn that somebody has them.
+        (new_blob("ann"), &bytes),
+    ] {
+        let full = send(new, other).await;
+        assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
+    }
+    let early = store.begin_blob(announced("", &[8])).await;
+    assert!(matches!(early.map(|_| ()), Err(StoreError::BlobsFull { max: 100 })));
 }

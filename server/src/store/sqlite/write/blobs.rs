@@ -56,6 +56,8 @@ pub(in crate::store::sqlite) enum BlobResult {
         existed: bool,
         /// True if there was no row with this digest, of anybody.
         is_first: bool,
+        /// Type of the contents, as the row has it.
+        media_type: String,
     },
     /// Of `Claim`: the length of each blob.
     Claimed(Vec<Option<u64>>),
@@ -87,7 +89,8 @@ const ANNOUNCE: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
     ON CONFLICT (tenant, digest, owner) DO UPDATE
     SET touched_at = max(touched_at, excluded.touched_at),
-        media_type = iif(excluded.media_type = '', media_type, excluded.media_type)";
+        media_type = iif(excluded.media_type = '', media_type, excluded.media_type)
+    RETURNING media_type";
 
 const CLAIM: &str = concat!(
     "UPDATE blobs AS b SET touched_at = max(touched_at, ?4)
@@ -152,8 +155,9 @@ async fn announce(
                FROM blobs WHERE digest = ?2";
     let row = keyed(sql, key).fetch_one(&mut *db).await?;
     let (same, own): (i64, i64) = (row.try_get("same")?, row.try_get("own")?);
-    keyed(ANNOUNCE, key).bind(int(size)).bind(media_type).bind(int(now.0)).execute(db).await?;
-    Ok(BlobResult::Announced { existed: own > 0, is_first: same == 0 })
+    let announced = keyed(ANNOUNCE, key).bind(int(size)).bind(media_type).bind(int(now.0));
+    let media_type = announced.fetch_one(db).await?.try_get("media_type")?;
+    Ok(BlobResult::Announced { existed: own > 0, is_first: same == 0, media_type })
 }
 
 async fn done(

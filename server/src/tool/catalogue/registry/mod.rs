@@ -21,8 +21,11 @@ pub(in crate::tool) use mirror::KnownTool;
 use offered::{KnownTools, OfferCache};
 
 use crate::extension::changes::Followers;
-use crate::tool::Offered;
 use crate::tool::catalogue::schema::Schema;
+use crate::tool::{BadOutput, Offered};
+
+/// Schemas of typed output of earlier declarations that are kept for a tool.
+const EARLIER_OUTPUTS_MAX: usize = 3;
 
 /// A tool as the store keeps it across restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,23 @@ struct TenantTools {
     offers: OfferCache,
 }
 
+/// A schema of a tool's typed output, as one of its declarations has it.
+#[derive(Debug, Clone)]
+struct OutputSchema {
+    digest: Option<Digest>,
+    /// `None` if the declaration has none.
+    schema: Option<Arc<Schema>>,
+}
+
+impl OutputSchema {
+    fn check(&self, output: &str) -> Result<(), String> {
+        match &self.schema {
+            Some(schema) => schema.check_output(output),
+            None => Err("the tool declares no output_schema_json".to_owned()),
+        }
+    }
+}
+
 /// A known tool. `served` is true while a connected host serves it.
 #[derive(Debug, Clone)]
 pub(in crate::tool) struct Tool {
@@ -66,6 +86,8 @@ pub(in crate::tool) struct Tool {
     pub(in crate::tool) schema: Arc<Schema>,
     /// `None` if the tool gives no typed output.
     pub(in crate::tool) output_schema: Option<Arc<Schema>>,
+    /// What earlier declarations had instead, newest first: calls that were offered under them may still be running.
+    earlier_outputs: Arc<[OutputSchema]>,
     served: bool,
     last_seen: Timestamp,
 }
@@ -81,7 +103,52 @@ impl Tool {
 
     fn served(tool: CheckedTool, now: Timestamp) -> Self {
         let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
-        Self { declaration, digest, terms, schema, output_schema, served: true, last_seen: now }
+        let earlier_outputs = Arc::default();
+        Self {
+            declaration,
+            digest,
+            terms,
+            schema,
+            output_schema,
+            earlier_outputs,
+            served: true,
+            last_seen: now,
+        }
+    }
+
+    fn newest_output(&self) -> OutputSchema {
+        OutputSchema { digest: self.terms.output_schema.clone(), schema: self.output_schema.clone() }
+    }
+
+    /// The schemas of typed output that are known once this declaration follows.
+    fn outputs_before(&self, next: &CheckedTool) -> Arc<[OutputSchema]> {
+        let newest = self.newest_output();
+        if newest.digest == next.terms.output_schema {
+            return self.earlier_outputs.clone();
+        }
+        let earlier = self.earlier_outputs.iter().filter(|known| known.digest != next.terms.output_schema);
+        std::iter::once(&newest).chain(earlier).take(EARLIER_OUTPUTS_MAX).cloned().collect()
+    }
+
+    /// Checks the typed output of a call that was offered under the schema with this digest.
+    ///
+    /// # Errors
+    /// The fault, and if it is one of that schema.
+    pub(in crate::tool) fn check_output(
+        &self,
+        declared: Option<&Digest>,
+        output: &str,
+    ) -> Result<(), BadOutput> {
+        let newest = self.newest_output();
+        let mut known = std::iter::once(&newest).chain(&*self.earlier_outputs);
+        if let Some(own) = known.clone().find(|known| declared.is_some() && known.digest.as_ref() == declared)
+        {
+            return own.check(output).map_err(BadOutput::BreaksSchema);
+        }
+        match newest.check(output) {
+            Err(fault) if !known.any(|known| known.check(output).is_ok()) => Err(BadOutput::FitsNone(fault)),
+            Err(_) | Ok(()) => Ok(()),
+        }
     }
 
     /// True for an embedder's tool, which runs in this process.
@@ -129,10 +196,13 @@ impl Catalogue {
     fn put(&mut self, tenant: &TenantId, tool: CheckedTool, served: bool, last_seen: Timestamp) {
         let hosted = self.by_tenant.entry(tenant.clone()).or_default();
         hosted.offers.clear();
+        let known = hosted.tools.get(&tool.declaration.name);
+        let earlier_outputs = known.map(|known| known.outputs_before(&tool)).unwrap_or_default();
         let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
         let name = declaration.name.clone();
         self.followers.mark(&ToolKey::new(tenant.clone(), name.clone()));
-        let tool = Tool { declaration, digest, terms, schema, output_schema, served, last_seen };
+        let tool =
+            Tool { declaration, digest, terms, schema, output_schema, earlier_outputs, served, last_seen };
         hosted.tools.insert(name, tool);
     }
 

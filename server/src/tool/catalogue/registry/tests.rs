@@ -287,3 +287,46 @@ fn the_tool_that_asks_humans_is_the_servers_own() {
     assert_eq!(offered(&spec(off)), "");
     assert_eq!(offered(&RunSpec::default()), "air weather");
 }
+
+fn typed(schema: &str) -> CheckedTool {
+    check(ToolDeclaration { output_schema: schema.to_owned(), ..declaration("a") }).unwrap()
+}
+
+#[test]
+fn an_output_is_checked_against_the_schema_that_it_was_asked_for_under() {
+    let mut catalogue = catalogue(&[]);
+    let (number, text, none) = (typed(r#"{"type":"number"}"#), typed(r#"{"type":"string"}"#), typed(""));
+    let verdict = |catalogue: &Catalogue, under: Option<&CheckedTool>, output: &str| {
+        let declared = under.and_then(|tool| tool.terms.output_schema.as_ref());
+        match catalogue.tool(&tenant(), "a").unwrap().check_output(declared, output) {
+            Ok(()) => "follows",
+            Err(BadOutput::BreaksSchema(_)) => "breaks",
+            Err(BadOutput::FitsNone(_)) => "fits none",
+        }
+    };
+    for tool in [&number, &text, &none, &none] {
+        catalogue.register(&tenant(), tool.clone(), NOW);
+    }
+    for (under, output, wanted) in [
+        (Some(&number), "1", "follows"),
+        (Some(&number), r#""x""#, "breaks"),
+        (Some(&text), r#""x""#, "follows"),
+        (Some(&text), "1", "breaks"),
+        (Some(&none), "1", "breaks"),
+        (None, "1", "follows"),
+        (None, r#""x""#, "follows"),
+        (None, "true", "fits none"),
+        (None, "{", "fits none"),
+    ] {
+        assert_eq!(verdict(&catalogue, under, output), wanted, "{output}");
+    }
+    // Only so many are kept.
+    for maximum in 0..EARLIER_OUTPUTS_MAX {
+        let next = typed(&format!(r#"{{"type":"integer","maximum":{maximum}}}"#));
+        catalogue.register(&tenant(), next, NOW);
+    }
+    assert_eq!(verdict(&catalogue, Some(&none), "1"), "breaks");
+    assert_eq!(verdict(&catalogue, Some(&number), "1"), "follows", "it follows another declaration");
+    assert_eq!(verdict(&catalogue, Some(&text), r#""x""#), "fits none");
+    assert_eq!(catalogue.tool(&tenant(), "a").unwrap().earlier_outputs.len(), EARLIER_OUTPUTS_MAX);
+}

@@ -241,7 +241,7 @@ impl TermsBook {
         declaration: &ToolDeclaration,
     ) -> Option<ToolTerms> {
         let known = self.by_tenant.get(tenant)?.get(&declaration.name)?;
-        (*known.terms != declaration.terms()).then(|| ToolTerms::clone(&known.terms))
+        (known.terms.digest != declaration.terms().digest).then(|| ToolTerms::clone(&known.terms))
     }
 
     /// The known terms of a name.
@@ -282,6 +282,7 @@ impl KnownTerms {
             effect: EffectClass::Unsafe,
             requires_approval: true,
             digest: Digest::of(&[b"lost terms", name.as_bytes()]),
+            output_schema: None,
         }))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::host::frame::HostFrame;
+use agentloop_core::host::frame::{Capability, Hello, HostFrame};
 use agentloop_core::id::{CallSlot, ToolKey};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::CallFacts;
@@ -11,7 +11,7 @@ use agentloop_core::run::input::CallFacts;
 use super::harness::*;
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::tests::harness::*;
-use crate::tool::{RemoteTools, Tools};
+use crate::tool::{BadOutput, RemoteTools, Seek, Tools};
 
 fn spec() -> RunSpec {
     let mut spec = RunSpec::default();
@@ -193,4 +193,36 @@ async fn terms_that_are_forgotten_while_the_link_is_down_are_forgotten_at_the_ne
         rows[0].terms.is_some()
     };
     assert_eq!((terms("weather"), terms("clock")), (false, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_replica_knows_what_a_tool_gave_before_it_was_declared_anew() {
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    let typed = |schema: &'static str| {
+        move |said: &mut Hello| {
+            for capability in &mut said.capabilities {
+                let Capability::Tool(tool) = capability else { continue };
+                schema.clone_into(&mut tool.output_schema);
+            }
+        }
+    };
+    let (number, text) = (r#"{"type":"number"}"#, r#"{"type":"string"}"#);
+    let old = hub.host_with("old", &["weather"], typed(number)).await;
+    offers(other, &["weather"]).await;
+    let granted = match hub.tools.seek(&owner(), &call_id("r/1.1"), "weather") {
+        Seek::Granted { terms, .. } => terms.expect("the host's").output_schema.clone(),
+        seek => panic!("{seek:?}"),
+    };
+    let new = hub.host_with("new", &["weather"], typed(text)).await;
+    let digest = hub.tools.offered(&tenant(), &spec()).digest;
+    while other.tools.offered(&tenant(), &spec()).digest != digest {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for replica in [hub, other] {
+        let check = |output: &str| replica.tools.check_output(&tenant(), "weather", granted.as_ref(), output);
+        assert_eq!(check("1"), Ok(()));
+        assert!(matches!(check(r#""warm""#), Err(BadOutput::BreaksSchema(_))));
+    }
+    drop((old, new));
 }

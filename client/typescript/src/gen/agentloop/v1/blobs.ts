@@ -473,8 +473,8 @@ export const GetBlobResponse: MessageFns<GetBlobResponse> = {
 export type BlobsService = typeof BlobsService;
 export const BlobsService = {
   /**
-   * Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed. A blob that
-   * no session refers to is kept for at least an hour after it was last stored.
+   * Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed, also where
+   * there is no room for more. A blob that no session refers to is kept for at least an hour after it was last stored.
    *
    * INVALID_ARGUMENT (size or digest differ from the header), RESOURCE_EXHAUSTED (a bound, or the upload
    * stood still), UNAVAILABLE.
@@ -507,8 +507,8 @@ export const BlobsService = {
 
 export interface BlobsServer extends UntypedServiceImplementation {
   /**
-   * Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed. A blob that
-   * no session refers to is kept for at least an hour after it was last stored.
+   * Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed, also where
+   * there is no room for more. A blob that no session refers to is kept for at least an hour after it was last stored.
    *
    * INVALID_ARGUMENT (size or digest differ from the header), RESOURCE_EXHAUSTED (a bound, or the upload
    * stood still), UNAVAILABLE.
@@ -525,8 +525,8 @@ export interface BlobsServer extends UntypedServiceImplementation {
 
 export interface BlobsClient extends Client {
   /**
-   * Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed. A blob that
-   * no session refers to is kept for at least an hour after it was last stored.
+   * Stores a blob. The first message has `header`, the others have `chunk`. Storing what is there is confirmed, also where
+   * there is no room for more. A blob that no session refers to is kept for at least an hour after it was last stored.
    *
    * INVALID_ARGUMENT (size or digest differ from the header), RESOURCE_EXHAUSTED (a bound, or the upload
    * stood still), UNAVAILABLE.

@@ -105,7 +105,7 @@ export interface ModelProvider {
 
 /** Bounds that a client meets. */
 export interface ServerLimits {
-  /** Bytes of one gRPC message. */
+  /** Bytes of one gRPC message. An `ImportEntriesRequest` may have twice as many. */
   messageBytesMax: bigint;
   /** Live runs at a time. */
   liveRunsMax: bigint;

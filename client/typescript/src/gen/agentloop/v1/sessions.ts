@@ -297,7 +297,9 @@ export interface ImportEntriesRequest {
   /**
    * The messages, oldest first. 1 to 1,024. Every tool call has one result, in a TOOL message after it and before the next
    * message of another role. `call_id`s may be of any form and are replaced by the server's. A TOOL message with several
-   * results becomes an entry for each. Reasoning without a text is left out.
+   * results becomes an entry for each. Reasoning without a text is left out. A request has at most twice
+   * `ServerLimits.message_bytes_max`, so that every call fits with its result. Of a message whose results are larger
+   * together, import some calls at a time, each with its result.
    */
   messages: Message[];
   /** Labels of the run. At most 64. */

@@ -710,8 +710,9 @@ export interface CallResult {
   /** Pictures beside the text. */
   images: Image[];
   /**
-   * A JSON value that follows the tool's `output_schema_json`; the call fails if it does not. Where `output` is empty, the
-   * model reads this. It counts into the 3 MiB.
+   * A JSON value that follows the `output_schema_json` that this host declared when the call was offered; the call fails if
+   * it does not. If the server does not know that declaration any more, a value that follows no other one is added to
+   * `output` or left out. Where `output` is empty, the model reads this. It counts into the 3 MiB.
    */
   structuredJson: string;
   /** Files beside the text. At most 64; their data counts into the 3 MiB. */

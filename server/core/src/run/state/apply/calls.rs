@@ -21,6 +21,13 @@ pub(super) struct Proposed<'a> {
     pub(super) terms: Option<&'a Digest>,
 }
 
+/// The host that a call is offered to, with what it declares.
+pub(super) struct Offered<'a> {
+    pub(super) host: &'a HostId,
+    pub(super) instance: Option<&'a InstanceId>,
+    pub(super) output_schema: Option<&'a Digest>,
+}
+
 impl RunState {
     pub(super) fn call_proposed(&mut self, slot: CallSlot, proposed: Proposed<'_>) {
         self.counters.tool_calls += 1;
@@ -54,8 +61,7 @@ impl RunState {
         &mut self,
         slot: CallSlot,
         attempt: u32,
-        host: &HostId,
-        instance: Option<&InstanceId>,
+        Offered { host, instance, output_schema }: Offered<'_>,
         effect: Option<EffectClass>,
     ) {
         let (at, seq) = (self.now(), self.seq());
@@ -64,6 +70,7 @@ impl RunState {
         call.attempt = attempt;
         call.host = Some(host.clone());
         call.instance = instance.cloned();
+        call.output_schema = output_schema.cloned();
         call.effect = effect.unwrap_or(call.effect);
         call.first_offered.get_or_insert(at);
         call.timed_from = seq;

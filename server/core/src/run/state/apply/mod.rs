@@ -12,7 +12,7 @@ use crate::run::event::{Event, Record};
 use crate::run::state::RunState;
 use crate::time::Timestamp;
 
-use calls::Proposed;
+use calls::{Offered, Proposed};
 use lifecycle::StartedFields;
 use model::Spent;
 
@@ -106,8 +106,10 @@ impl RunState {
                     terms: terms.as_ref(),
                 },
             ),
-            Event::CallOffered { slot, attempt, host, instance, effect, .. } => {
-                self.call_offered(*slot, *attempt, host, instance.as_ref(), *effect);
+            Event::CallOffered { slot, attempt, host, instance, effect, output_schema, .. } => {
+                let offered =
+                    Offered { host, instance: instance.as_ref(), output_schema: output_schema.as_ref() };
+                self.call_offered(*slot, *attempt, offered, *effect);
             }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, resume_no, .. } => {

@@ -68,6 +68,7 @@ impl RoundCall {
             requested: requested.clone(),
             effect: EffectClass::Unsafe,
             terms: None,
+            output_schema: None,
             asked_approval: false,
             approved_terms: Vec::new(),
             doubtful_attempts: Vec::new(),
