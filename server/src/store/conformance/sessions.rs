@@ -177,10 +177,6 @@ pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>)
     assert_eq!(create("A title", &labels, 3_000).await.unwrap().live_run, Some(run("r")));
 }
 
-fn labelled(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
-    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
 pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
     let update = async |update| store.update_session(&tenant(), &session("s"), update).await;
     let none = update(SessionUpdate::default()).await;
@@ -249,13 +245,7 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
 }
 
 pub async fn long_labels_are_labels(store: Arc<dyn Store>) {
-    // Nothing makes it shorter.
-    let mut state = 1_u64;
-    let mut letter = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        char::from(b'!' + u8::try_from((state >> 40) % 90).unwrap())
-    };
-    let long: String = std::iter::repeat_with(&mut letter).take(4_094).collect();
+    let long = incompressible(4_094);
     let [one, other] = ["a", "b"].map(|end| format!("{long}{end}"));
     let repeated = "ab".repeat(2_000);
     let create = async |id: &str, labels: &[(&str, &str)]| {
