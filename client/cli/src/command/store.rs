@@ -20,7 +20,7 @@ async fn copy(global: &Global, args: StoreCopyArgs) -> Result<Exit, Failure> {
             report.tables.iter().map(|(name, rows)| ((*name).to_owned(), (*rows).into())).collect();
         let report = serde_json::json!({
             "sessions": report.sessions, "runs": report.runs, "events": report.events,
-            "blobs": report.blobs, "rows": tables,
+            "blobs": report.blobs, "damaged_blobs": report.damaged_blobs, "rows": tables,
         });
         print::line(&report.to_string())?;
         return Ok(Exit::Completed);
@@ -29,5 +29,11 @@ async fn copy(global: &Global, args: StoreCopyArgs) -> Result<Exit, Failure> {
         "copied and compared: {} sessions, {} runs with {} events; start the server with store.url",
         report.sessions, report.runs, report.events
     ))?;
+    if report.damaged_blobs > 0 {
+        print::line(&format!(
+            "{} damaged blobs are copied without their bytes; standard error names them",
+            report.damaged_blobs
+        ))?;
+    }
     Ok(Exit::Completed)
 }

@@ -29,6 +29,20 @@ pub fn key(name: &str) -> RunKey {
     RunKey::new(tenant(), run(name))
 }
 
+pub fn labelled(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A text that a store cannot make shorter.
+pub fn incompressible(bytes: usize) -> String {
+    let mut state = 1_u64;
+    let letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + u8::try_from((state >> 40) % 90).unwrap())
+    };
+    std::iter::repeat_with(letter).take(bytes).collect()
+}
+
 pub fn session(name: &str) -> SessionId {
     SessionId::parse(name).unwrap()
 }

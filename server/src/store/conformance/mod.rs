@@ -59,6 +59,7 @@ macro_rules! conforms {
             creating_a_session_twice_is_creating_it_once
             what_a_caller_changes_stays_changed
             the_session_of_a_user_is_found_or_created
+            long_labels_are_labels
             calls_for_one_user_create_one_session
             the_last_todo_list_counts
             idle_sessions_come_the_longest_unused_first

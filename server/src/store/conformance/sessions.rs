@@ -9,7 +9,8 @@ use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 
 use super::fixture::*;
 use crate::store::{
-    IdleSession, LastRun, RunFilter, SessionNotes, SessionRow, SessionUpdate, Store, StoreError, StretchMax,
+    IdleSession, LastRun, PageRequest, RunFilter, SessionFilter, SessionNotes, SessionRow, SessionUpdate,
+    Store, StoreError, StretchMax,
 };
 
 pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
@@ -176,10 +177,6 @@ pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>)
     assert_eq!(create("A title", &labels, 3_000).await.unwrap().live_run, Some(run("r")));
 }
 
-fn labelled(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
-    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
 pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
     let update = async |update| store.update_session(&tenant(), &session("s"), update).await;
     let none = update(SessionUpdate::default()).await;
@@ -245,6 +242,50 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     assert_eq!(get("d", &[("user", "cy")], 13).await, session("d"), "an empty label is one, too");
     // What appends know of the new session is right.
     Owner::started(&store, "c", "r").await;
+}
+
+pub async fn long_labels_are_labels(store: Arc<dyn Store>) {
+    let long = incompressible(4_094);
+    let [one, other] = ["a", "b"].map(|end| format!("{long}{end}"));
+    let repeated = "ab".repeat(2_000);
+    let create = async |id: &str, labels: &[(&str, &str)]| {
+        store.create_session(&tenant(), &session(id), "", &labelled(labels), Timestamp(1)).await
+    };
+    for id in ["a", "a"] {
+        let row = create(id, &[("user", &one), ("project", &other)]).await.unwrap();
+        assert_eq!(row.labels, labelled(&[("user", &one), ("project", &other)]));
+    }
+    let get = async |id: &str, labels: &[(&str, &str)]| {
+        let labels = labelled(labels);
+        let row = store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(2), None).await;
+        row.unwrap().session
+    };
+    assert_eq!(get("x", &[("user", &one), ("project", &other)]).await, session("a"));
+    assert_eq!(get("b", &[("user", &other), ("project", &other)]).await, session("b"));
+    assert_eq!(get("c", &[("user", &one), ("project", &one)]).await, session("c"));
+    assert_eq!(get("d", &[("user", &one)]).await, session("d"));
+    assert_eq!(get("e", &[("user", &repeated)]).await, session("e"));
+    assert_eq!(get("x", &[("user", &repeated)]).await, session("e"));
+    let set = SessionUpdate { set_labels: labelled(&[("user", &other)]), ..SessionUpdate::default() };
+    store.update_session(&tenant(), &session("d"), set).await.unwrap();
+    assert_eq!(get("x", &[("user", &other)]).await, session("d"));
+    store.fork(&tenant(), &session("d"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+
+    for (labels, expected) in [
+        (labelled(&[("user", &one)]), "c a"),
+        (labelled(&[("user", &other)]), "f b d"),
+        (labelled(&[("project", &other)]), "b a"),
+        (labelled(&[("user", &repeated)]), "e"),
+        (labelled(&[("user", &long)]), ""),
+    ] {
+        let filter = SessionFilter { labels, ..SessionFilter::default() };
+        let page = store.sessions(&tenant(), filter, PageRequest { size: 9, after: None }).await.unwrap();
+        let mut found: Vec<_> = page.rows.iter().map(|row| row.session.as_str()).collect();
+        found.sort_unstable();
+        let mut expected: Vec<_> = expected.split_whitespace().collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
 }
 
 pub async fn calls_for_one_user_create_one_session(store: Arc<dyn Store>) {

@@ -1,7 +1,8 @@
 //! Copies an SQLite store to PostgreSQL, and compares the two.
 //!
 //! Sessions are copied in batches, each with everything that belongs to them, in one transaction that also notes how far the copy
-//! is. So a copy that was cut goes on where it was. Numbers stay as they are. The search index is filled by the server.
+//! is. So a copy that was cut goes on where it was. Tables whose rows belong to no session are copied anew then: they may have
+//! changed meanwhile. Numbers stay as they are. The search index is filled by the server.
 
 mod tables;
 
@@ -15,9 +16,12 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqliteConnection};
 
 use self::tables::{OF_SESSIONS, WHOLE};
-use super::postgres::{self, BLOCK_NUMBERS, PostgresOptions, PostgresStore};
+use super::number::int;
+use super::postgres::{self, BLOCK_NUMBERS, PostgresOptions, PostgresStore, clean};
 use super::sqlite::{self, SqliteOptions, SqliteStore};
-use super::{BlobStore, JournalStore, NewBlob, SessionStore, StoreError, StretchMax};
+use super::{
+    BlobRow, BlobStore, JournalStore, NewBlob, RunRow, SessionRow, SessionStore, StoreError, StretchMax,
+};
 
 /// Sessions of one transaction of the copy, and of one query of the comparison. A cut copy repeats at most so many.
 const BATCH_SESSIONS: i64 = 64;
@@ -49,10 +53,23 @@ pub enum CopyError {
     Differs(String),
     /// A statement of the copy failed, such as because a connection was lost.
     #[error("the copy was cut: {0}; the same command goes on where it was")]
-    Sql(#[from] sqlx::Error),
+    Sql(sqlx::Error),
     /// Reading failed during the comparison, so nothing is known to differ.
     #[error("the copy cannot be compared: {0}; the same command does that again")]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+// Their texts have those of the errors in them, which are no sources therefore: those are told behind the text.
+impl From<sqlx::Error> for CopyError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for CopyError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
 }
 
 /// The amounts of a complete copy, as the comparison has counted them.
@@ -68,6 +85,8 @@ pub struct CopyReport {
     pub sessions: u64,
     /// Blobs in the copy. Each was verified by its digest.
     pub blobs: u64,
+    /// Blobs whose file in the source is gone or damaged. The copy has their rows alone, so that they are damaged there, too.
+    pub damaged_blobs: u64,
 }
 
 /// Copies everything and compares it. `say` gets a line for each step.
@@ -101,17 +120,15 @@ async fn copy(
         .await?
         .try_get("value")?;
     let mut db = postgres::open_for_copy(to).await?;
-    let mut at = begin(&mut db, identity).await?;
-    if at < 0 {
-        let mut transaction = db.begin().await?;
-        for table in &WHOLE {
-            let rows = table.copy(&mut from, &mut transaction, None).await?;
-            say(format!("{}: {rows} rows", table.name));
-        }
-        note(&mut transaction, 0).await?;
-        transaction.commit().await?;
-        at = 0;
+    let mut at = begin(&mut db, identity).await?.max(0);
+    let mut transaction = db.begin().await?;
+    for table in &WHOLE {
+        table.clear(&mut transaction).await?;
+        let rows = table.copy(&mut from, &mut transaction, None).await?;
+        say(format!("{}: {rows} rows", table.name));
     }
+    note(&mut transaction, at).await?;
+    transaction.commit().await?;
     let sessions = count(&mut from, "sessions").await?;
     loop {
         let sql = "SELECT min(session_no) AS first, max(session_no) AS last
@@ -131,20 +148,26 @@ async fn copy(
         say(format!("{done} of {sessions} sessions"));
     }
     skip_numbers(&mut from, &mut db).await?;
-    let tables = compare_counts(&mut from, &mut db).await?;
+    let tables = compare_tables(&mut from, &mut db).await?;
     db.close().await?;
     let target = Box::pin(PostgresStore::open_copy(to)).await?;
-    let compared = match copy_blobs(source, &target, &mut from).await {
-        Ok(blobs) => {
-            let report = CopyReport { tables, blobs, ..CopyReport::default() };
-            compare(source, &target, &mut from, report, say).await
+    let compared = match copy_blobs(source, &target, &mut from, say).await {
+        Ok((blobs, damaged)) => {
+            let damaged_blobs = damaged.len() as u64;
+            let report = CopyReport { tables, blobs, damaged_blobs, ..CopyReport::default() };
+            compare(source, &target, &mut from, report, say).await.map(|report| (report, damaged))
         }
         Err(error) => Err(error),
     };
     target.close().await;
-    let report = compared?;
+    let (report, damaged) = compared?;
     let mut db = postgres::open_for_copy(to).await?;
-    sqlx::query("DELETE FROM copied").execute(&mut db).await?;
+    let mut transaction = db.begin().await?;
+    for blob in &damaged {
+        blob.copy_row(&mut transaction).await?;
+    }
+    sqlx::query("DELETE FROM copied").execute(&mut *transaction).await?;
+    transaction.commit().await?;
     db.close().await?;
     Ok(report)
 }
@@ -187,7 +210,8 @@ async fn count(db: &mut SqliteConnection, table: &str) -> Result<i64, sqlx::Erro
     sqlx::query(AssertSqlSafe(sql)).fetch_one(db).await?.try_get("n")
 }
 
-async fn compare_counts(
+/// Compares the contents of all tables but the journals, which [`compare`] reads. Of those it compares the numbers of rows.
+async fn compare_tables(
     from: &mut SqliteConnection,
     to: &mut PgConnection,
 ) -> Result<Vec<(&'static str, u64)>, CopyError> {
@@ -200,20 +224,56 @@ async fn compare_counts(
             let why = format!("{} has {copied} rows, and the source {source}", table.name);
             return Err(CopyError::Differs(why));
         }
+        if table.name != "run_events" {
+            let (own, other) = (table.contents_of_source(from).await?, table.contents_of_copy(to).await?);
+            if own != other {
+                let why = format!("{} has other rows than the source", table.name);
+                return Err(CopyError::Differs(why));
+            }
+        }
         counts.push((table.name, copied.unsigned_abs()));
     }
     Ok(counts)
 }
 
-/// Copies the blobs that are not there yet. Both stores compare the bytes with the digest.
+/// A blob whose file in the source is gone or damaged.
+struct DamagedBlob {
+    new: NewBlob,
+    blob: BlobRow,
+    touched_at: i64,
+}
+
+impl DamagedBlob {
+    /// Copies the row alone. Without bytes the blob is damaged, until somebody stores them again.
+    async fn copy_row(&self, to: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let sql = "INSERT INTO blobs (tenant, digest, owner, size_bytes, media_type, touched_at)
+                   VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+        let Self { new, blob, touched_at } = self;
+        sqlx::query(sql)
+            .bind(new.tenant.as_str())
+            .bind(blob.digest.digits())
+            .bind(clean(new.owner.as_deref().unwrap_or_default()))
+            .bind(int(blob.size))
+            .bind(clean(&new.media_type))
+            .bind(touched_at)
+            .execute(to)
+            .await
+            .map(|_| ())
+    }
+}
+
+/// Copies the blobs that are not there yet, and returns their number and those that cannot be read. Both stores compare the
+/// bytes with the digest.
 async fn copy_blobs(
     source: &SqliteStore,
     target: &PostgresStore,
     from: &mut SqliteConnection,
-) -> Result<u64, CopyError> {
+    say: &mut impl FnMut(String),
+) -> Result<(u64, Vec<DamagedBlob>), CopyError> {
     let sql = "SELECT tenant, digest, owner, media_type, touched_at FROM blobs WHERE stored = 1
                ORDER BY tenant, digest, owner";
     let found = sqlx::query(sql).fetch_all(from).await?;
+    let (mut copied, mut lost) = (0, Vec::new());
     for row in &found {
         let text = |column: &str| row.try_get::<String, _>(column);
         let digits = text("digest")?;
@@ -229,14 +289,35 @@ async fn copy_blobs(
             size: Some(blob.size),
             media_type: text("media_type")?,
         };
-        let mut upload = target.begin_blob(new).await?;
-        let mut reader = source.read_blob(&blob, 0).await?;
-        while let Some(piece) = reader.next().await? {
-            upload.write(&piece).await?;
+        let touched_at: i64 = row.try_get("touched_at")?;
+        match copy_blob(source, target, &new, &blob, Timestamp(touched_at.unsigned_abs())).await {
+            Ok(()) => copied += 1,
+            Err(error @ StoreError::DamagedBlob { .. }) => {
+                say(format!(
+                    "{error}, in the source; its row of tenant {} is copied without bytes",
+                    new.tenant
+                ));
+                lost.push(DamagedBlob { new, blob, touched_at });
+            }
+            Err(error) => return Err(error.into()),
         }
-        upload.finish(Timestamp(row.try_get::<i64, _>("touched_at")?.unsigned_abs())).await?;
     }
-    Ok(found.len() as u64)
+    Ok((copied, lost))
+}
+
+async fn copy_blob(
+    source: &SqliteStore,
+    target: &PostgresStore,
+    new: &NewBlob,
+    blob: &BlobRow,
+    touched_at: Timestamp,
+) -> Result<(), StoreError> {
+    let mut reader = source.read_blob(blob, 0).await?;
+    let mut upload = target.begin_blob(new.clone()).await?;
+    while let Some(piece) = reader.next().await? {
+        upload.write(&piece).await?;
+    }
+    upload.finish(touched_at).await.map(|_| ())
 }
 
 /// Compares the rows of all sessions and runs, their entries and their journals. Each journal is verified by its checksums and
@@ -284,7 +365,7 @@ async fn compare_session(
     session: &SessionId,
 ) -> Result<(), CopyError> {
     let differs = |what: &str| CopyError::Differs(format!("{what} of the session {tenant}/{session}"));
-    if source.session(tenant, session).await? != target.session(tenant, session).await? {
+    if source.session(tenant, session).await?.map(clean_session) != target.session(tenant, session).await? {
         return Err(differs("the row"));
     }
     if source.todos(tenant, session).await? != target.todos(tenant, session).await? {
@@ -303,6 +384,25 @@ async fn compare_session(
     }
 }
 
+/// The row of a session as PostgreSQL has it.
+fn clean_session(mut row: SessionRow) -> SessionRow {
+    let SessionRow { title, summary, created_by, preview, last_run, .. } = &mut row;
+    let of_last = last_run.iter_mut().flat_map(|run| [&mut run.agent, &mut run.model]);
+    for text in [title, summary, preview].into_iter().chain(created_by).chain(of_last) {
+        *text = clean(text).into_owned();
+    }
+    row
+}
+
+/// The row of a run as PostgreSQL has it.
+fn clean_run(mut row: RunRow) -> RunRow {
+    let RunRow { agent, model, preview, created_by, .. } = &mut row;
+    for text in [agent, model, preview].into_iter().chain(created_by) {
+        *text = clean(text).into_owned();
+    }
+    row
+}
+
 /// Returns the number of the run's events. A journal that is damaged in the source is damaged in the copy.
 async fn compare_run(
     source: &SqliteStore,
@@ -312,7 +412,7 @@ async fn compare_run(
 ) -> Result<u64, CopyError> {
     let differs = |what: String| CopyError::Differs(format!("{what} of the run {tenant}/{run}"));
     let row = target.run(tenant, run).await?;
-    if source.run(tenant, run).await? != row {
+    if source.run(tenant, run).await?.map(clean_run) != row {
         return Err(differs("the row".to_owned()));
     }
     let own = source.records(tenant, run, Seq(0), u32::MAX).await;

@@ -1,13 +1,17 @@
-//! The tables of both databases: the columns that are copied, and the copy of their rows.
+//! The tables of both databases: the columns that are copied, the copy of their rows, and a sum of their contents.
+
+use std::collections::BTreeMap;
 
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{SessionId, TenantId};
 use futures_util::TryStreamExt as _;
-use sqlx::postgres::PgArguments;
+use sha2::{Digest as _, Sha256};
+use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqliteConnection, query::Query};
 
-use crate::store::postgres::clean;
+use crate::store::postgres::{clean, indexed};
+use crate::store::{PROJECT_LABEL, USER_LABEL};
 
 /// Rows that one INSERT takes at most, and bytes of text after which it takes no further one. They are in memory twice.
 const STATEMENT_ROWS: usize = 1_000;
@@ -21,9 +25,11 @@ enum Kind {
     Bool,
     /// Computed from the row's columns `tenant` and `session_id`: SQLite has no column for it.
     Shard,
+    /// One of the labels that are in the source's column, as an index has it.
+    Label(&'static str),
 }
 
-use Kind::{Bool, Int, Shard, Text};
+use Kind::{Bool, Int, Label, Shard, Text};
 
 /// A table of the copy: its columns, with the type and the expression that has the value in the source.
 pub(super) struct Table {
@@ -140,8 +146,8 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
             ("shard", Shard, "0"),
             ("title", Text, "title"),
             ("labels", Text, "labels"),
-            ("label_user", Text, "labels ->> '$.user'"),
-            ("label_project", Text, "labels ->> '$.project'"),
+            ("label_user", Label(USER_LABEL), "labels"),
+            ("label_project", Label(PROJECT_LABEL), "labels"),
             ("created_as", Text, "created_as"),
             ("created_by", Text, "created_by"),
             ("created_at", Int, "created_at"),
@@ -285,6 +291,77 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     },
 ];
 
+/// A value of a row, as PostgreSQL has it.
+enum Value {
+    Int(Option<i64>),
+    Text(Option<String>),
+    Bool(Option<bool>),
+}
+
+impl Value {
+    fn of_source(row: &SqliteRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
+        Ok(match kind {
+            Int => Self::Int(row.try_get(name)?),
+            Shard => Self::Int(Some(shard(row)?)),
+            Bool => Self::Bool(row.try_get(name)?),
+            Text => {
+                let text: Option<&str> = row.try_get(name)?;
+                Self::Text(text.map(|text| clean(text).into_owned()))
+            }
+            Label(key) => {
+                let labels: BTreeMap<String, String> =
+                    serde_json::from_str(row.try_get(name)?).map_err(damaged)?;
+                Self::Text(labels.get(key).map(|label| indexed(label).into_owned()))
+            }
+        })
+    }
+
+    fn of_copy(row: &PgRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
+        Ok(match kind {
+            Int | Shard => Self::Int(row.try_get(name)?),
+            Bool => Self::Bool(row.try_get(name)?),
+            Text | Label(_) => Self::Text(row.try_get(name)?),
+        })
+    }
+
+    fn hash(&self, hash: &mut Sha256) {
+        match self {
+            Self::Int(None) | Self::Text(None) | Self::Bool(None) => hash.update([0]),
+            Self::Int(Some(number)) => {
+                hash.update([1]);
+                hash.update(number.to_le_bytes());
+            }
+            Self::Text(Some(text)) => {
+                hash.update([2]);
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+            Self::Bool(Some(is_so)) => hash.update([3, u8::from(*is_so)]),
+        }
+    }
+}
+
+/// The number of some rows, and the sum of their checksums, which is the same in any order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) rows: u64,
+    sum: u128,
+}
+
+impl Contents {
+    fn add(&mut self, row: impl Iterator<Item = Result<Value, sqlx::Error>>) -> Result<(), sqlx::Error> {
+        let mut hash = Sha256::new();
+        for value in row {
+            value?.hash(&mut hash);
+        }
+        let hash = hash.finalize();
+        let (half, _) = hash.split_first_chunk().expect("a hash has 32 bytes");
+        self.rows += 1;
+        self.sum = self.sum.wrapping_add(u128::from_le_bytes(*half));
+        Ok(())
+    }
+}
+
 /// The values of one column for one INSERT: it takes an array per column.
 enum Values {
     Int(Vec<Option<i64>>),
@@ -305,7 +382,7 @@ impl Table {
         let names: Vec<_> = self.columns.iter().map(|(name, _, _)| *name).collect();
         let arrays = self.columns.iter().zip(1..).map(|((_, kind, _), no)| match kind {
             Int | Shard => format!("${no}::bigint[]"),
-            Text => format!("${no}::text[]"),
+            Text | Label(_) => format!("${no}::text[]"),
             Bool => format!("${no}::boolean[]"),
         });
         let arrays: Vec<_> = arrays.collect();
@@ -320,7 +397,7 @@ impl Table {
     fn empty(&self) -> Vec<Values> {
         let of = |kind: Kind| match kind {
             Int | Shard => Values::Int(Vec::new()),
-            Text => Values::Text(Vec::new()),
+            Text | Label(_) => Values::Text(Vec::new()),
             Bool => Values::Bool(Vec::new()),
         };
         self.columns.iter().map(|(_, kind, _)| of(*kind)).collect()
@@ -330,18 +407,47 @@ impl Table {
     fn push(&self, row: &SqliteRow, values: &mut [Values]) -> Result<usize, sqlx::Error> {
         let mut bytes = 0;
         for ((name, kind, _), values) in self.columns.iter().zip(values) {
-            match values {
-                Values::Int(list) if *kind == Shard => list.push(Some(shard(row)?)),
-                Values::Int(list) => list.push(row.try_get(name)?),
-                Values::Bool(list) => list.push(row.try_get(name)?),
-                Values::Text(list) => {
-                    let text: Option<String> = row.try_get(name)?;
+            match (values, Value::of_source(row, name, *kind)?) {
+                (Values::Int(list), Value::Int(number)) => list.push(number),
+                (Values::Bool(list), Value::Bool(is_so)) => list.push(is_so),
+                (Values::Text(list), Value::Text(text)) => {
                     bytes += text.as_ref().map_or(0, String::len);
-                    list.push(text.map(|text| clean(&text).into_owned()));
+                    list.push(text);
                 }
+                _ => unreachable!("a column has values of its kind"),
             }
         }
         Ok(bytes)
+    }
+
+    /// Deletes the rows of the copy.
+    pub(super) async fn clear(&self, copy: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let sql = format!("DELETE FROM {}", self.name);
+        sqlx::query(AssertSqlSafe(sql)).execute(copy).await.map(|_| ())
+    }
+
+    /// The contents that a whole table of the source would have in a copy.
+    pub(super) async fn contents_of_source(
+        &self,
+        source: &mut SqliteConnection,
+    ) -> Result<Contents, sqlx::Error> {
+        let mut contents = Contents::default();
+        let mut found = sqlx::query(AssertSqlSafe(self.select())).bind(i64::MIN).bind(i64::MAX).fetch(source);
+        while let Some(row) = found.try_next().await? {
+            contents.add(self.columns.iter().map(|(name, kind, _)| Value::of_source(&row, name, *kind)))?;
+        }
+        Ok(contents)
+    }
+
+    pub(super) async fn contents_of_copy(&self, copy: &mut PgConnection) -> Result<Contents, sqlx::Error> {
+        let names: Vec<_> = self.columns.iter().map(|(name, _, _)| *name).collect();
+        let sql = format!("SELECT {} FROM {}", names.join(", "), self.name);
+        let mut contents = Contents::default();
+        let mut found = sqlx::query(AssertSqlSafe(sql)).fetch(copy);
+        while let Some(row) = found.try_next().await? {
+            contents.add(self.columns.iter().map(|(name, kind, _)| Value::of_copy(&row, name, *kind)))?;
+        }
+        Ok(contents)
     }
 
     /// Copies the rows of a query. Returns their number.
@@ -389,8 +495,11 @@ fn bound(
     })
 }
 
+fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}
+
 fn shard(row: &SqliteRow) -> Result<i64, sqlx::Error> {
-    let damaged = |error| sqlx::Error::Decode(Box::<dyn std::error::Error + Send + Sync>::from(error));
     let tenant = TenantId::parse(row.try_get::<&str, _>("tenant")?).map_err(damaged)?;
     let session = SessionId::parse(row.try_get::<&str, _>("session_id")?).map_err(damaged)?;
     Ok(shard_of(&tenant, &session).0.into())

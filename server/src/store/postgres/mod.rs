@@ -43,7 +43,7 @@ use self::index::Index;
 use self::open::OpenedStore;
 pub(in crate::store) use self::open::for_copy as open_for_copy;
 use self::owner::Hold;
-pub(in crate::store) use self::rows::clean;
+pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
 use self::write::own::{WriteOp, WriteSender};
 use self::write::task::Writer;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use agentloop_core::tool::Digest;
 use sqlx::Error;
 
 use crate::store::StoreError;
@@ -11,6 +12,10 @@ pub(in crate::store::postgres) use crate::store::sql::column::{
     time,
 };
 pub(in crate::store::postgres) use crate::store::sql::row::{event, job, run, session, whole_event};
+
+/// Bytes of a label up to which an indexed column has it whole. PostgreSQL refuses a row of an index above 2,704 bytes, and the
+/// tenant is in it, too.
+const INDEXED_BYTES_MAX: usize = 2_048;
 
 /// The error code that the function `agentloop_must` raises.
 pub(in crate::store::postgres) const DIFFERS: &str = "AL001";
@@ -50,4 +55,37 @@ pub(in crate::store::postgres) fn failure(what: impl std::fmt::Display, error: &
 /// A text as PostgreSQL takes it: it has no character with the number 0.
 pub(in crate::store) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}
+
+/// True if an indexed column has a label of this value whole.
+pub(in crate::store::postgres) fn is_indexed_whole(label: &str) -> bool {
+    clean(label).len() <= INDEXED_BYTES_MAX
+}
+
+/// A label as an indexed column has it. Of a long one it is the beginning and a digest, together longer than any that is whole.
+pub(in crate::store) fn indexed(label: &str) -> Cow<'_, str> {
+    let label = clean(label);
+    if label.len() <= INDEXED_BYTES_MAX {
+        return label;
+    }
+    let digest = Digest::of(&[label.as_bytes()]);
+    format!("{}{}", &label[..label.floor_char_boundary(INDEXED_BYTES_MAX)], digest.as_str()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_label_is_indexed_by_a_bounded_form_of_its_own() {
+        let short = "\u{e9}".repeat(INDEXED_BYTES_MAX / 2);
+        assert_eq!(indexed(&short), short);
+        let (long, other) = (format!("{short}a"), format!("{short}b"));
+        assert_ne!(indexed(&long), indexed(&other));
+        for label in [&long, &other, &"\u{1f324}".repeat(1_000), &format!("a{}", "\0".repeat(2_000))] {
+            let form = indexed(label);
+            assert!(form.len() > INDEXED_BYTES_MAX && form.len() <= INDEXED_BYTES_MAX + 64, "{}", form.len());
+            assert!(!is_indexed_whole(label) && !is_indexed_whole(&form));
+        }
+    }
 }

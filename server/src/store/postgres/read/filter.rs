@@ -8,15 +8,32 @@ use sqlx::{Encode, Postgres, QueryBuilder, Type};
 use crate::store::TimeRange;
 use crate::store::codec::text as json;
 use crate::store::number::int;
-use crate::store::postgres::rows::clean;
+use crate::store::postgres::rows::{clean, indexed, is_indexed_whole};
 
 /// Adds the condition that a column with a JSON object has all of these labels. The column is the server's own text, so a
 /// label is found as text: only between two labels a quote follows on a comma or a brace.
 pub(super) fn labels(query: &mut QueryBuilder<Postgres>, column: &str, labels: &BTreeMap<String, String>) {
     for (key, value) in labels {
-        let label = format!(",{}:{}", json(key), json(value));
-        query.push(" AND strpos(',' || substr(").push(column).push(", 2), ").push_bind(label).push(") > 0");
+        label(query, column, key, value);
     }
+}
+
+fn label(query: &mut QueryBuilder<Postgres>, column: &str, key: &str, value: &str) {
+    let label = format!(",{}:{}", json(&key), json(&value));
+    query.push(" AND strpos(',' || substr(").push(column).push(", 2), ").push_bind(label).push(") > 0");
+}
+
+/// Adds the condition that a session has this label, for which there is an indexed column.
+pub(super) fn indexed_label(query: &mut QueryBuilder<Postgres>, column: &str, key: &str, value: &str) {
+    let whole = clean(value).into_owned();
+    if is_indexed_whole(value) {
+        query.push(" AND ").push(column).push(" = ").push_bind(whole);
+        return;
+    }
+    // Earlier versions had long labels whole there, as far as the index took them.
+    let forms = vec![indexed(value).into_owned(), whole];
+    query.push(" AND ").push(column).push(" = ANY (").push_bind(forms).push(")");
+    label(query, "s.labels", key, value);
 }
 
 /// Adds the condition that a column has one of these values. No values mean any.

@@ -98,11 +98,11 @@ pub(in crate::store::postgres) fn session_of_user_query(
     labels: &BTreeMap<String, String>,
     by: Option<&str>,
 ) -> QueryBuilder<Postgres> {
-    let label = |key: &str| rows::clean(labels.get(key).map_or("", String::as_str)).into_owned();
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str().to_owned());
-    query.push(" AND s.label_user = ").push_bind(label(USER_LABEL));
-    query.push(" AND coalesce(s.label_project, '') = ").push_bind(label(PROJECT_LABEL));
+    for (key, column) in [(USER_LABEL, "s.label_user"), (PROJECT_LABEL, "coalesce(s.label_project, '')")] {
+        filter::indexed_label(&mut query, column, key, labels.get(key).map_or("", String::as_str));
+    }
     if !labels.contains_key(PROJECT_LABEL) {
         // The index has an empty label and none in one place.
         query.push(" AND s.label_project IS NULL");
@@ -293,10 +293,9 @@ pub(in crate::store::postgres) fn sessions_query(
     } else {
         ("s.updated_at", " AND (s.updated_at, s.session_id) < (", " ORDER BY s.updated_at DESC")
     };
-    for (key, condition) in [(USER_LABEL, " AND s.label_user = "), (PROJECT_LABEL, " AND s.label_project = ")]
-    {
+    for (key, column) in [(USER_LABEL, "s.label_user"), (PROJECT_LABEL, "s.label_project")] {
         if let Some(value) = labels.remove(key) {
-            query.push(condition).push_bind(rows::clean(&value).into_owned());
+            filter::indexed_label(&mut query, column, key, &value);
         }
     }
     created_by(&mut query, filter);

@@ -1,6 +1,7 @@
 //! Commits: their round trips, and what becomes of them when a connection breaks.
 
 use agentloop_core::id::EntryNo;
+use agentloop_core::time::Timestamp;
 use futures_util::future::join_all;
 use sqlx::Row as _;
 
@@ -89,6 +90,33 @@ async fn a_row_that_is_not_as_it_was_is_a_refusal_and_changes_nothing() {
     let mut shell = schema.shell().await;
     let count = sqlx::query("SELECT count(*) AS n FROM run_events").fetch_one(&mut shell).await.unwrap();
     assert_eq!(count.get::<i64, _>("n"), 1);
+}
+
+/// 54000 is the code of a row that is too large for an index; P0001 one that the store knows nothing of.
+#[tokio::test]
+async fn a_write_that_the_database_refuses_fails_alone() {
+    for code in ["54000", "P0001", "XX000"] {
+        let Some(schema) = Schema::new().await else { return };
+        let store: Arc<dyn Store> = schema.open().await;
+        let refuse = format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 IF NEW.title = 'refused' THEN RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = 'refused'; END IF;
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON sessions FOR EACH ROW EXECUTE FUNCTION refuse()"
+        );
+        schema.shell().await.execute(sqlx::AssertSqlSafe(refuse)).await.unwrap();
+        let names: Vec<_> = (0..40).map(|no| (no, session(&format!("s{no}")))).collect();
+        let labels = Default::default();
+        let tenant = tenant();
+        let creations = names.iter().map(|(no, session)| {
+            let title = if no % 10 == 5 { "refused" } else { "" };
+            store.create_session(&tenant, session, title, &labels, Timestamp(1))
+        });
+        for (answer, (no, _)) in join_all(creations).await.into_iter().zip(&names) {
+            assert_eq!(answer.is_err(), no % 10 == 5, "{code} {no}: {answer:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,12 +3,15 @@
 use agentloop_core::id::EntryNo;
 use agentloop_core::run::human::RememberScope;
 use agentloop_core::time::Timestamp;
+use sqlx::SqliteConnection;
 use tempfile::TempDir;
 
+use super::blobs::{new_blob, read};
 use super::*;
 use crate::store::conformance::fixture::*;
 use crate::store::copy::{CopyError, CopyReport, sqlite_to_postgres};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::store::{BlobRow, BlobStore as _, SessionStore as _, SessionUpdate};
 
 /// A store with a fork of a deleted session, a queue, questions, a rule and more sessions than a batch has.
 async fn source(directory: &TempDir) -> std::path::PathBuf {
@@ -122,4 +125,152 @@ async fn what_was_changed_in_the_copy_is_found() {
     shell.execute(sql).await.unwrap();
     let refused = copied(&path, &schema).await;
     assert!(matches!(refused, Err(CopyError::Differs(_))), "{refused:?}");
+}
+
+async fn sqlite(path: &std::path::Path) -> SqliteConnection {
+    sqlx::sqlite::SqliteConnectOptions::new().filename(path).connect().await.unwrap()
+}
+
+/// Makes a complete copy one that was cut when all sessions were there.
+async fn cut_at_its_end(path: &std::path::Path, shell: &mut PgConnection) {
+    let mut db = sqlite(path).await;
+    let of = sqlx::query("SELECT value FROM meta WHERE key = 'identity'").fetch_one(&mut db).await.unwrap();
+    sqlx::Connection::close(db).await.unwrap();
+    let sql = "INSERT INTO copied (source, last) SELECT $1, max(session_no) FROM sessions";
+    sqlx::query(sql).bind(sqlx::Row::get::<i64, _>(&of, "value")).execute(shell).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_copy_that_goes_on_has_the_rules_of_now() {
+    let Some(schema) = Schema::new().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = source(&directory).await;
+    copied_once_free(&path, &schema).await;
+    let mut shell = schema.shell().await;
+    cut_at_its_end(&path, &mut shell).await;
+    let mut db = sqlite(&path).await;
+    db.execute("DELETE FROM remembered_rules").await.unwrap();
+    sqlx::Connection::close(db).await.unwrap();
+    let report = copied(&path, &schema).await.unwrap();
+    assert!(report.tables.contains(&("remembered_rules", 0)), "{report:?}");
+    let rules = sqlx::query("SELECT 1 FROM remembered_rules").fetch_all(&mut shell).await.unwrap();
+    assert!(rules.is_empty());
+}
+
+#[tokio::test]
+async fn rows_of_any_table_that_differ_are_found() {
+    let Some(schema) = Schema::new().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = source(&directory).await;
+    copied_once_free(&path, &schema).await;
+    let mut shell = schema.shell().await;
+    cut_at_its_end(&path, &mut shell).await;
+    for (table, changed, back) in [
+        ("human_requests", "asked_at = asked_at + 1", "asked_at = asked_at - 1"),
+        ("runs", "created_at = created_at + 1", "created_at = created_at - 1"),
+        ("sessions", "label_user = 'x'", "label_user = NULL"),
+    ] {
+        for (change, differs) in [(changed, true), (back, false)] {
+            shell.execute(sqlx::AssertSqlSafe(format!("UPDATE {table} SET {change}"))).await.unwrap();
+            let done = copied(&path, &schema).await;
+            if differs {
+                assert!(matches!(&done, Err(CopyError::Differs(why)) if why.contains(table)), "{done:?}");
+            } else {
+                done.unwrap();
+                cut_at_its_end(&path, &mut shell).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn texts_that_postgres_does_not_take_are_copied() {
+    let Some(schema) = Schema::new().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let store = Arc::new(SqliteStore::open(&path, &SqliteOptions::default()).await.unwrap());
+    let shared: Arc<dyn Store> = store.clone();
+    let long = incompressible(4_095);
+    let of_nul = labelled(&[("user", "x\0y"), ("k\0", "v\0")]);
+    for (id, labels) in [("nul", &of_nul), ("long", &labelled(&[("user", &long), ("project", &long)]))] {
+        store.create_session(&tenant(), &session(id), "a\0b", labels, Timestamp(1)).await.unwrap();
+        let mut owner = Owner::started(&shared, id, id).await;
+        owner.says("a\0b").await.unwrap();
+        owner.ends().await.unwrap();
+    }
+    let renamed = SessionUpdate { title: Some("c\0".to_owned()), ..SessionUpdate::default() };
+    store.update_session(&tenant(), &session("nul"), renamed).await.unwrap();
+    store.close().await;
+    drop((store, shared));
+    let mut db = sqlite(&path).await;
+    for sql in ["UPDATE runs SET preview = 'a' || char(0)", "UPDATE sessions SET summary = 'a' || char(0)"] {
+        db.execute(sql).await.unwrap();
+    }
+    sqlx::Connection::close(db).await.unwrap();
+    assert_eq!(copied_once_free(&path, &schema).await.sessions, 2);
+
+    let store = schema.open().await;
+    let labels = [of_nul.clone(), labelled(&[("user", &long), ("project", &long)])];
+    for (labels, id) in labels.iter().zip(["nul", "long"]) {
+        let (tenant, own, new) = (tenant(), session(id), session("new"));
+        let get = store.get_or_create_session(&tenant, &new, "", labels, Timestamp(2), None);
+        assert_eq!(get.await.unwrap().session, own);
+        let again = store.create_session(&tenant, &own, "a\0b", labels, Timestamp(3));
+        assert_eq!(again.await.unwrap().labels, *labels);
+    }
+}
+
+#[tokio::test]
+async fn damaged_blobs_are_passed_over_and_stay_damaged() {
+    let Some(schema) = Schema::new().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let store = SqliteStore::open(&path, &SqliteOptions::default()).await.unwrap();
+    let mut blobs: Vec<BlobRow> = Vec::new();
+    for bytes in ["whole", "gone", "other", "short"] {
+        let mut upload = store.begin_blob(new_blob("")).await.unwrap();
+        upload.write(bytes.as_bytes()).await.unwrap();
+        blobs.push(upload.finish(Timestamp(1)).await.unwrap().row);
+    }
+    store.close().await;
+    drop(store);
+    let files: Vec<_> = blobs
+        .iter()
+        .map(|blob| blob.digest.digits().split_at(2))
+        .map(|(folder, name)| directory.path().join("a.db-blobs").join(folder).join(name))
+        .collect();
+    std::fs::remove_file(&files[1]).unwrap();
+    for (file, bytes) in [(2, "OTHER"), (3, "")] {
+        std::fs::write(&files[file], bytes).unwrap();
+    }
+    let mut said = Vec::new();
+    let report = loop {
+        match sqlite_to_postgres(&path, &schema.options, |line| said.push(line)).await {
+            Err(CopyError::Source(_)) => tokio::task::yield_now().await,
+            done => break done.unwrap(),
+        }
+    };
+    assert_eq!((report.blobs, report.damaged_blobs), (1, 3));
+    let store = schema.open().await;
+    for (no, blob) in blobs.iter().enumerate() {
+        let is_named = said.iter().any(|line| line.contains(blob.digest.as_str()));
+        let row = store.blob(&tenant(), None, &blob.digest).await.unwrap().unwrap();
+        let bytes = read(&store, &row, 0).await;
+        if no == 0 {
+            assert_eq!((is_named, bytes.unwrap()), (false, b"whole".to_vec()));
+        } else {
+            assert!(is_named && matches!(bytes, Err(StoreError::DamagedBlob { .. })), "{no}: {bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn an_error_is_told_once() {
+    let errors = [
+        CopyError::from(sqlx::Error::Protocol("it ended".to_owned())),
+        CopyError::from(StoreError::Unavailable { what: "it ended".to_owned() }),
+    ];
+    for error in errors {
+        assert!(error.to_string().contains("it ended") && std::error::Error::source(&error).is_none());
+    }
 }

@@ -15,7 +15,7 @@ use crate::store::append::{EncodedAppend, NumberedAppend, RunInCommit, SessionCh
 use crate::store::codec::{text, usage_text};
 use crate::store::number::int;
 use crate::store::postgres::owner::{Hold, Owner};
-use crate::store::postgres::rows::clean;
+use crate::store::postgres::rows::{clean, indexed};
 use crate::store::postgres::write::append::CommitPlan;
 use crate::store::postgres::write::statement::{self, Needs};
 use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
@@ -408,9 +408,9 @@ fn blobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     query.bind(sessions).bind(entries).bind(digests)
 }
 
-/// The labels of a session by which it is found.
+/// The labels of a session by which it is found, as its indexed columns have them.
 pub(in crate::store::postgres) fn found_by(
     labels: &std::collections::BTreeMap<String, String>,
 ) -> [Option<String>; 2] {
-    [USER_LABEL, PROJECT_LABEL].map(|key| labels.get(key).map(|value| clean(value).into_owned()))
+    [USER_LABEL, PROJECT_LABEL].map(|key| labels.get(key).map(|value| indexed(value).into_owned()))
 }

@@ -184,8 +184,11 @@ pub(in crate::store::postgres) async fn create(
     let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
     let Given { now, created_as } = given(db, &new.tenant, &new.session).await?;
     let (title, labels) = created_as.unwrap_or(now);
-    let same =
-        labels == new.labels && title == new.title && row.forked_from.is_none() && row.created_by == new.by;
+    // A copy of an SQLite database has the title as it was given there.
+    let same = labels == new.labels
+        && rows::clean(&title) == new.title
+        && row.forked_from.is_none()
+        && row.created_by == new.by;
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
 

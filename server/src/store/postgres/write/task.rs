@@ -136,8 +136,8 @@ impl Writer {
     }
 
     /// Commits these writes together and returns a reply for each. If the database refuses one of them, each is tried
-    /// alone, so that the others do not fail with it. Likewise if they and another replica's writes wait for each other: one
-    /// write takes its locks in an order.
+    /// alone, so that the others do not fail with it: they do only if the database itself is known to be at fault. Likewise if
+    /// they and another replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<WriteReply> {
         if requests.is_empty() {
             return Vec::new();
@@ -146,7 +146,7 @@ impl Writer {
             Ok(replies) => return replies,
             Err(error) => error,
         };
-        if !is_fault_of_one(&error) && !is_deadlock(&error) {
+        if is_fault_of_all(&error) && !is_deadlock(&error) {
             return requests
                 .iter()
                 .map(|request| Err(rows::failure(request.op.describe(), &error)))
@@ -220,13 +220,14 @@ impl Writer {
     }
 }
 
-/// True if a single write of the transaction caused the error, so that the others may succeed without it.
-fn is_fault_of_one(error: &Error) -> bool {
-    matches!(error, Error::ColumnDecode { .. })
-        // 22: a value; 23: a constraint. A wrong assumption that an id is new may be behind it.
-        || rows::code(error).is_some_and(|code| {
-            code.starts_with("22") || code.starts_with("23") || code == rows::DIFFERS
-        })
+/// True if the database or the connection caused the error, whatever is written. Any other one is taken for that of a single
+/// write of the transaction, without which the others may succeed.
+fn is_fault_of_all(error: &Error) -> bool {
+    // 08: the connection; 40: other transactions; 53: memory or disk; 57: an operator, or a shutdown; 58: the machine.
+    const CLASSES: [&str; 5] = ["08", "40", "53", "57", "58"];
+    rows::is_lost(error)
+        || matches!(error, Error::Configuration(_))
+        || rows::code(error).is_some_and(|code| CLASSES.iter().any(|class| code.starts_with(class)))
 }
 
 /// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version takes
