@@ -381,7 +381,7 @@ pub(crate) async fn operate(world: Arc<World>) {
             let run = row.run.clone();
             let answer = world
                 .call(patience, |server| async move {
-                    server.engine.resume(&tenant(), &run, &request, "op").await
+                    Box::pin(server.engine.resume(&tenant(), &run, &request, "op")).await
                 })
                 .await;
             match answer {

@@ -1,13 +1,12 @@
 //! A transition while it is being decided: the state after the events so far, and these events.
 
-use crate::id::{CallSlot, RequestId};
+use crate::id::{CallSlot, RequestId, Seq};
 use crate::question::InputAnswer;
 use crate::run::effect::{CancelCause, Effect};
 use crate::run::event::{Event, Record};
 use crate::run::input::ResponseSoFar;
 use crate::run::state::RunState;
 use crate::run::status::RunStatus;
-use crate::run::transition::deadline::Recovery;
 use crate::time::Timestamp;
 
 /// The message for the host of a call whose deadline passed.
@@ -27,6 +26,14 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     records: Vec<Record>,
     /// Messages for running calls: answers to their questions, acknowledged states, or that their time is up.
     answers: Vec<Effect>,
+}
+
+/// The moment at which an owner took the run over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::run) struct Recovery {
+    pub(in crate::run) at: Timestamp,
+    /// The last event of the owner before. The next event may have the same time.
+    pub(in crate::run) seq: Seq,
 }
 
 /// A call of `Step` whose instruction is not decided yet.

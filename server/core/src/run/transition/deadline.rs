@@ -1,6 +1,6 @@
 //! Input of time: deadlines, and what happens when one passes.
 
-use crate::id::{CallSlot, Seq};
+use crate::id::CallSlot;
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::message::ToolStatus;
 use crate::run::event::Ran;
@@ -8,7 +8,7 @@ use crate::run::human::Question;
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, RoundCall, RunState};
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::builder::{Recovery, TransitionBuilder};
 use crate::run::transition::routine::{answer, calls, doubt, finish, model_call};
 use crate::time::{Millis, Timestamp};
 
@@ -18,14 +18,6 @@ const RECLAIM_GRACE: Millis = Millis::secs(30);
 
 /// Time that a host has after the deadline of a call that must not run twice, to stop it and to say whether it began.
 const CANCEL_GRACE: Millis = Millis::secs(CANCEL_GRACE_SECS);
-
-/// The moment at which an owner took the run over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::run) struct Recovery {
-    pub(in crate::run) at: Timestamp,
-    /// The last event of the owner before. The next event may have the same time.
-    pub(in crate::run) seq: Seq,
-}
 
 /// The earliest time at which something is due. `seen` is the latest time that the machine was told: a call's backoff
 /// that ended by then is no longer due, the call waits for a host.

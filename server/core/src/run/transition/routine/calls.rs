@@ -10,7 +10,7 @@ use crate::run::event::{Event, Ran};
 use crate::run::refusal::Refusal;
 use crate::run::state::RoundCall;
 use crate::run::transition::builder::TransitionBuilder;
-use crate::run::transition::routine::doubt;
+use crate::run::transition::routine::warning;
 use crate::time::Millis;
 use crate::tool::Digest;
 
@@ -128,7 +128,7 @@ fn settle_as(
 ) {
     let ResultContent { output, images, attachments } = content;
     let call = builder.state().call(slot).expect("only an open call is settled");
-    let output = doubt::warned(call, status, last, output);
+    let output = warning::warned(call, status, last, output);
     let result = ToolResult {
         slot,
         provider_id: call.requested.provider_id.clone(),

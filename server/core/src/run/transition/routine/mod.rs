@@ -1,5 +1,7 @@
 //! Routines that several inputs share. They import each other in one direction only, in the order of this list.
 
+mod warning;
+
 pub(super) mod calls;
 pub(super) mod compaction;
 pub(super) mod extension;
