@@ -232,7 +232,7 @@ mod tests {
         let blob = FileSource::Blob { digest: digest.clone() };
         let files = vec![file("", inline()), file("text/plain", inline()), file("", blob)];
         let result = ToolResult {
-            slot: CallSlot(1, 0),
+            slot: CallSlot { model_call: 1, position: 0 },
             provider_id: String::new(),
             name: "t".to_owned(),
             status: ToolStatus::Succeeded,
