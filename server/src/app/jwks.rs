@@ -17,6 +17,7 @@ use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
 use crate::clock::Clock;
 use crate::config::{JwksPlace, JwtOptions};
 use crate::grpc::edge::audit::AuditLog;
+use crate::telemetry::with_causes;
 
 /// Time in which a server must have answered in whole.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -181,25 +182,19 @@ async fn fetch(url: String) -> Result<Vec<u8>, String> {
         .connect_timeout(CONNECT_WITHIN)
         .timeout(ANSWER_WITHIN)
         .build()
-        .map_err(|error| chain(&error))?;
-    let mut response = client.get(url).send().await.map_err(|error| chain(&error))?;
+        .map_err(|error| with_causes(&error))?;
+    let mut response = client.get(url).send().await.map_err(|error| with_causes(&error))?;
     if response.status() != reqwest::StatusCode::OK {
         return Err(format!("it answered {}", response.status()));
     }
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| chain(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| with_causes(&error))? {
         if bytes.len() + chunk.len() > JWKS_BYTES_MAX {
             return Err(format!("it is longer than {JWKS_BYTES_MAX} bytes"));
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

@@ -59,6 +59,12 @@ fn subscriber(
     })
 }
 
+/// An error with its causes, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::fields::{RUN_ID, RUN_SPAN};

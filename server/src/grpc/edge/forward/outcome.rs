@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use tonic::body::Body;
 use tonic::codegen::http;
 use tonic::transport::Channel;
@@ -12,6 +13,7 @@ use crate::grpc::edge::forward::bodies::{next_frame, of_frames};
 use crate::grpc::edge::forward::local::ServiceSet;
 use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
 use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
+use crate::telemetry::with_causes;
 
 /// The outcome of one attempt.
 pub(super) enum Outcome {
@@ -19,8 +21,10 @@ pub(super) enum Outcome {
     Answered(http::Response<Body>),
     /// The replica stops, or has lost the session. The response says so.
     Stopping(http::Response<Body>),
-    /// The replica did not see the call, or it was not the one to do it.
+    /// The replica was not the one to do the call.
     NotDone,
+    /// There was no connection to the replica, for this reason. It did not see the call.
+    NotReached(String),
     /// The link broke, or the session was given away. The call may have been done.
     Broken,
 }
@@ -38,7 +42,7 @@ pub(super) enum ResponseExtent {
 pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: ResponseExtent) -> Outcome {
     let response = match link.oneshot(request).await {
         Ok(response) => response,
-        Err(error) if was_never_sent(&error) => return Outcome::NotDone,
+        Err(error) if was_never_sent(&error) => return Outcome::NotReached(with_causes(&error)),
         Err(error) => {
             tracing::debug!(%error, "the link to another replica broke");
             return Outcome::Broken;
@@ -95,6 +99,13 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// The owner of the call's session was not reached in time.
+pub(super) fn not_reached_status(number: OwnerNo) -> Status {
+    owner_unavailable(format!(
+        "replica {number}, which owns the session of this call, cannot be reached by this one; try again"
+    ))
 }
 
 /// No owner took the call in time.

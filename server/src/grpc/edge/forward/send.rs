@@ -12,7 +12,7 @@ use tonic::codegen::http;
 use crate::grpc::edge::forward::call::Call;
 use crate::grpc::edge::forward::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{
-    Outcome, ResponseExtent, ask, ask_here, no_owner_status, unanswered_status,
+    Outcome, ResponseExtent, ask, ask_here, no_owner_status, not_reached_status, unanswered_status,
 };
 use crate::grpc::edge::forward::route_key::RouteKey;
 use crate::grpc::edge::forward::routing::{AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT};
@@ -62,6 +62,7 @@ pub(super) async fn send(
         let Some((outcome, handler)) = attempt(routing, call, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
+        let mut not_reached = None;
         match outcome {
             Outcome::Answered(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
@@ -70,7 +71,7 @@ pub(super) async fn send(
                     return Sent { response, from: Some((asked, handler)) };
                 }
             }
-            Outcome::NotDone if !call.is_whole() => {
+            Outcome::NotDone | Outcome::NotReached(_) if !call.is_whole() => {
                 return refused_later(routing, asked, no_owner_status()).await;
             }
             Outcome::Broken if !call.is_whole() => {
@@ -85,12 +86,25 @@ pub(super) async fn send(
                 return Sent::refused(unanswered_status());
             }
             Outcome::NotDone | Outcome::Broken => routing.pause(asked, give_up).await,
+            Outcome::NotReached(why) => {
+                not_reached = asked.number.map(|number| (number, why));
+                routing.pause(asked, give_up).await;
+            }
         }
         if began.elapsed() >= WAS_WELL || !routing.is_still_owner(asked) {
             give_up = Instant::now() + SEARCH_WAIT;
         }
         if Instant::now() >= give_up {
-            return Sent::refused(no_owner_status());
+            return Sent::refused(match not_reached {
+                Some((number, why)) => {
+                    tracing::warn!(
+                        replica = %number, why,
+                        "this replica is alive and cannot be reached; correct its cluster.advertise, or the certificates"
+                    );
+                    not_reached_status(number)
+                }
+                None => no_owner_status(),
+            });
         }
     }
 }

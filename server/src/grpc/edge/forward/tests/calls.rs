@@ -328,6 +328,15 @@ async fn without_an_owner_a_call_waits_and_is_then_refused() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_cannot_be_reached_is_named() {
+    let (listener, address) = loopback().await;
+    drop(listener);
+    let (refused, _) = unserved(owned_by_peer(&Peer { number: OwnerNo(7), address })).await;
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+    assert!(refused.message().starts_with("replica 7, which owns"), "{refused:?}");
+}
+
 #[tokio::test]
 async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
     let budget = BufferBudget::of(100_000);
