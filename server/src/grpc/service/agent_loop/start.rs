@@ -122,8 +122,10 @@ impl AgentLoopService {
                 bad.add("input.loop_limits.max_cost_micros", problem);
             }
         }
-        bad.check()?;
-        Ok(self.engine.check_tool_choice(tenant, spec)?)
+        if let Err(error) = self.engine.check_tool_choice(tenant, spec) {
+            bad.add("input.model_options.tool_choice.name", error.to_string());
+        }
+        bad.check()
     }
 
     /// Refuses an `after_seq` beyond the run's last event before the run is started.

@@ -104,7 +104,7 @@ pub(in crate::store::postgres) fn session_of_user_query(
         filter::indexed_label(&mut query, column, key, labels.get(key).map_or("", String::as_str));
     }
     if !labels.contains_key(PROJECT_LABEL) {
-        // The index has an empty label and none in one place.
+        // A label that is empty is not one that is missing.
         query.push(" AND s.label_project IS NULL");
     }
     if let Some(by) = by {

@@ -99,11 +99,9 @@ pub(in crate::store::sqlite) fn session_of_user_query(
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str().to_owned());
     query.push(" AND s.labels ->> '$.user' = ").push_bind(label(USER_LABEL));
-    query.push(" AND coalesce(s.labels ->> '$.project', '') = ").push_bind(label(PROJECT_LABEL));
-    if !labels.contains_key(PROJECT_LABEL) {
-        // The index has an empty label and none in one place.
-        query.push(" AND s.labels ->> '$.project' IS NULL");
-    }
+    // A label that is empty is not one that is missing.
+    let project = labels.get(PROJECT_LABEL).map_or_else(String::new, |project| format!("={project}"));
+    query.push(" AND coalesce('=' || (s.labels ->> '$.project'), '') = ").push_bind(project);
     if let Some(by) = by {
         query.push(" AND s.created_by = ").push_bind(by.to_owned());
     }
