@@ -117,7 +117,7 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     let granted = engine.update("r/1.0", |update| matches!(update, CallUpdate::Granted { .. })).await;
     let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     let mut offered = offer("r/1.0", 1, &granted, "weather");
-    offered.arguments = format!(r#"{{"city":"{}"}}"#, "x".repeat(1024 * 1024));
+    offered.arguments = format!(r#"{{"city":"{}"}}"#, "x".repeat(1_000_000));
     other.offer(&owner(), &call_id("r/1.0"), offered.clone());
     assert_eq!(host.take().await.arguments, offered.arguments, "a large frame goes through");
     host.answer("r/1.0", 1);
