@@ -244,8 +244,10 @@ impl App {
         self.interrupted_once = false;
         self.asks_about_queue = false;
         self.aborts_after_removal = false;
-        // A hint about the run is void with its end.
-        self.hint = None;
+        // A hint about the run is void with its end, and one about the text in the editor is not.
+        if self.editor.text().is_empty() {
+            self.hint = None;
+        }
     }
 
     pub(super) fn connection(&mut self, run_id: &str, up: bool) -> Vec<Command> {

@@ -244,6 +244,16 @@ fn an_abort_that_is_taken_leaves_the_chat_open() {
 }
 
 #[test]
+fn what_is_wrong_with_a_text_is_shown_beyond_the_end_of_the_run() {
+    let mut app = running();
+    assert_eq!(send(&mut app, "/model other"), []);
+    let hint = app.hint.clone().expect("what is wrong");
+    let finished = run_event::Event::RunFinished(RunFinished::default());
+    happens(&mut app, RunStatus::Completed, finished);
+    assert_eq!((&app.live, app.hint), (&None, Some(hint)));
+}
+
+#[test]
 fn an_abort_that_is_not_taken_can_be_tried_again() {
     let mut app = running();
     ctrl(&mut app, 'c');
