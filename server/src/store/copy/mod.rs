@@ -5,6 +5,7 @@
 //! changed meanwhile. Numbers stay as they are. The search index is filled by the server.
 
 mod tables;
+mod value;
 
 use std::path::{Path, PathBuf};
 

@@ -1,35 +1,17 @@
-//! The tables of both databases: the columns that are copied, the copy of their rows, and a sum of their contents.
+//! The tables of both databases: the columns that are copied, and the copy of their rows.
 
-use std::collections::BTreeMap;
-
-use agentloop_core::cluster::shard::shard_of;
-use agentloop_core::id::{SessionId, TenantId};
 use futures_util::TryStreamExt as _;
-use sha2::{Digest as _, Sha256};
-use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqliteConnection, query::Query};
+use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection, query::Query};
 
-use crate::store::postgres::{clean, indexed};
+use super::value::{Contents, Kind, Value};
 use crate::store::{PROJECT_LABEL, USER_LABEL};
+use Kind::{Bool, Int, Label, Shard, Text};
 
 /// Rows that one INSERT takes at most, and bytes of text after which it takes no further one. They are in memory twice.
 const STATEMENT_ROWS: usize = 1_000;
 const STATEMENT_BYTES: usize = 4 * 1024 * 1024;
-
-/// The PostgreSQL type of a column, which decides how its values are bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Int,
-    Text,
-    Bool,
-    /// Computed from the row's columns `tenant` and `session_id`: SQLite has no column for it.
-    Shard,
-    /// One of the labels that are in the source's column, as an index has it.
-    Label(&'static str),
-}
-
-use Kind::{Bool, Int, Label, Shard, Text};
 
 /// A table of the copy: its columns, with the type and the expression that has the value in the source.
 pub(super) struct Table {
@@ -291,77 +273,6 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     },
 ];
 
-/// A value of a row, as PostgreSQL has it.
-enum Value {
-    Int(Option<i64>),
-    Text(Option<String>),
-    Bool(Option<bool>),
-}
-
-impl Value {
-    fn of_source(row: &SqliteRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
-        Ok(match kind {
-            Int => Self::Int(row.try_get(name)?),
-            Shard => Self::Int(Some(shard(row)?)),
-            Bool => Self::Bool(row.try_get(name)?),
-            Text => {
-                let text: Option<&str> = row.try_get(name)?;
-                Self::Text(text.map(|text| clean(text).into_owned()))
-            }
-            Label(key) => {
-                let labels: BTreeMap<String, String> =
-                    serde_json::from_str(row.try_get(name)?).map_err(damaged)?;
-                Self::Text(labels.get(key).map(|label| indexed(label).into_owned()))
-            }
-        })
-    }
-
-    fn of_copy(row: &PgRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
-        Ok(match kind {
-            Int | Shard => Self::Int(row.try_get(name)?),
-            Bool => Self::Bool(row.try_get(name)?),
-            Text | Label(_) => Self::Text(row.try_get(name)?),
-        })
-    }
-
-    fn hash(&self, hash: &mut Sha256) {
-        match self {
-            Self::Int(None) | Self::Text(None) | Self::Bool(None) => hash.update([0]),
-            Self::Int(Some(number)) => {
-                hash.update([1]);
-                hash.update(number.to_le_bytes());
-            }
-            Self::Text(Some(text)) => {
-                hash.update([2]);
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text);
-            }
-            Self::Bool(Some(is_so)) => hash.update([3, u8::from(*is_so)]),
-        }
-    }
-}
-
-/// The number of some rows, and the sum of their checksums, which is the same in any order.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Contents {
-    pub(super) rows: u64,
-    sum: u128,
-}
-
-impl Contents {
-    fn add(&mut self, row: impl Iterator<Item = Result<Value, sqlx::Error>>) -> Result<(), sqlx::Error> {
-        let mut hash = Sha256::new();
-        for value in row {
-            value?.hash(&mut hash);
-        }
-        let hash = hash.finalize();
-        let (half, _) = hash.split_first_chunk().expect("a hash has 32 bytes");
-        self.rows += 1;
-        self.sum = self.sum.wrapping_add(u128::from_le_bytes(*half));
-        Ok(())
-    }
-}
-
 /// The values of one column for one INSERT: it takes an array per column.
 enum Values {
     Int(Vec<Option<i64>>),
@@ -493,14 +404,4 @@ fn bound(
         Values::Text(list) => query.bind(list),
         Values::Bool(list) => query.bind(list),
     })
-}
-
-fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
-    sqlx::Error::Decode(Box::new(error))
-}
-
-fn shard(row: &SqliteRow) -> Result<i64, sqlx::Error> {
-    let tenant = TenantId::parse(row.try_get::<&str, _>("tenant")?).map_err(damaged)?;
-    let session = SessionId::parse(row.try_get::<&str, _>("session_id")?).map_err(damaged)?;
-    Ok(shard_of(&tenant, &session).0.into())
 }

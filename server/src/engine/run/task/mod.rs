@@ -6,14 +6,15 @@ pub(in crate::engine) mod human;
 mod memory;
 mod park;
 mod plan;
+mod results;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
-use agentloop_core::run::event::{Ran, Record};
-use agentloop_core::run::input::{CallOutcome, Input, ResponseSoFar};
+use agentloop_core::run::event::Record;
+use agentloop_core::run::input::{Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, Phase, RoundCall};
@@ -27,7 +28,6 @@ use tokio::time::Instant;
 use crate::alarm::Alarm;
 use crate::audit;
 use crate::auth::UsePermit;
-use crate::engine::blobs::claim;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::priced;
 use crate::engine::effect::extensions::RunExtensions;
@@ -42,7 +42,7 @@ use crate::engine::shards::Leaving;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
-use crate::tool::{BadOutput, CallOwner};
+use crate::tool::CallOwner;
 
 use self::effects::granted_slot;
 use self::human::PendingAnswers;
@@ -297,69 +297,6 @@ impl RunTask {
         }
     }
 
-    /// A result whose typed output does not follow the schema that its host declared is a failure: nobody may rely on it. If
-    /// nobody knows any more what the host declared, the call keeps its output as a text.
-    fn with_checked_output(&self, input: Input) -> Input {
-        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
-            return input;
-        };
-        let checked = match (&outcome, self.machine.state().call(slot)) {
-            (CallOutcome::Succeeded { attachments, .. }, Some(call)) => {
-                let declared = call.output_schema.as_ref().filter(|_| call.attempt == attempt);
-                let check = |structured: &String| {
-                    self.deps.tools.check_output(self.tenant(), &call.requested.name, declared, structured)
-                };
-                attachments.structured.as_ref().map_or(Ok(()), check)
-            }
-            (CallOutcome::Succeeded { .. }, None)
-            | (CallOutcome::Failed { .. } | CallOutcome::Rejected { .. }, _) => Ok(()),
-        };
-        let Err(bad) = checked else {
-            return Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
-        };
-        let sent = sent.or_else(|| Some(outcome.digest()));
-        let outcome = match bad {
-            BadOutput::BreaksSchema(fault) => CallOutcome::Failed {
-                message: format!("the tool ran, but its structured output is wrong: {fault}"),
-                retryable: false,
-                delay: Millis(0),
-                ran: Ran::Yes,
-            },
-            BadOutput::FitsNone(fault) => untyped(outcome, &fault),
-        };
-        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
-    }
-
-    /// A result that names blobs keeps them from here on. One that names a blob which is not there is a failure.
-    async fn with_blobs(&mut self, input: Input) -> Result<Input, StoreError> {
-        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
-            return Ok(input);
-        };
-        let (outcome, sent) = match outcome {
-            CallOutcome::Succeeded { output, images, attachments }
-                if attachments.blobs().next().is_some() =>
-            {
-                let mut found = attachments.clone();
-                let store = &*self.deps.store;
-                let claimed = claim(store, self.tenant(), None, &mut found, self.deps.clock.now()).await?;
-                let original =
-                    CallOutcome::Succeeded { output: output.clone(), images: images.clone(), attachments };
-                let outcome = match claimed {
-                    Ok(()) => CallOutcome::Succeeded { output, images, attachments: found },
-                    Err(bad) => CallOutcome::Failed {
-                        message: format!("the tool ran, but {bad}"),
-                        retryable: false,
-                        delay: Millis(0),
-                        ran: Ran::Yes,
-                    },
-                };
-                (outcome, sent.or_else(|| Some(original.digest())))
-            }
-            outcome => (outcome, sent),
-        };
-        Ok(Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied })
-    }
-
     /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
     /// input is no result, or if the machine will refuse it: a wrong lease, another attempt, a settled call.
     fn call_for_hooks(&self, input: &Input) -> Option<RoundCall> {
@@ -379,15 +316,15 @@ impl RunTask {
         RunExtensions { extensions, tools, clock, run }
     }
 
-    /// The answer of the model call under way, for an input that may end the run.
+    /// The response of the model call under way, for an input that may end the run.
     fn response_so_far(&self, input: &Input, now: Timestamp) -> Option<ResponseSoFar> {
         if !matches!(input, Input::Abort { .. } | Input::DeadlinePassed) {
             return None;
         }
-        let mut answer = self.feed.response_so_far(now)?;
+        let mut response = self.feed.response_so_far(now)?;
         let model = &self.machine.state().spec().model;
-        answer.usage = priced(&*self.deps.models, model, answer.usage);
-        Some(answer)
+        response.usage = priced(&*self.deps.models, model, response.usage);
+        Some(response)
     }
 
     /// Handles one input: handle, append, publish, perform. Replies once the result, or the refusal, rests on durable
@@ -403,8 +340,8 @@ impl RunTask {
             Input::Step { request, .. } => Some(request.clone()),
             _ => None,
         };
-        let answer = self.response_so_far(&input, now);
-        let mut transition = match self.machine.handle_during_response(input, now, answer) {
+        let response = self.response_so_far(&input, now);
+        let mut transition = match self.machine.handle_during_response(input, now, response) {
             Ok(transition) => transition,
             Err(refusal) => {
                 if let Some(slot) = granted {
@@ -488,15 +425,4 @@ fn send_reply(reply: Option<Reply>, verdict: Result<(), Refusal>) {
         // The caller may have stopped waiting. The verdict holds all the same.
         let _gone = reply.send(verdict);
     }
-}
-
-/// A result without its typed output, which has this fault. The model reads both; a program is not given the value.
-fn untyped(outcome: CallOutcome, fault: &str) -> CallOutcome {
-    let CallOutcome::Succeeded { output, images, mut attachments } = outcome else { return outcome };
-    let structured = attachments.structured.take().unwrap_or_default();
-    let text = if output.is_empty() { structured } else { output };
-    let output = format!(
-        "{text}\n\n(The result has no structured output: the tool was declared anew while the call ran, and {fault}.)"
-    );
-    CallOutcome::Succeeded { output, images, attachments }
 }

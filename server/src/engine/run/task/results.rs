@@ -1,0 +1,86 @@
+//! Results of tool calls as they arrive: their typed output is checked, and their blobs are kept.
+
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::input::{CallOutcome, Input};
+use agentloop_core::time::Millis;
+
+use crate::engine::blobs::claim;
+use crate::engine::run::task::RunTask;
+use crate::store::StoreError;
+use crate::tool::BadOutput;
+
+impl RunTask {
+    /// A result whose typed output does not follow the schema that its host declared is a failure: nobody may rely on it. If
+    /// nobody knows any more what the host declared, the call keeps its output as a text.
+    pub(super) fn with_checked_output(&self, input: Input) -> Input {
+        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
+            return input;
+        };
+        let checked = match (&outcome, self.machine.state().call(slot)) {
+            (CallOutcome::Succeeded { attachments, .. }, Some(call)) => {
+                let declared = call.output_schema.as_ref().filter(|_| call.attempt == attempt);
+                let check = |structured: &String| {
+                    self.deps.tools.check_output(self.tenant(), &call.requested.name, declared, structured)
+                };
+                attachments.structured.as_ref().map_or(Ok(()), check)
+            }
+            (CallOutcome::Succeeded { .. }, None)
+            | (CallOutcome::Failed { .. } | CallOutcome::Rejected { .. }, _) => Ok(()),
+        };
+        let Err(bad) = checked else {
+            return Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
+        };
+        let sent = sent.or_else(|| Some(outcome.digest()));
+        let outcome = match bad {
+            BadOutput::BreaksSchema(fault) => CallOutcome::Failed {
+                message: format!("the tool ran, but its structured output is wrong: {fault}"),
+                retryable: false,
+                delay: Millis(0),
+                ran: Ran::Yes,
+            },
+            BadOutput::FitsNone(fault) => untyped(outcome, &fault),
+        };
+        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
+    }
+
+    /// A result that names blobs keeps them from here on. One that names a blob which is not there is a failure.
+    pub(super) async fn with_blobs(&mut self, input: Input) -> Result<Input, StoreError> {
+        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
+            return Ok(input);
+        };
+        let (outcome, sent) = match outcome {
+            CallOutcome::Succeeded { output, images, attachments }
+                if attachments.blobs().next().is_some() =>
+            {
+                let mut found = attachments.clone();
+                let store = &*self.deps.store;
+                let claimed = claim(store, self.tenant(), None, &mut found, self.deps.clock.now()).await?;
+                let original =
+                    CallOutcome::Succeeded { output: output.clone(), images: images.clone(), attachments };
+                let outcome = match claimed {
+                    Ok(()) => CallOutcome::Succeeded { output, images, attachments: found },
+                    Err(bad) => CallOutcome::Failed {
+                        message: format!("the tool ran, but {bad}"),
+                        retryable: false,
+                        delay: Millis(0),
+                        ran: Ran::Yes,
+                    },
+                };
+                (outcome, sent.or_else(|| Some(original.digest())))
+            }
+            outcome => (outcome, sent),
+        };
+        Ok(Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied })
+    }
+}
+
+/// A result without its typed output, which has this fault. The model reads both; a program is not given the value.
+fn untyped(outcome: CallOutcome, fault: &str) -> CallOutcome {
+    let CallOutcome::Succeeded { output, images, mut attachments } = outcome else { return outcome };
+    let structured = attachments.structured.take().unwrap_or_default();
+    let text = if output.is_empty() { structured } else { output };
+    let output = format!(
+        "{text}\n\n(The result has no structured output: the tool was declared anew while the call ran, and {fault}.)"
+    );
+    CallOutcome::Succeeded { output, images, attachments }
+}
