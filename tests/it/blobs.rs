@@ -198,7 +198,7 @@ async fn bounds_are_refused_clearly() {
     let first = put(&server, &bytes(1, 1000)).await;
     exhausted(send(&server, vec![header("", 0), chunk(2, 501)]).await, "blobs.total_bytes");
     let second = put(&server, &bytes(2, 500)).await;
-    // What is stored is confirmed, with its digest and without, in one upload and in several at a time.
+    // A stored blob is confirmed with its digest and without it, in one upload and in several at a time.
     for (name, seed, size) in [(&first, 1, 1000), (&second, 2, 500)] {
         for header in [header(name, size), header("", 0)] {
             let stored = send(&server, vec![header, chunk(seed, size as usize)]).await;

@@ -25,6 +25,15 @@ impl BlobBounds {
     pub(in crate::store) fn bytes_with_uploads(&self) -> u64 {
         self.total_bytes.saturating_add(self.max_bytes)
     }
+
+    /// Refuses a blob that is too large.
+    ///
+    /// # Errors
+    /// [`StoreError::BlobTooLarge`].
+    pub(in crate::store) fn check_size(&self, size: u64) -> Result<(), StoreError> {
+        let max = self.max_bytes;
+        if size > max { Err(StoreError::BlobTooLarge { max }) } else { Ok(()) }
+    }
 }
 
 impl Default for BlobBounds {

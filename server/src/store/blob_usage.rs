@@ -45,14 +45,3 @@ impl BlobUsage {
         self.stored = self.stored.map(|stored| stored.saturating_sub(bytes));
     }
 }
-
-impl BlobBounds {
-    /// Refuses a blob that is too large.
-    ///
-    /// # Errors
-    /// [`StoreError::BlobTooLarge`].
-    pub(in crate::store) fn check_size(self, size: u64) -> Result<(), StoreError> {
-        let max = self.max_bytes;
-        if size > max { Err(StoreError::BlobTooLarge { max }) } else { Ok(()) }
-    }
-}

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod appends;
+pub mod blobs;
 pub mod fixture;
 mod forks;
 mod jobs;

@@ -104,7 +104,8 @@ impl Scope {
         self.0.as_ref().map_or(0, |owned| owned.additions.load(Ordering::Acquire))
     }
 
-    /// The number of times that a shard was taken away. Whoever remembers rows of sessions forgets them when it rises: others may write to them.
+    /// The number of times that a shard was taken away. Remembered rows of sessions are forgotten when it rises, because other
+    /// replicas may write them.
     pub(in crate::store::postgres) fn removals(&self) -> u64 {
         self.0.as_ref().map_or(0, |owned| owned.removals.load(Ordering::Acquire))
     }

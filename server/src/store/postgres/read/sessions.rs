@@ -100,12 +100,12 @@ pub(in crate::store::postgres) fn session_of_user_query(
 ) -> QueryBuilder<Postgres> {
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str().to_owned());
-    for (key, column) in [(USER_LABEL, "s.label_user"), (PROJECT_LABEL, "coalesce(s.label_project, '')")] {
-        filter::indexed_label(&mut query, column, key, labels.get(key).map_or("", String::as_str));
-    }
-    if !labels.contains_key(PROJECT_LABEL) {
+    let user = labels.get(USER_LABEL).map_or("", String::as_str);
+    filter::indexed_label(&mut query, "s.label_user", USER_LABEL, user);
+    match labels.get(PROJECT_LABEL) {
+        Some(project) => filter::indexed_label(&mut query, "s.label_project", PROJECT_LABEL, project),
         // A label that is empty is not one that is missing.
-        query.push(" AND s.label_project IS NULL");
+        None => drop(query.push(" AND s.label_project IS NULL")),
     }
     if let Some(by) = by {
         query.push(" AND s.created_by = ").push_bind(rows::clean(by).into_owned());

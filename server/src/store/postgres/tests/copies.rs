@@ -6,8 +6,9 @@ use agentloop_core::time::Timestamp;
 use sqlx::SqliteConnection;
 use tempfile::TempDir;
 
-use super::blobs::{new_blob, read};
+use super::blobs::read;
 use super::*;
+use crate::store::conformance::blobs::new_blob;
 use crate::store::conformance::fixture::*;
 use crate::store::copy::{CopyError, CopyReport, sqlite_to_postgres};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
@@ -140,14 +141,20 @@ async fn cut_at_its_end(path: &std::path::Path, shell: &mut PgConnection) {
     sqlx::query(sql).bind(sqlx::Row::get::<i64, _>(&of, "value")).execute(shell).await.unwrap();
 }
 
+/// A source, with a copy of it that was cut when all sessions were there.
+async fn cut_copy(schema: &Schema) -> (tempfile::TempDir, std::path::PathBuf, PgConnection) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = source(&directory).await;
+    copied_once_free(&path, schema).await;
+    let mut shell = schema.shell().await;
+    cut_at_its_end(&path, &mut shell).await;
+    (directory, path, shell)
+}
+
 #[tokio::test]
 async fn a_copy_that_goes_on_has_the_rules_of_now() {
     let Some(schema) = Schema::new().await else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let path = source(&directory).await;
-    copied_once_free(&path, &schema).await;
-    let mut shell = schema.shell().await;
-    cut_at_its_end(&path, &mut shell).await;
+    let (_directory, path, mut shell) = cut_copy(&schema).await;
     let mut db = sqlite(&path).await;
     db.execute("DELETE FROM remembered_rules").await.unwrap();
     sqlx::Connection::close(db).await.unwrap();
@@ -160,11 +167,7 @@ async fn a_copy_that_goes_on_has_the_rules_of_now() {
 #[tokio::test]
 async fn rows_of_any_table_that_differ_are_found() {
     let Some(schema) = Schema::new().await else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let path = source(&directory).await;
-    copied_once_free(&path, &schema).await;
-    let mut shell = schema.shell().await;
-    cut_at_its_end(&path, &mut shell).await;
+    let (_directory, path, mut shell) = cut_copy(&schema).await;
     for (table, changed, back) in [
         ("human_requests", "asked_at = asked_at + 1", "asked_at = asked_at - 1"),
         ("runs", "created_at = created_at + 1", "created_at = created_at - 1"),

@@ -7,12 +7,8 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{Executor as _, Row as _};
 
 use super::*;
-use crate::store::{BlobRow, BlobStore as _, NewBlob};
-
-fn new_blob(owner: &str) -> NewBlob {
-    let owner = Some(owner.to_owned()).filter(|owner| !owner.is_empty());
-    NewBlob { tenant: TenantId::local(), owner, digest: None, size: None, media_type: String::new() }
-}
+use crate::store::conformance::blobs::{new_blob, the_same_bytes_count_once};
+use crate::store::{BlobRow, BlobStore as _};
 
 fn digest(bytes: &[u8]) -> BlobDigest {
     BlobDigest::of_hash(Sha256::digest(bytes).into())
@@ -146,34 +142,5 @@ async fn the_same_bytes_count_once_also_where_there_is_no_room_for_more() {
     let blobs = BlobBounds { max_bytes: 100, total_bytes: 100 };
     let options = SqliteOptions { blobs, ..SqliteOptions::default() };
     let store = SqliteStore::in_memory_with(&options).await.unwrap();
-    let announced = |owner: &str, bytes: &[u8]| NewBlob {
-        digest: Some(BlobDigest::of_hash(Sha256::digest(bytes).into())),
-        size: Some(bytes.len() as u64),
-        ..new_blob(owner)
-    };
-    let send = async |new: NewBlob, bytes: &[u8]| {
-        let mut upload = store.begin_blob(new).await?;
-        upload.write(bytes).await?;
-        upload.finish(Timestamp(1)).await
-    };
-    let bytes = [7; 100];
-    let all = (0..4).map(|_| send(announced("", &bytes), &bytes));
-    // Two at a time have room.
-    let stored = futures_util::future::join_all(all).await;
-    assert!(stored.iter().filter(|stored| stored.is_ok()).count() >= 2, "{stored:?}");
-    for new in [new_blob(""), announced("", &bytes)] {
-        assert!(send(new, &bytes).await.unwrap().existed);
-    }
-    for (new, other) in [
-        (new_blob(""), &[8; 100][..]),
-        (new_blob(""), &[8]),
-        (announced("", &[8]), &[8]),
-        // Another caller does not learn that somebody has them.
-        (new_blob("ann"), &bytes),
-    ] {
-        let full = send(new, other).await;
-        assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
-    }
-    let early = store.begin_blob(announced("", &[8])).await;
-    assert!(matches!(early.map(|_| ()), Err(StoreError::BlobsFull { max: 100 })));
+    the_same_bytes_count_once(&store).await;
 }

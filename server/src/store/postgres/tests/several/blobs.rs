@@ -6,7 +6,8 @@ use agentloop_core::time::Timestamp;
 
 use super::*;
 use crate::store::BlobStore as _;
-use crate::store::postgres::tests::blobs::{new_blob, put, read};
+use crate::store::conformance::blobs::new_blob;
+use crate::store::postgres::tests::blobs::{put, read};
 
 const LATER: Timestamp = Timestamp(u64::MAX >> 1);
 
