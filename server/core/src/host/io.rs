@@ -99,13 +99,12 @@ pub enum Input {
         call: CallId,
     },
     /// A granted call is to be sent to its host.
-    Offer(Box<CallRequest>),
-    /// As [`Input::Offer`], for a call whose arguments do not fit the schema that its tool has by now.
-    OfferUnfit {
+    Offer {
         /// The call.
         request: Box<CallRequest>,
-        /// The fault. A host that declares other terms gets the call.
-        unfit: UnfitArguments,
+        /// The fault, if the arguments do not fit the schema that the tool has by now. A host that declares other terms gets the
+        /// call.
+        unfit: Option<UnfitArguments>,
     },
     /// A recovered run says that a host may have had this call since before a restart.
     Reclaim(Box<CallRequest>),

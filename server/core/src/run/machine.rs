@@ -121,7 +121,7 @@ impl Machine {
         self.handle_during_response(input, now, None)
     }
 
-    /// [`Machine::handle`] with what has come of the response of the model call under way. If the input ends the run, the
+    /// [`Machine::handle`] with the response of the model call under way, as far as it has come. If the input ends the run, the
     /// text of the response is kept. The driver need not give it: then the text is lost.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Machine {
         &mut self,
         input: Input,
         now: Timestamp,
-        answer: Option<ResponseSoFar>,
+        response: Option<ResponseSoFar>,
     ) -> Result<Transition, Refusal> {
         let (now, ahead) = self.own_time(now);
         let recovered = input == Input::Recovered;
@@ -138,7 +138,7 @@ impl Machine {
             if recovered { Some(Recovery { at: now, seq: self.state.seq() }) } else { self.recovery };
         let runtime_before = self.state.runtime().filter(|_| self.state.is_live()).cloned();
         let mut builder =
-            TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovery, answer);
+            TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovery, response);
         decide(&mut builder, input, self.seen)?;
         let (records, answers) = builder.finish();
         (self.seen, self.ahead) = (now, ahead);

@@ -19,53 +19,15 @@ pub(super) fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_proposed.asks_human", asks_human()),
         ("call_proposed.deadline_is_outcome", deadline_is_outcome()),
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
-        (
-            "call_offered",
-            Event::CallOffered {
-                slot: SLOT,
-                tool: "weather".to_owned(),
-                attempt: 1,
-                host: host(),
-                instance: None,
-                effect: None,
-                output_schema: None,
-            },
-        ),
+        ("call_offered", offered(1, None, None, None)),
         (
             "call_offered.to_a_named_process",
-            Event::CallOffered {
-                slot: SLOT,
-                tool: "weather".to_owned(),
-                attempt: 2,
-                host: host(),
-                instance: Some(InstanceId::parse("3f9a.0").expect("a good name")),
-                effect: None,
-                output_schema: None,
-            },
+            offered(2, Some(InstanceId::parse("3f9a.0").expect("a good name")), None, None),
         ),
-        (
-            "call_offered.stricter",
-            Event::CallOffered {
-                slot: SLOT,
-                tool: "weather".to_owned(),
-                attempt: 2,
-                host: host(),
-                instance: None,
-                effect: Some(EffectClass::Unsafe),
-                output_schema: None,
-            },
-        ),
+        ("call_offered.stricter", offered(2, None, Some(EffectClass::Unsafe), None)),
         (
             "call_offered.output_schema",
-            Event::CallOffered {
-                slot: SLOT,
-                tool: "weather".to_owned(),
-                attempt: 1,
-                host: host(),
-                instance: None,
-                effect: None,
-                output_schema: Some(Digest::claimed("00112233445566778899aabbccddeeff")),
-            },
+            offered(1, None, None, Some(Digest::claimed("00112233445566778899aabbccddeeff"))),
         ),
         ("call_proposed.terms", under_terms()),
         ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
@@ -97,6 +59,23 @@ pub(super) fn tool_calls() -> Vec<(&'static str, Event)> {
         ("call_settled.rejected", settled(0, None, ToolStatus::Rejected, vec![])),
         ("call_settled.unknown", settled(1, None, ToolStatus::OutcomeUnknown, vec![])),
     ]
+}
+
+fn offered(
+    attempt: u32,
+    instance: Option<InstanceId>,
+    effect: Option<EffectClass>,
+    output_schema: Option<Digest>,
+) -> Event {
+    Event::CallOffered {
+        slot: SLOT,
+        tool: "weather".to_owned(),
+        attempt,
+        host: host(),
+        instance,
+        effect,
+        output_schema,
+    }
 }
 
 fn deadline_is_outcome() -> Event {

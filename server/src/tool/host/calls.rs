@@ -100,11 +100,7 @@ impl Tools for RemoteTools {
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
         let unfit = self.unfit(&owner.tenant, &offer.tool, &offer.arguments);
         let request = translate::request(owner, call, offer);
-        let input = match unfit {
-            None => Input::Offer(request),
-            Some(unfit) => Input::OfferUnfit { request, unfit },
-        };
-        self.input(&owner.tenant, input);
+        self.input(&owner.tenant, Input::Offer { request, unfit });
     }
 
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {

@@ -13,27 +13,25 @@ impl Pool {
         let id = request.call.call.clone();
         match self.calls.get(&id).map(|call| call.state.clone()) {
             Some(CallState::Reserved { host, connection, terms }) if host == request.host => {
-                match self.stream(&host, connection) {
-                    Some(stream) if stream.draining || !stream.tools.contains_key(&request.tool) => {
+                let fault = unfit.filter(|unfit| unfit.terms == terms.digest).map(|unfit| unfit.message);
+                match (self.stream(&host, connection), fault) {
+                    (Some(stream), _) if stream.draining || !stream.tools.contains_key(&request.tool) => {
                         self.report_lost(&request.call, Ran::No, "the host takes no more calls of this tool");
                     }
-                    Some(stream) if stream.tools[&request.tool].terms != terms => {
+                    (Some(stream), _) if stream.tools[&request.tool].terms != terms => {
                         self.report_lost(&request.call, Ran::No, "the host declared the tool anew");
                     }
-                    Some(_) if unfit.as_ref().is_some_and(|unfit| unfit.terms == terms.digest) => {
-                        let message = unfit.expect("it is there").message;
-                        self.reject(request, message);
-                    }
-                    Some(stream) if request.size() > stream.max_frame_bytes => {
+                    (Some(_), Some(fault)) => self.reject(request, fault),
+                    (Some(stream), None) if request.size() > stream.max_frame_bytes => {
                         let max = stream.max_frame_bytes;
                         self.too_large(request, "call", max);
                     }
-                    Some(stream) if stream.is_too_small_for_runtime(&request) => {
+                    (Some(stream), None) if stream.is_too_small_for_runtime(&request) => {
                         let max = stream.max_frame_bytes;
                         self.too_large(request, "call's runtime", max);
                     }
-                    Some(_) => self.send_call(request, connection),
-                    None => self.report_lost(
+                    (Some(_), None) => self.send_call(request, connection),
+                    (None, _) => self.report_lost(
                         &request.call,
                         Ran::No,
                         "the host disconnected before it got the call",

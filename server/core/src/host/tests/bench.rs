@@ -164,7 +164,7 @@ impl Bench {
     }
 
     pub(super) fn offer(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {
-        self.input(Input::Offer(request(text, host, tool)))
+        self.input(Input::Offer { request: request(text, host, tool), unfit: None })
     }
 
     pub(super) fn reclaim(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {

@@ -91,15 +91,18 @@ fn a_call_that_no_frame_of_the_host_holds_is_told_to_the_model() {
     bench.seek("a/1.0", "t");
     let mut large = request("a/1.0", "h", "t");
     large.arguments = "x".repeat(4096);
-    assert_eq!(bench.input(Input::Offer(large)), ["answer a/1.0#1 rejected by h for nobody"]);
+    assert_eq!(
+        bench.input(Input::Offer { request: large, unfit: None }),
+        ["answer a/1.0#1 rejected by h for nobody"]
+    );
     assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "its credit is free again");
 }
 
 #[test]
 fn arguments_that_no_longer_fit_are_told_to_the_model() {
-    let unfit = |terms| Input::OfferUnfit {
+    let unfit = |terms| Input::Offer {
         request: request("a/1.0", "h", "t"),
-        unfit: UnfitArguments { terms, message: "x must be a string".to_owned() },
+        unfit: Some(UnfitArguments { terms, message: "x must be a string".to_owned() }),
     };
     let declared = || tool("t").terms.digest.clone();
     let mut bench = bench();

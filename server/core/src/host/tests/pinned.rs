@@ -74,7 +74,7 @@ fn needing(text: &str, on: &str, number: u32) -> Input {
     let mut request = request(text, on, "t");
     let id = RuntimeId { run: request.call.call.run.clone(), number };
     request.runtime = Some(Runtime { id, init_data: String::new(), hints: String::new() });
-    Input::Offer(request)
+    Input::Offer { request, unfit: None }
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn a_runtime_is_opened_once_before_its_first_call_and_closed_in_the_end() {
 #[test]
 fn a_runtime_that_no_frame_of_the_host_holds_is_told_to_the_model() {
     let large = |text: &str, hints: usize| {
-        let Input::Offer(mut request) = needing(text, "a", 1) else { unreachable!("it is an offer") };
+        let Input::Offer { mut request, .. } = needing(text, "a", 1) else { unreachable!("it is an offer") };
         let runtime = request.runtime.as_mut().expect("it needs one");
         (runtime.init_data, runtime.hints) = ("x".repeat(2048), "x".repeat(hints));
-        Input::Offer(request)
+        Input::Offer { request, unfit: None }
     };
     let mut bench = Bench::new();
     bench.join(1, "a", 9, &["t"]);

@@ -213,7 +213,8 @@ impl World {
         let attempt = *attempt;
         self.calls.insert(id.clone(), CallView::Offered { host: host.clone(), attempt });
         let tool = tool_of(&id);
-        self.input(Input::Offer(super::bench::request(&format!("{id}#{attempt}"), &host, tool)))
+        let request = super::bench::request(&format!("{id}#{attempt}"), &host, tool);
+        self.input(Input::Offer { request, unfit: None })
     }
 
     fn answer(&mut self) -> Vec<String> {

@@ -148,9 +148,7 @@ pub(super) fn finished(
     let (retry, ran) = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
             // A failure that settles a doubt ends the call: a human was asked what became of it.
-            let settles = matches!(call.state, CallState::InDoubt { .. })
-                && !call.effect.repeatable()
-                && *ran != Ran::No;
+            let settles = call.is_in_doubt() && !call.effect.repeatable() && *ran != Ran::No;
             let may_retry = *retryable && !settles && may_repeat(call, *ran);
             (may_retry && call.tries() < TOOL_ATTEMPTS_MAX, *ran)
         }

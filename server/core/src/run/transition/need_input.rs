@@ -6,7 +6,7 @@ use crate::question::{InputAnswer, InputReply, QuestionContent};
 use crate::run::event::Event;
 use crate::run::human::Question;
 use crate::run::refusal::Refusal;
-use crate::run::state::{AskedQuestion, RoundCall};
+use crate::run::state::AskedQuestion;
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::calls;
 use crate::time::Millis;
@@ -21,7 +21,7 @@ enum Known {
     Answered(InputAnswer),
 }
 
-/// What the host of a call in doubt hears to a new question.
+/// The reply to the host of a call in doubt that asks.
 const IN_DOUBT: &str =
     "a person decides what became of this call, so nobody is asked for it: end it with what it has";
 
@@ -36,11 +36,10 @@ pub(super) fn needed(
     timeout: Option<Millis>,
     resume_state: Option<Vec<u8>>,
 ) -> Result<(), Refusal> {
-    let is_doubted = |call: &&RoundCall| call.attempt == attempt && call.is_in_doubt();
-    let is_in_doubt = builder.state().call(slot).filter(is_doubted).is_some();
-    if !is_in_doubt {
-        calls::in_flight(builder, slot, attempt)?;
-    }
+    let open = calls::open(builder, slot)?;
+    let is_in_doubt = open.attempt == attempt && open.is_in_doubt();
+    let call = if is_in_doubt { open } else { calls::in_flight(builder, slot, attempt)? };
+    let tool = call.requested.name.clone();
     let Some(input) = content.input.clone() else { return Ok(()) };
     match known(builder, slot, attempt, &content) {
         Known::No | Known::Open if is_in_doubt => {
@@ -71,7 +70,6 @@ pub(super) fn needed(
     let number = u32::try_from(asked + 1).expect("they are few");
     let request = builder.state().call_id(slot).input(attempt, number);
     let timeout = timeout.or(builder.state().spec().approval_timeout);
-    let tool = calls::in_flight(builder, slot, attempt)?.requested.name.clone();
     let question = Question::with_content(request, content, builder.now, timeout);
     let question = Question { slot: Some(slot), tool, ..question };
     builder.emit(Event::HumanRequested { question, resume_state });

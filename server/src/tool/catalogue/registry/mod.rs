@@ -141,14 +141,13 @@ impl Tool {
     ) -> Result<(), BadOutput> {
         let newest = self.newest_output();
         let mut known = std::iter::once(&newest).chain(&*self.earlier_outputs);
-        if let Some(own) = known.clone().find(|known| declared.is_some() && known.digest.as_ref() == declared)
-        {
+        if let Some(own) = known.find(|known| declared.is_some() && known.digest.as_ref() == declared) {
             return own.check(output).map_err(BadOutput::BreaksSchema);
         }
-        match newest.check(output) {
-            Err(fault) if !known.any(|known| known.check(output).is_ok()) => Err(BadOutput::FitsNone(fault)),
-            Err(_) | Ok(()) => Ok(()),
-        }
+        let follows_earlier = || self.earlier_outputs.iter().any(|earlier| earlier.check(output).is_ok());
+        newest
+            .check(output)
+            .or_else(|fault| if follows_earlier() { Ok(()) } else { Err(BadOutput::FitsNone(fault)) })
     }
 
     /// True for an embedder's tool, which runs in this process.

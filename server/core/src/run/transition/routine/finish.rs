@@ -50,10 +50,10 @@ fn finish(builder: &mut TransitionBuilder<'_>, outcome: Outcome, error: Option<R
 /// Name of the source of the note that the model reads after an answer that was cut off.
 const CUT_OFF_SOURCE: &str = "cut_off";
 
-/// Keeps the answer under way, withdraws every question, settles every open call, and lets waiting messages enter, so that
+/// Keeps the response under way, withdraws every question, settles every open call, and lets waiting messages enter, so that
 /// none is lost. Messages of a queued run stay out, and so do messages that hooks have not passed.
 fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
-    keep_answer(builder, why);
+    keep_response(builder, why);
     question::withdraw_planned(builder);
     let open: Vec<_> = builder.state().open_calls().map(|call| call.slot).collect();
     for slot in open {
@@ -66,25 +66,25 @@ fn close(builder: &mut TransitionBuilder<'_>, why: &str) {
 }
 
 /// The text of the model call under way enters the session, with a note for the model that it was cut off.
-fn keep_answer(builder: &mut TransitionBuilder<'_>, why: &str) {
+fn keep_response(builder: &mut TransitionBuilder<'_>, why: &str) {
     let Phase::ModelRunning(call) = *builder.state().phase() else { return };
-    let answer = builder.response_so_far.take();
-    let Some(answer) =
-        answer.filter(|answer| (answer.model_call, answer.attempt) == (call.number, call.attempt))
+    let response = builder.response_so_far.take();
+    let Some(response) =
+        response.filter(|response| (response.model_call, response.attempt) == (call.number, call.attempt))
     else {
         return;
     };
-    let Some(kept) = answer.message.cut_off() else { return };
+    let Some(kept) = response.message.cut_off() else { return };
     builder.emit(Event::AssistantMessage {
-        model_call: answer.model_call,
-        attempt: answer.attempt,
+        model_call: response.model_call,
+        attempt: response.attempt,
         entry: builder.state().last_entry().next(),
         message: Arc::new(kept),
         finish: FinishReason::CutOff,
-        usage: answer.usage,
-        first_token: answer.first_token,
-        duration: answer.duration,
-        tools: answer.tools,
+        usage: response.usage,
+        first_token: response.first_token,
+        duration: response.duration,
+        tools: response.tools,
         decision: Observation::Stop,
         full: None,
     });

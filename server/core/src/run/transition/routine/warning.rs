@@ -2,7 +2,7 @@
 
 use crate::message::ToolStatus;
 use crate::run::event::Ran;
-use crate::run::state::{CallState, RoundCall};
+use crate::run::state::RoundCall;
 
 const WARNING: &str = "it may have taken effect all the same";
 
@@ -20,7 +20,7 @@ pub(in crate::run::transition) fn warned(
         | ToolStatus::Aborted
         | ToolStatus::TimedOut
         | ToolStatus::Unavailable => may_have_taken_effect(call, last),
-        // Whoever gives these results answers for all attempts of the call.
+        // These results speak for all attempts of the call.
         ToolStatus::Succeeded | ToolStatus::Failed | ToolStatus::Answered | ToolStatus::OutcomeUnknown => {
             false
         }
@@ -36,6 +36,6 @@ pub(in crate::run::transition) fn warned(
 fn may_have_taken_effect(call: &RoundCall, last: Ran) -> bool {
     // A call that goes on from a state has done what was before it.
     let by_earlier = call.resume.is_some();
-    let by_last = last != Ran::No && (call.in_flight() || matches!(call.state, CallState::InDoubt { .. }));
+    let by_last = last != Ran::No && (call.in_flight() || call.is_in_doubt());
     (by_earlier || by_last) && !call.effect.repeatable()
 }
