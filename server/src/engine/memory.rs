@@ -12,8 +12,8 @@ use crate::memory::{Charge, MemoryLedger};
 
 /// A live run holds about this much beside its history.
 pub(in crate::engine) const RUN_BYTES: usize = 16 * 1024;
-/// A model call reserves this much for its answer. A longer answer is charged as it grows.
-pub(in crate::engine) const ANSWER_BYTES: usize = 64 * 1024;
+/// A model call reserves this much for its response. A longer one is charged as it grows.
+pub(in crate::engine) const RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Journals that are read at a time if they are small.
 const JOURNALS_MAX: usize = 32;

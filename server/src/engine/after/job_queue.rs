@@ -1,6 +1,5 @@
 //! The job executors, and the jobs that are under way.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +30,13 @@ struct UnderWay {
     ended: BTreeSet<JobId>,
     /// The tenant of the job that was begun last. It is served last from then on.
     served: Option<TenantId>,
+}
+
+impl UnderWay {
+    /// True if the job is under way, or ended after the last [`JobQueue::begin_read`].
+    fn has(&self, job: &JobId) -> bool {
+        self.jobs.contains_key(job) || self.ended.contains(job)
+    }
 }
 
 /// A job that is being done.
@@ -93,11 +99,10 @@ impl JobQueue {
     /// [`JOBS_TOGETHER_MAX`] others are under way.
     pub(super) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
         let mut under_way = self.under_way();
-        if under_way.jobs.len() >= JOBS_TOGETHER_MAX || under_way.ended.contains(&job.id) {
+        if under_way.jobs.len() >= JOBS_TOGETHER_MAX || under_way.has(&job.id) {
             return false;
         }
-        let Entry::Vacant(free) = under_way.jobs.entry(job.id.clone()) else { return false };
-        free.insert(RunningJob { session: job.session.clone(), stop });
+        under_way.jobs.insert(job.id.clone(), RunningJob { session: job.session.clone(), stop });
         under_way.served = Some(job.id.tenant.clone());
         true
     }
@@ -120,8 +125,7 @@ impl JobQueue {
     pub(super) fn in_turn(&self, due: Vec<Job>) -> FairQueue<TenantId, Job> {
         let under_way = self.under_way();
         let mut waiting = FairQueue::default();
-        let is_new = |job: &Job| !under_way.jobs.contains_key(&job.id) && !under_way.ended.contains(&job.id);
-        for job in due.into_iter().filter(is_new) {
+        for job in due.into_iter().filter(|job| !under_way.has(&job.id)) {
             waiting.push(job.id.tenant.clone(), job);
         }
         waiting

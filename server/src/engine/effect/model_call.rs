@@ -23,7 +23,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
 use crate::engine::log::LoopPlace;
-use crate::engine::memory::ANSWER_BYTES;
+use crate::engine::memory::RESPONSE_BYTES;
 use crate::memory::Charge;
 use crate::model::{EncodedPrefix, Model, ModelError, ModelErrorKind, ModelRequest, estimate};
 use crate::tool::Offered;
@@ -72,7 +72,7 @@ impl ModelCall {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
                 Err(error) => {
                     // The partial answer must be gone before the failure is durable and the next attempt begins.
-                    self.feed.drop_answer();
+                    self.feed.drop_response();
                     Input::ModelFailed { model_call, attempt, failure: failure_of(error) }
                 }
             }
@@ -115,22 +115,22 @@ impl ModelCall {
             options,
             timeouts: self.spec.timeouts.clone(),
         });
-        // The request is charged as it was encoded. What is left is for the response.
-        self.memory.set(ANSWER_BYTES);
-        let mut answer_bytes = 0;
+        // The request was charged when it was encoded. The rest of the charge is for the response.
+        self.memory.set(RESPONSE_BYTES);
+        let mut response_bytes = 0;
         let mut deltas = DeltaCoalescer::new(deltas);
         let began = self.now();
         let mut first = None;
         let this = ModelAttempt { model_call: self.model_call, attempt: self.attempt };
-        self.feed.begin_answer(this, offered.digest.clone(), began);
+        self.feed.begin_response(this, offered.digest.clone(), began);
         while let Some(delta) = deltas.next().await {
             let delta = delta?;
             if first.is_none() {
                 first = Some(self.now());
                 self.log_streaming();
             }
-            answer_bytes += delta.size();
-            self.memory.set(answer_bytes.max(ANSWER_BYTES));
+            response_bytes += delta.size();
+            self.memory.set(response_bytes.max(RESPONSE_BYTES));
             self.feed.push_delta(self.now(), delta)?;
         }
         let ended = self.now();

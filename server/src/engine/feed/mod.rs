@@ -73,10 +73,10 @@ struct PartialResponse {
     /// When the first piece came.
     first: Option<Timestamp>,
     delta_seq: u64,
-    content: AnswerContent,
+    content: ResponseContent,
 }
 
-enum AnswerContent {
+enum ResponseContent {
     /// It grows by each piece.
     Growing(Box<Assembler>),
     /// It is complete, and its event is not published yet.
@@ -216,7 +216,7 @@ impl Feed {
         let records: Vec<SizedRecord> = records.iter().map(sized).collect();
         // Before they are sent: a subscriber that joins now and misses them in the ring finds them in memory.
         self.remember(&records);
-        if records.iter().any(|new| ends_answer(&new.record.event)) {
+        if records.iter().any(|new| ends_response(&new.record.event)) {
             *self.partial() = None;
         }
         let Some(at) = records.last().map(|last| last.record.at) else { return };
@@ -269,8 +269,8 @@ impl Feed {
     }
 
     /// Begins the response of an attempt of a model call, with the digest of the tools that the model is offered.
-    pub fn begin_answer(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
-        let content = AnswerContent::Growing(Box::new(Assembler::new(call.model_call)));
+    pub fn begin_response(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
+        let content = ResponseContent::Growing(Box::new(Assembler::new(call.model_call)));
         *self.partial() = Some(PartialResponse { call, tools, began, first: None, delta_seq: 0, content });
     }
 
@@ -282,7 +282,7 @@ impl Feed {
         let (call, delta_seq) = {
             let mut partial = self.partial();
             let Some(partial) = partial.as_mut() else { return Ok(()) };
-            let AnswerContent::Growing(assembler) = &mut partial.content else { return Ok(()) };
+            let ResponseContent::Growing(assembler) = &mut partial.content else { return Ok(()) };
             partial.delta_seq += 1;
             partial.first.get_or_insert(at);
             assembler.consume(partial.delta_seq, &delta)?;
@@ -303,18 +303,18 @@ impl Feed {
         let content = partial.as_mut().map(|partial| (partial.call.model_call, &mut partial.content));
         let Some((model_call, content)) = content else { return Err(ENDED) };
         let done = match content {
-            AnswerContent::Growing(assembler) => {
+            ResponseContent::Growing(assembler) => {
                 std::mem::replace(&mut **assembler, Assembler::new(model_call)).finish()?
             }
-            AnswerContent::Complete(..) => return Err(ENDED),
+            ResponseContent::Complete(..) => return Err(ENDED),
         };
         let message = Arc::new(done.message);
-        *content = AnswerContent::Complete(message.clone(), done.usage);
+        *content = ResponseContent::Complete(message.clone(), done.usage);
         Ok((message, done.finish_reason, done.usage))
     }
 
     /// Forgets the response, because its attempt failed.
-    pub fn drop_answer(&self) {
+    pub fn drop_response(&self) {
         *self.partial() = None;
     }
 
@@ -323,8 +323,8 @@ impl Feed {
         let partial = self.partial();
         let partial = partial.as_ref()?;
         let (message, usage) = match &partial.content {
-            AnswerContent::Growing(assembler) => (Arc::new(assembler.partial()), assembler.usage()),
-            AnswerContent::Complete(message, usage) => (message.clone(), *usage),
+            ResponseContent::Growing(assembler) => (Arc::new(assembler.partial()), assembler.usage()),
+            ResponseContent::Complete(message, usage) => (message.clone(), *usage),
         };
         Some(ResponseSoFar {
             model_call: partial.call.model_call,
@@ -341,7 +341,7 @@ impl Feed {
     fn snapshot(&self, at: Timestamp) -> Option<Transient> {
         let partial = self.partial();
         let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
-        let AnswerContent::Growing(assembler) = &partial.content else { return None };
+        let ResponseContent::Growing(assembler) = &partial.content else { return None };
         let what = Progress::Partial {
             call: partial.call,
             delta_seq: partial.delta_seq,
@@ -373,7 +373,7 @@ impl Feed {
 }
 
 /// True for events after which the response so far is not shown any more.
-fn ends_answer(event: &Event) -> bool {
+fn ends_response(event: &Event) -> bool {
     matches!(event, Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. })
 }
 

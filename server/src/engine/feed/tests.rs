@@ -280,17 +280,17 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
         let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
         let mut joined = Box::pin(fixture.items(0));
         assert!(matches!(joined.next().await, Some(Ok(FeedItem::Durable(_)))), "it follows the feed");
-        fixture.feed.begin_answer(call, Digest::of(&[]), at);
+        fixture.feed.begin_response(call, Digest::of(&[]), at);
         // More than the ring keeps, so that this subscriber reads the end of the call from the journal first.
         for _ in 0..20 {
             fixture.feed.push_delta(at, Delta::Text { text: "piece ".to_owned() }).unwrap();
         }
-        fixture.feed.drop_answer();
+        fixture.feed.drop_response();
         let entry = fixture.owner.entry.0 + 1;
         fixture.write(model_call_ends(fails, entry)).await;
-        fixture.feed.begin_answer(ModelAttempt { attempt: 2, ..call }, Digest::of(&[]), at);
+        fixture.feed.begin_response(ModelAttempt { attempt: 2, ..call }, Digest::of(&[]), at);
         fixture.feed.push_delta(at, Delta::Text { text: "anew".to_owned() }).unwrap();
-        fixture.feed.drop_answer();
+        fixture.feed.drop_response();
         fixture.write(finished()).await;
         let mut is_over = false;
         while let Some(item) = joined.next().await {
@@ -313,7 +313,7 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
 async fn the_last_pieces_alone_are_not_shown() {
     let mut fixture = Fixture::new().await;
     let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
-    fixture.feed.begin_answer(call, Digest::of(&[]), at);
+    fixture.feed.begin_response(call, Digest::of(&[]), at);
     fixture.feed.push_delta(at, Delta::Reasoning { text: "hm".to_owned() }).unwrap();
     let late = fixture.items(0);
     fixture.feed.push_delta(at, Delta::Text { text: "all of it".to_owned() }).unwrap();
@@ -328,7 +328,7 @@ async fn the_last_pieces_alone_are_not_shown() {
     };
     assert_eq!(ended_attempt(&record.event), Some(call));
     // The next answer is shown from its first piece on.
-    fixture.feed.begin_answer(ModelAttempt { model_call: 2, attempt: 1 }, Digest::of(&[]), at);
+    fixture.feed.begin_response(ModelAttempt { model_call: 2, attempt: 1 }, Digest::of(&[]), at);
     fixture.feed.push_delta(at, Delta::Text { text: "more".to_owned() }).unwrap();
     let Some(Ok(FeedItem::Transient(piece))) = late.next().await else { panic!("the piece is shown") };
     assert!(matches!(piece.what, Progress::Delta { delta_seq: 1, .. }), "{:?}", piece.what);

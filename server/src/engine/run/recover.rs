@@ -15,7 +15,7 @@ use futures_util::StreamExt as _;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
-use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES, journal_bytes};
+use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
@@ -71,7 +71,7 @@ impl Engine {
         futures_util::stream::iter(runs)
             .for_each_concurrent(RECOVER_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
-                let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + ANSWER_BYTES).await;
+                let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
                 match engine.ensure_live_in_order(&key, place).await {
                     Ok(()) => {}
                     // It is retried, as all others are that fail with it.
@@ -193,13 +193,14 @@ impl Engine {
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
-        let folded = fold(&run, &claimed.records);
-        self.tell_watchers_of_claimed(&tenant, &claimed.row, folded.as_ref().ok().map(Machine::state));
         if claimed.row.summary.status.is_terminal() {
+            self.tell_watchers_of_claimed(&tenant, &claimed.row, None);
             // The process that wrote the end may have died before it advanced the queue.
             self.advance_queue_later(&tenant, &claimed.row.session);
             return Ok(());
         }
+        let folded = fold(&run, &claimed.records);
+        self.tell_watchers_of_claimed(&tenant, &claimed.row, folded.as_ref().ok().map(Machine::state));
         let machine = match folded {
             Err(damage) => return self.end_damaged(permit, damage).await,
             Ok(machine) => machine,

@@ -16,7 +16,7 @@ use crate::auth::UsePermit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
-use crate::engine::memory::{ANSWER_BYTES, RUN_BYTES};
+use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::memory::Charge;
 use crate::store::{CreateRun, StoreError};
@@ -180,7 +180,7 @@ impl Engine {
     fn reserve_for_start(&self, request: &StartRequest) -> Result<Charge, EngineError> {
         let messages: usize = request.messages.iter().map(|message| message.size()).sum();
         // Each message is in the history and in the request to the model.
-        let bytes = RUN_BYTES + ANSWER_BYTES + request.spec.system_prompt.len() + 2 * messages;
+        let bytes = RUN_BYTES + RESPONSE_BYTES + request.spec.system_prompt.len() + 2 * messages;
         let deps = self.deps();
         let max = deps.ledger().bytes_max();
         if bytes > max {

@@ -12,7 +12,7 @@ use futures_util::poll;
 
 use crate::engine::deps::Deps;
 use crate::engine::error::damaged_entry;
-use crate::engine::memory::{ANSWER_BYTES, ListedWait};
+use crate::engine::memory::{ListedWait, RESPONSE_BYTES};
 use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::memory::Charge;
@@ -79,8 +79,8 @@ impl RunTask {
 
     fn start_asking(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
         if !self.history.is_loaded() {
-            let room = self.deps.try_reserve(self.tenant(), ANSWER_BYTES);
-            self.wait_for_memory(Box::new(start), room, ANSWER_BYTES);
+            let room = self.deps.try_reserve(self.tenant(), RESPONSE_BYTES);
+            self.wait_for_memory(Box::new(start), room, RESPONSE_BYTES);
             return;
         }
         let effect_bytes = self.effect_bytes();
@@ -194,9 +194,9 @@ impl RunTask {
         self.deps.ledger_of(self.tenant()).free()
     }
 
-    /// The output of an effect, made of the history: an encoded request and an answer.
+    /// The output of an effect, made of the history: an encoded request and a response.
     fn effect_bytes(&self) -> usize {
-        self.history.unencoded_bytes() + ANSWER_BYTES
+        self.history.unencoded_bytes() + RESPONSE_BYTES
     }
 
     fn bytes_max(&self) -> usize {

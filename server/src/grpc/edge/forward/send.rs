@@ -99,7 +99,7 @@ pub(super) async fn send(
                 Some((number, why)) => {
                     tracing::warn!(
                         replica = %number, why,
-                        "this replica is alive and cannot be reached; correct its cluster.advertise, or the certificates"
+                        "the replica that owns the session of a call cannot be reached; correct cluster.advertise there, or the certificates"
                     );
                     not_reached_status(number)
                 }
