@@ -140,7 +140,7 @@ impl Models for Waiting {
     }
 }
 
-/// Who waits for a run from its start to its end gets its state from memory.
+/// A caller that waits for a run from its start to its end gets its state from memory.
 #[tokio::test]
 async fn a_run_that_is_waited_for_is_not_read_from_the_store() {
     let (store, model) = (held_store().await, Waiting::default());

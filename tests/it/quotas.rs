@@ -46,7 +46,7 @@ fn assert_exceeded<T: std::fmt::Debug>(result: Result<T, Error>, quota: &str) {
     assert!(status.retry_after.is_some_and(|after| !after.is_zero()), "{error}");
 }
 
-/// What a caller reads of its quotas: name, holder, used, limit.
+/// The quotas of a caller as it reads them: name, holder, used, limit.
 async fn quotas(client: &Client) -> Vec<(String, String, u64, u64)> {
     let answer = soon(client.get_usage(wire::GetUsageRequest::default())).await.expect("it is told");
     let quotas = answer.quotas.into_iter();

@@ -37,7 +37,7 @@ fn more() -> wire::Link {
     wire::Link { url: "https://example.org/w".to_owned(), title: "More".to_owned() }
 }
 
-/// What the model read of the last result.
+/// The last result as the model read it.
 fn read(model: &Model) -> String {
     let request = model.last_request();
     let last = request["messages"].as_array().and_then(|all| all.last()).expect("messages").clone();

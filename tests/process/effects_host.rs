@@ -150,7 +150,7 @@ impl EffectsFile {
     }
 }
 
-/// What is to be ordered.
+/// The thing to order.
 #[derive(Deserialize, JsonSchema)]
 struct Order {}
 

@@ -1,4 +1,4 @@
-//! How long runs stand still when the replica that owns the database is killed, frozen or told to stop.
+//! The time for which runs stand still when the replica that owns the database is killed, frozen or told to stop.
 //!
 //! `cargo build --profile profiling -p agentloop-cli -p agentloop-tests --bins --examples`, then
 //! `tests/with-postgres target/profiling/examples/failover --way freeze`. See `--help`.
@@ -17,7 +17,7 @@ struct Options {
     /// Owners that are lost, one after the other.
     #[arg(long, default_value_t = 20)]
     losses: usize,
-    /// How each owner is lost: kill, freeze or terminate. Or roll: one replica after the other is terminated.
+    /// The loss of each owner: kill, freeze or terminate. Or roll: one replica after the other is terminated.
     #[arg(long, default_value = "kill", value_parser = way)]
     way: Way,
     /// Time that the model takes for an answer, in milliseconds.

@@ -1,4 +1,4 @@
-//! How long a quiet tenant waits beside a noisy one, at the writer's queue and through a whole server: `cargo build --profile
+//! The wait of a quiet tenant beside a noisy one, at the writer's queue and through a whole server: `cargo build --profile
 //! profiling -p agentloop-cli -p agentloop-tests --bins --examples`, then `target/profiling/examples/fairness`, or
 //! `tests/with-postgres target/profiling/examples/fairness`.
 

@@ -1,4 +1,4 @@
-//! What a call costs that a replica sends on to the owner: `cargo build --profile profiling -p agentloop-cli -p agentloop-tests
+//! The cost of a call that a replica sends on to the owner: `cargo build --profile profiling -p agentloop-cli -p agentloop-tests
 //! --bins --examples`, then `tests/with-postgres target/profiling/examples/forwarded 32`, with the number of callers.
 
 #[tokio::main]

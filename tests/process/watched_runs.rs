@@ -1,4 +1,4 @@
-//! What watchers of a long list cost: `cargo run -p agentloop-tests --example watched -- 10000 3`, after `cargo build -p
+//! The cost of watchers of a long list: `cargo run -p agentloop-tests --example watched -- 10000 3`, after `cargo build -p
 //! agentloop-cli -p agentloop-tests --bins --examples`. The numbers are those of the runs and of the rounds; a round takes half
 //! a minute and 3,000 runs.
 

@@ -18,7 +18,7 @@ pub enum Ran {
     Yes,
 }
 
-/// Why a host is told to stop a call.
+/// The reason for which a host is told to stop a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelCause {

@@ -162,7 +162,7 @@ fn every_way_to_send_an_answer_makes_what_was_meant() {
     assert!(interleaved > 100, "pieces of several calls are mixed: {interleaved}");
 }
 
-/// Whether a call goes on after another one went on.
+/// True if a call goes on after another one went on.
 fn is_interleaved(deltas: &[Delta]) -> bool {
     let of = |delta: &Delta| match delta {
         Delta::ToolCallArguments { index, .. } => Some(*index),
@@ -192,7 +192,7 @@ fn what_comes_again_changes_nothing() {
     }
 }
 
-/// What comes too late is as if it had never come: no order is made up, and nothing is taken twice.
+/// A piece that comes too late changes nothing: no order is made up, and nothing is taken twice.
 #[test]
 fn what_comes_too_late_is_left_out() {
     for seed in 0..ANSWERS {

@@ -1,4 +1,4 @@
-//! What a model is shown of a session, whatever the session and however often it was made smaller.
+//! The context that a model is shown, of any session, however often it was made smaller.
 
 use std::sync::Arc;
 

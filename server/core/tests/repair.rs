@@ -1,4 +1,4 @@
-//! Whatever history there is, also one that no loop would write: what a model is shown of it fits together.
+//! A model is shown a history that fits together, also of one that no loop would write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

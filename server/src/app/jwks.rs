@@ -48,7 +48,7 @@ struct State {
     reported: Option<String>,
 }
 
-/// Why a source is read.
+/// The reason for which a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occasion {
     /// The operator asks for it.

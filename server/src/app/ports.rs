@@ -18,9 +18,9 @@ use crate::telemetry::metrics::Metrics;
 
 /// Ports that are listened on, and what protects them.
 pub(super) struct Ports {
-    /// Where callers and hosts dial in.
+    /// The port for callers and hosts.
     pub(super) address: SocketAddr,
-    /// Where metrics are read, if they are configured.
+    /// The port for metrics, if they are configured.
     pub(super) metrics_address: Option<SocketAddr>,
     /// The metrics, if they are configured.
     pub(super) metrics: Option<Metrics>,

@@ -142,7 +142,7 @@ impl Ownership {
 /// A replica, as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaRow {
-    /// Where it may be called.
+    /// The address at which it is called.
     pub peer: Peer,
     /// Version of its server.
     pub version: String,

@@ -14,7 +14,7 @@ use super::{
 const COPIES_PER_FILE: usize = 64;
 /// Files are cut at every byte up to here, and at as many places in all.
 const CUTS_PER_FILE: usize = 1_024;
-/// What spoils anything that is text: ends, nesting, escapes, signs, bytes that are no UTF-8, a great length.
+/// Changes that spoil a text: ends, nesting, escapes, signs, bytes that are no UTF-8, a great length.
 const SPLINTERS: [&[u8]; 10] =
     [b"\n\n", b"\r", b"{", b"]", b"\"", b"\\ud800", b"-1e999", b"\xFF\xC3", b"\xFF\xFF\xFF\xFF\x0F", b"\0"];
 

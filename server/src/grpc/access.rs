@@ -6,7 +6,7 @@ use crate::auth::{Principal, Role};
 /// The callers that may call an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc) enum Access {
-    /// Whoever reaches the port, without credentials.
+    /// Everyone who reaches the port, without credentials.
     Anyone,
     /// Principals of every role may call it.
     EveryRole,

@@ -136,7 +136,7 @@ pub struct EntryRow {
     pub at: Timestamp,
     /// The message or the compaction.
     pub content: Entry,
-    /// Where the content comes from.
+    /// The source of the content.
     pub source: EntrySource,
 }
 

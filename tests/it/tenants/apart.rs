@@ -17,7 +17,7 @@ use super::{WORDS, word_of};
 /// The seeds of a usual run of the tests. `TENANTS_SEEDS="7 8 9"` tries others.
 const SEEDS: [u64; 2] = [10, 12];
 
-/// What the model does is in the last message to it, so it is the same for each tenant, whatever was said before.
+/// The last message to the model says what it does, so it does the same for each tenant, whatever was said before.
 fn answer(request: &Value) -> Answer {
     let word = word_of(request);
     let last =

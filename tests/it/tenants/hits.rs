@@ -1,4 +1,4 @@
-//! What a search finds, in which order and with which scores, and what `recall` gives, does not follow what another tenant
+//! The hits of a search, their order and scores, and the entries that `recall` gives, do not depend on what another tenant
 //! says.
 
 use agentloop_client::{Client, v1 as wire};
@@ -35,7 +35,7 @@ async fn say(c: &Client, session: &str, text: &str, recalls: bool) {
     soon(c.run(input)).await.expect("it runs");
 }
 
-/// What the tenant `one` finds and recalls, on a server where the tenant `other` says these texts before and after.
+/// The hits and memories of the tenant `one`, on a server where the tenant `other` says these texts before and after.
 async fn found(others: &[String]) -> Vec<String> {
     let model = Model::start().await;
     model.answers(|_| Answer::Says("Well.".to_owned()));

@@ -1,4 +1,4 @@
-//! How long a quiet tenant waits beside a noisy one, measured through a whole server: for each thing that runs of several
+//! The wait of a quiet tenant beside a noisy one, measured through a whole server: for each thing that runs of several
 //! tenants may wait for.
 
 mod model;

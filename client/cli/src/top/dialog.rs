@@ -67,7 +67,7 @@ pub(super) struct Answer {
     /// The text that asks for the line.
     asks: String,
     line: String,
-    /// Why the last line was no answer.
+    /// The reason for which the last line was no answer.
     unclear: String,
 }
 

@@ -46,7 +46,7 @@ pub(super) struct ModelUse {
     pub(super) calls: usize,
     /// Runs that wait before they call it again.
     pub(super) retrying: usize,
-    /// Why the last of these failed, with the code of the error. Empty if none has.
+    /// The reason for which the last of these failed, with the code of the error. Empty if none has.
     pub(super) trouble: String,
     /// Tokens and cost of the last minute.
     pub(super) minute: Usage,

@@ -7,7 +7,7 @@ use crate::{
     served::Server,
 };
 
-/// What depends on the time that a test takes, on every screen of this command.
+/// The texts that depend on the time that a test takes, on every screen of this command.
 const WORDS: [(&str, &str); 2] = [("since it was opened:", "<rest>"), ("demo/scripted  ", "<rest>")];
 
 /// Starts the command on a screen of the usual size.

@@ -125,7 +125,7 @@ fn after_each_event_a_run_can_be_aborted() {
     }
 }
 
-/// What has come of the answer when it is cut off: reasoning, text and half a call.
+/// The response until it is cut off: reasoning, text and half a call.
 fn half_an_answer() -> ResponseSoFar {
     let text = |text: &str| Part::Text { text: text.to_owned(), state: None };
     let call = ToolCall {
@@ -222,7 +222,7 @@ fn after_each_step_an_abort_stops_what_is_under_way() {
     assert!(steps > 30, "{steps} places to stop at");
 }
 
-/// Whether a journal could end here: nothing is left for the same step.
+/// True if a journal could end here: nothing is left for the same step.
 fn between_steps(machine: &Machine) -> bool {
     let state = machine.state();
     let settling = state.round().iter().any(|call| {

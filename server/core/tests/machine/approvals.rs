@@ -24,7 +24,7 @@ fn expiring() -> Script {
     given_round(spec, [tool("pay").approval()])
 }
 
-/// What was decided about a call, as it is kept.
+/// The decision about a call, as it is kept.
 #[track_caller]
 fn kept(script: &Script, slot: CallSlot) -> (Decision, String) {
     let asked = script.state().questions().values().find(|asked| asked.question.slot == Some(slot));

@@ -30,13 +30,13 @@ use crate::support::*;
 /// One thing that can happen.
 #[derive(Debug, Clone)]
 enum Move {
-    /// What the run waits for, as it should be.
+    /// The wait of the run, as it should be.
     Good(Input),
     /// Late, again, of somebody else, or an end.
     Stray(Input),
     /// Something goes wrong, of which there is a limited supply.
     Bad(Input),
-    /// What is due next comes.
+    /// The next due thing happens.
     Wake,
     /// The process is killed after its last append, whatever it had performed of it; another takes over.
     Crash,
@@ -203,7 +203,7 @@ fn hash(text: &str) -> u128 {
     half(0) << 64 | half(1)
 }
 
-/// Where a move leads; `None` where it is refused, or there is no more of it.
+/// The state after a move; `None` if it is refused, or if there is no more of it.
 fn take(node: &Node, step: &Move) -> Option<Node> {
     let mut after = node.clone();
     match step {
@@ -347,7 +347,7 @@ fn denial_of(script: &Script, slot: CallSlot) -> Input {
     )
 }
 
-/// What a quorum promises: a call that two must approve is offered to no host before two different people have.
+/// The promise of a quorum: a call that two must approve is offered to no host before two different people have.
 #[track_caller]
 fn has_its_quorum(script: &Script) {
     for asked in script.state().questions().values() {

@@ -1,4 +1,4 @@
-//! Where a run ends however well it goes: each limit, its code, and the last thing that it allows.
+//! Limits of runs: each one, its code, and the last thing that it allows.
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;

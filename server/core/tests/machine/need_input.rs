@@ -17,7 +17,7 @@ use agentloop_core::tool::EffectClass;
 
 use crate::support::*;
 
-/// What the host hears in this step: of which question, and what.
+/// The replies to the host in this step: the question, and the reply.
 fn heard<'a>(transition: &'a Transition) -> Vec<(&'a str, InputAnswer)> {
     let heard = |effect: &'a Effect| match effect {
         Effect::AnswerInput { input, answer, .. } => Some((input.as_str(), answer.clone())),

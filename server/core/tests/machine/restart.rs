@@ -268,7 +268,7 @@ fn a_backoff_over_a_restart_with_a_clock_set_back_lasts_as_long_as_it_was_to() {
     assert_eq!(kinds(&script.wakes().records), "model_call_started");
 }
 
-/// What a host is told of the deadline fits its server's clock, and the time left needs no clock.
+/// A host gets the deadline by its server's clock, and the time left, which needs no clock.
 #[test]
 fn a_call_after_the_clock_was_set_back_has_its_whole_time() {
     let mut script = given_round(spec(), [tool("a")]);

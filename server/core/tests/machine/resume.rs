@@ -134,7 +134,7 @@ fn a_tool_may_ask_again_and_again_as_long_as_a_person_answers() {
     script.finishes(A, "done");
 }
 
-/// What people answer is kept for the next attempts, and each of them gets it in one frame.
+/// Answers of people are kept for the next attempts, and each of them gets all in one frame.
 #[test]
 fn the_answers_that_a_call_keeps_are_bounded() {
     let mut script = given_to_host(EffectClass::Unsafe);

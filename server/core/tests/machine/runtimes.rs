@@ -17,7 +17,7 @@ fn host_id(name: &str) -> HostId {
     HostId::parse(name).expect("a good id")
 }
 
-/// What a step asks to be closed.
+/// The runtimes that a step asks to close.
 fn closed(transition: &Transition) -> Vec<(String, HostId)> {
     let closed = |effect: &Effect| match effect {
         Effect::CloseRuntime { host, runtime } => Some((runtime.to_string(), host.clone())),

@@ -24,7 +24,7 @@ const DEPTH: usize = 7;
 #[derive(Debug, Clone)]
 enum Move {
     Input(Box<Input>),
-    /// What is due next comes.
+    /// The next due thing happens.
     Wake,
     /// Another owner takes over.
     Restart,
@@ -114,7 +114,7 @@ impl Tally {
     }
 }
 
-/// Where a move leads; `None` where it is refused.
+/// The state after a move; `None` if it is refused.
 fn take(script: &Script, step: &Move) -> Option<Script> {
     let mut after = script.clone();
     match step {
@@ -131,7 +131,7 @@ fn take(script: &Script, step: &Move) -> Option<Script> {
     Some(after)
 }
 
-/// What tells states apart, however they were reached.
+/// The parts of a state that tell it from others, on whatever way it was reached.
 fn fingerprint(script: &Script) -> u64 {
     let state = script.state();
     let told = format!(

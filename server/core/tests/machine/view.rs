@@ -1,4 +1,4 @@
-//! What people see: deadlines, statuses, the two loop_position, and what a run waits for.
+//! The view of a run for people: deadlines, statuses, its position in the loop, its wait.
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;

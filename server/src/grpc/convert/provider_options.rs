@@ -98,7 +98,7 @@ const TOOLS: &[&str] = &[
 const ANSWER: &[&str] =
     &["background", "bestof", "candidatecount", "mockresponse", "n", "stream", "streaming", "streamoptions"];
 
-/// Where the data is kept, and to whom else it goes.
+/// The place of the data, and the others that it goes to.
 const DATA: &[&str] = &[
     "callback",
     "callbacks",

@@ -35,7 +35,7 @@ fn code(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// What comes of it, in the table's words.
+/// The outcome, in the table's words.
 fn outcome(given: &Script, stimulus: Stimulus) -> String {
     let mut script = given.clone();
     script.later(stimulus.wait());

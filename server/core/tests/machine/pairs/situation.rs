@@ -1,4 +1,4 @@
-//! Where a run can stand between two steps, and how it gets there.
+//! The situations of a run between two steps, and the way to each.
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::error::ModelErrorKind;
@@ -19,7 +19,7 @@ pub(super) const Y: CallSlot = CallSlot { model_call: 2, position: 1 };
 /// A call that no run of these has.
 pub(super) const NEVER: CallSlot = CallSlot { model_call: 9, position: 9 };
 
-/// Where a run can stand between two steps. A round is told by its one open call.
+/// The situation of a run between two steps. A round is told by its one open call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Situation {
     New,

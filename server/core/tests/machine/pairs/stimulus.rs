@@ -1,4 +1,4 @@
-//! What can happen, and what the table says comes of it.
+//! The things that can happen, and the outcome that the table gives for each.
 
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::RunId;
@@ -165,7 +165,7 @@ table! {
 }
 
 impl Stimulus {
-    /// What happens, in the terms of this run.
+    /// The input, in the terms of this run.
     pub(super) fn input(self, script: &Script) -> Input {
         let (number, attempt) = script.model_call();
         let says = |number, attempt| model_says(number, attempt, "it is sunny");
@@ -336,7 +336,7 @@ impl Stimulus {
         }
     }
 
-    /// How much later it happens.
+    /// The time until it happens.
     pub(super) fn wait(self) -> Millis {
         match self {
             Self::DeadlineLongPast | Self::StopXOverdue | Self::StopXNeverBegun => HOUR,

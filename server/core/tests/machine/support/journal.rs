@@ -1,4 +1,4 @@
-//! What a journal says.
+//! Questions to a journal.
 
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::{SharedMessage, ToolResult, ToolStatus};
@@ -9,7 +9,7 @@ pub(crate) fn kinds(records: &[Record]) -> String {
     records.iter().map(|record| record.event.kind()).collect::<Vec<_>>().join(" ")
 }
 
-/// What the session reads.
+/// The entries of the session.
 pub(crate) fn history(journal: &[Record]) -> Vec<SharedMessage> {
     let content = |record: &Record| record.event.content()?.message().cloned();
     let entered = |record: &Record| match record.event.entry()?.1 {
@@ -30,7 +30,7 @@ pub(crate) fn results(journal: &[Record]) -> Vec<ToolResult> {
         .collect()
 }
 
-/// How a call ended, and what the model reads.
+/// The end of a call, and the text for the model.
 pub(crate) fn result(journal: &[Record], slot: CallSlot) -> Option<(ToolStatus, String)> {
     let result = results(journal).into_iter().find(|result| result.slot == slot)?;
     Some((result.status, result.output))

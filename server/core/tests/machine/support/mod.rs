@@ -89,7 +89,7 @@ pub(crate) fn session_id() -> SessionId {
     SessionId::parse("session-1").expect("a good id")
 }
 
-/// What an input leads to: the kinds of its events in order, or a refusal that changes nothing.
+/// The effect of an input: the kinds of its events in order, or a refusal that changes nothing.
 #[track_caller]
 pub(crate) fn check(given: &Script, when: Input, expect: Result<&str, Refusal>) {
     let mut script = given.clone();
@@ -188,7 +188,7 @@ impl Script {
         error.clone()
     }
 
-    /// How a call ended, and what the model reads.
+    /// The end of a call, and the text for the model.
     #[track_caller]
     pub(crate) fn result(&self, slot: CallSlot) -> (ToolStatus, String) {
         result(&self.journal, slot).expect("it has a result")
@@ -329,7 +329,7 @@ impl Script {
         self.does(Input::DeadlinePassed)
     }
 
-    /// What is due next comes.
+    /// The next due thing happens.
     #[track_caller]
     pub(crate) fn wakes(&mut self) -> Transition {
         let due = self.machine.deadline().expect("something is due");

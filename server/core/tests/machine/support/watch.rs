@@ -1,4 +1,4 @@
-//! What must hold after every step of every run, kept apart from the machine so that it cannot share its mistakes.
+//! Rules that hold after every step of every run. They are apart from the machine, so that they cannot share its mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,11 +25,11 @@ use agentloop_core::tool::EffectClass;
 pub(crate) struct Watch {
     /// The fold of every record so far, made beside the machine.
     shadow: RunState,
-    /// What the driver was asked for and has neither answered nor been told to stop.
+    /// The I/O that the driver was asked for, and neither answered nor was told to stop.
     owed: BTreeMap<Owed, Effect>,
-    /// What waits to enter it.
+    /// The messages that wait to enter it.
     held: BTreeMap<Seq, Entry>,
-    /// What the session reads.
+    /// The entries of the session.
     history: Vec<Entry>,
     /// Runtimes that were closed.
     closed: BTreeSet<RuntimeId>,
@@ -49,11 +49,11 @@ pub(crate) struct Watch {
     leases: BTreeMap<String, (CallSlot, u32)>,
     /// The latest time of the run, which does not go back.
     seen: Timestamp,
-    /// How far that is ahead of the driver's clock.
+    /// The distance from the driver's clock.
     ahead: Millis,
 }
 
-/// What tells one piece of owed I/O from another.
+/// The key by which one piece of owed I/O is told from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
     Prepare,
@@ -84,12 +84,12 @@ impl Watch {
         }
     }
 
-    /// What the driver still has to answer, in order.
+    /// The I/O that the driver has still to answer, in order.
     pub(crate) fn owed(&self) -> Vec<Owed> {
         self.owed.keys().copied().collect()
     }
 
-    /// What tells apart two paths to the same state.
+    /// The parts that two paths to the same state may differ in.
     pub(crate) fn fingerprint(&self) -> String {
         format!("{:?} {:?} {:?}", self.doubts, self.reruns, self.resumable)
     }
@@ -325,7 +325,7 @@ impl Watch {
         assert!(self.owed.insert(key, effect.clone()).is_none(), "asked twice: {effect:?}");
     }
 
-    /// What a machine without a past would ask for is what this one is owed.
+    /// A machine without a past would ask for the same I/O that this one is owed.
     #[track_caller]
     fn books_agree(&self, machine: &Machine, now: Timestamp) {
         let outstanding = machine.outstanding(now);
@@ -385,7 +385,7 @@ impl Watch {
     }
 }
 
-/// What a state looks like between two steps.
+/// The rules of a state between two steps.
 #[track_caller]
 fn stands_well(state: &RunState) {
     let in_flight = state.round().iter().filter(|call| call.in_flight()).count();
@@ -429,7 +429,7 @@ fn stands_well(state: &RunState) {
     }
 }
 
-/// What a run waits for that does not stand still.
+/// The wait of a run that does not stand still.
 #[track_caller]
 fn waits_well(state: &RunState, kind: Option<WaitKind>) {
     match state.status() {
@@ -446,7 +446,7 @@ fn waits_well(state: &RunState, kind: Option<WaitKind>) {
     }
 }
 
-/// What an input answers.
+/// The I/O that an input answers.
 fn answered(input: &Input) -> Option<Owed> {
     match input {
         Input::ModelFinished(done) => Some(Owed::Model(done.model_call, done.attempt)),

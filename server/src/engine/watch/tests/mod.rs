@@ -1,4 +1,4 @@
-//! What watchers of lists read: newest rows, removals, and what a token continues.
+//! Watchers of lists: they read the newest rows and removals, and go on with a token.
 
 mod peers;
 

@@ -86,7 +86,7 @@ pub(in crate::tool) struct Tool {
     pub(in crate::tool) schema: Arc<Schema>,
     /// `None` if the tool gives no typed output.
     pub(in crate::tool) output_schema: Option<Arc<Schema>>,
-    /// What earlier declarations had instead, newest first: calls that were offered under them may still be running.
+    /// Those of earlier declarations, newest first: calls that were offered under them may still be running.
     earlier_outputs: Arc<[OutputSchema]>,
     served: bool,
     last_seen: Timestamp,

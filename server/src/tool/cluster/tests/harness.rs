@@ -278,7 +278,7 @@ pub(super) fn is_lost(update: &CallUpdate) -> bool {
     matches!(update, CallUpdate::Lost { .. })
 }
 
-/// What the owner of a run says of its calls, after this claim of the run.
+/// The report of a run's owner on its calls, after this claim of the run.
 pub(super) fn owner_at(epoch: u64) -> CallOwner {
     CallOwner { epoch: Epoch(epoch), ..owner() }
 }

@@ -1,4 +1,4 @@
-//! Who owns which shard, and who takes it over.
+//! Owners of shards, and takeovers.
 
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::SessionId;
