@@ -1,13 +1,20 @@
-//! A rule on imports: inside a package, no two files import each other, directly or over others. A file and the modules below it
-//! may. Names that a module only hands on count for the file that defines them.
+//! A rule on imports: inside a package, no two files import each other, directly or over others, and no two folders of a folder
+//! do. A file and the modules below it may. Names that a module only hands on count for the file that defines them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tidy::{code, sources};
 
 /// The sources of the packages that are free of circles.
-const ROOTS: [&str; 6] =
-    ["server/src", "server/core/src", "client/src", "client/cli/src", "tests/bench/src", "tests/sim/src"];
+const ROOTS: [&str; 7] = [
+    "server/src",
+    "server/core/src",
+    "client/src",
+    "client/cli/src",
+    "tests/src",
+    "tests/bench/src",
+    "tests/sim/src",
+];
 /// Modules that may hand a name on to each other, at most.
 const HANDED_ON_MAX: usize = 5;
 
@@ -155,27 +162,74 @@ fn circles(mut imports: BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<Module, 
     }
 }
 
+/// The imports between the files and folders of each folder: those of a folder are those of all files in it.
+fn between_neighbours(
+    imports: &BTreeMap<Module, BTreeSet<Module>>,
+) -> BTreeMap<Module, BTreeMap<Module, BTreeSet<Module>>> {
+    let mut found: BTreeMap<Module, BTreeMap<Module, BTreeSet<Module>>> = BTreeMap::new();
+    for (module, from) in imports {
+        for from in from {
+            let shared = module.iter().zip(from).take_while(|(one, other)| one == other).count();
+            let neighbours = found.entry(module[..shared].to_vec()).or_default();
+            neighbours.entry(module[..=shared].to_vec()).or_default().insert(from[..=shared].to_vec());
+        }
+    }
+    found
+}
+
+/// One line for each module that is left.
+fn lines(left: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
+    let shown = |module: &Module| module.join("/");
+    let line = |(module, from): (&Module, &BTreeSet<Module>)| {
+        format!("{} imports {}", shown(module), from.iter().map(shown).collect::<Vec<_>>().join(", "))
+    };
+    left.iter().map(line).collect()
+}
+
 #[test]
 fn files_do_not_import_each_other() {
     for root in ROOTS {
         let found = imports(&modules(root));
         assert!(found.values().filter(|from| !from.is_empty()).count() > 5, "{root}: imports are read");
         let left = circles(found);
-        let shown = |module: &Module| module.join("/");
-        let lines = left.iter().map(|(module, from)| {
-            format!("{} imports {}", shown(module), from.iter().map(shown).collect::<Vec<_>>().join(", "))
-        });
-        assert!(left.is_empty(), "{root}: {:#?}", lines.collect::<Vec<_>>());
+        assert!(left.is_empty(), "{root}: {:#?}", lines(&left));
     }
 }
 
 #[test]
+fn neighbours_do_not_import_each_other() {
+    for root in ROOTS {
+        let found = between_neighbours(&imports(&modules(root)));
+        let left: Vec<_> = found.into_values().flat_map(|found| lines(&circles(found))).collect();
+        assert!(left.is_empty(), "{root}: {left:#?}");
+    }
+}
+
+#[test]
+fn circles_of_folders_are_found() {
+    let found = imports(&package(&[
+        ("a/x", "use crate::b::z::Z;"),
+        ("a/y", ""),
+        ("a", "mod x; mod y;"),
+        ("b/z", ""),
+        ("b/w", "use crate::a::y::Y;"),
+        ("b", "mod z; mod w;"),
+        ("c", "use crate::a::y::Y;"),
+    ]));
+    assert!(circles(found.clone()).is_empty(), "no file is in one");
+    let left: Vec<_> =
+        between_neighbours(&found).into_values().flat_map(|found| lines(&circles(found))).collect();
+    assert_eq!(left, ["a imports b", "b imports a"]);
+}
+
+/// A package of these files.
+fn package(files: &[(&str, &str)]) -> BTreeMap<Module, String> {
+    let module = |path: &str| path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    files.iter().map(|(path, text)| (module(path), (*text).to_owned())).collect()
+}
+
+#[test]
 fn circles_are_found_also_over_names_that_are_handed_on() {
-    let package = |files: &[(&str, &str)]| -> BTreeMap<Module, String> {
-        let module =
-            |path: &str| path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        files.iter().map(|(path, text)| (module(path), (*text).to_owned())).collect()
-    };
     let left =
         |files| circles(imports(&package(files))).keys().map(|module| module.join("/")).collect::<Vec<_>>();
     let direct = [

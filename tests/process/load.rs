@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use agentloop_tests::load::brain::Temper;
+use agentloop_tests::load::running::{Load, Plan};
 use agentloop_tests::load::site::Fault;
-use agentloop_tests::load::world::{Load, Plan};
 use agentloop_tests::process::times;
 
 use crate::support::eventually;

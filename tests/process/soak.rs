@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use agentloop_tests::load::brain::Temper;
-use agentloop_tests::load::world::{Load, Plan};
+use agentloop_tests::load::running::{Load, Plan};
 use clap::Parser;
 
 #[derive(Parser)]

@@ -9,8 +9,10 @@ mod database;
 mod demo;
 mod embedded;
 mod environment;
+mod follow;
 mod terminal;
 mod top;
+mod usage_error;
 
 use std::process::ExitCode;
 
@@ -30,7 +32,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 async fn main() -> ExitCode {
     let cli = match Cli::of_process() {
         Ok(cli) => cli,
-        Err(error) => return terminal::usage_error::report(&error),
+        Err(error) => return usage_error::report(&error),
     };
     // These ask at an address of their own.
     let is_elsewhere = matches!(cli.command, Command::Demo(_) | Command::Health(_));

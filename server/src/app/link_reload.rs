@@ -9,7 +9,7 @@ use super::pem::read_pem;
 use super::security_error::SecurityError;
 use crate::config::ClusterTls;
 use crate::grpc::edge::forward::links::{LinkTls, Links};
-use crate::grpc::edge::forward::peer::peer_acceptor;
+use crate::grpc::edge::peer::peer_acceptor;
 use crate::grpc::edge::tls::Acceptor;
 
 /// Both ends of the links of one replica.

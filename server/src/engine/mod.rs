@@ -31,7 +31,7 @@ use futures_util::Stream;
 
 pub use self::after::recall::Recall;
 pub use self::blobs::{BadBlob, UNUSED_KEPT_LEAST};
-pub use self::deps::EngineOptions;
+pub use self::deps::options::{EngineOptions, KEPT_LEAST, Retention};
 pub use self::effect::compact::STRATEGIES;
 pub use self::log::LogObserver;
 pub use self::memory::MemoryUse;
@@ -45,17 +45,15 @@ pub use self::query::origin::RunOrigin;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::{RunView, StoppedRun};
-pub use self::session::retention::{KEPT_LEAST, Retention};
 pub use self::session::start::{Author, OnBusy, StartRequest, StartedRun};
 pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};
 
 use crate::audit;
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
+use crate::engine::feed::{CallerGuard, Feed, FeedItem, RunHead, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
-use crate::engine::run::callers::CallerGuard;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::table::{LiveRuns, Lookup};

@@ -107,6 +107,12 @@ pub fn unauthenticated(message: &str) -> Status {
     status(Code::Unauthenticated, ErrorReason::Unauthenticated, message, [])
 }
 
+/// PERMISSION_DENIED, for this reason.
+#[must_use]
+pub fn permission_denied(message: &str) -> Status {
+    status(Code::PermissionDenied, ErrorReason::PermissionDenied, message, [])
+}
+
 /// RESOURCE_EXHAUSTED: a quota is used up. Names it, and says when there is room again.
 #[must_use]
 pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Status {

@@ -25,15 +25,15 @@ use futures_util::stream::BoxStream;
 
 pub use self::options::{
     AnthropicOptions, GeminiOptions, InvalidProvider, OpenAiOptions, ProviderError, ProviderKind,
-    ProviderOptions, ResponsesOptions, ScriptSource,
+    ProviderOptions, ResponsesOptions, ScriptError, ScriptSource,
 };
 pub use self::provider::anthropic::ANTHROPIC_BASE_URL;
+pub(crate) use self::provider::anthropic::legacy_signatures::{has_legacy_signature, with_signature_owner};
 pub use self::provider::gemini::GEMINI_BASE_URL;
 pub use self::provider::openai::OPENAI_BASE_URL;
-pub use self::provider::scripted::{Script, ScriptError, ScriptedModel};
+pub use self::provider::scripted::{Script, ScriptedModel};
 pub use self::recording::RecordingError;
 pub use self::registry::ProviderRegistry;
-pub(crate) use self::request::legacy_signatures::{has_legacy_signature, with_signature_owner};
 pub use self::request::prefix::{EncodedPool, EncodedPrefix};
 pub use self::transport::http::HttpOptions;
 

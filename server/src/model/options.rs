@@ -7,7 +7,6 @@ use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::ModelFacts;
 use agentloop_core::model_traits::TraitOverrides;
 
-use crate::model::provider::scripted::ScriptError;
 use crate::model::recording::RecordingError;
 use crate::secret::Secret;
 
@@ -133,6 +132,16 @@ pub enum ProviderError {
     /// The recording can be neither written nor replayed.
     #[error(transparent)]
     Recording(#[from] RecordingError),
+}
+
+/// Reason why a script cannot be played.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("script {name}: {message}")]
+pub struct ScriptError {
+    /// Path of the file, or the name given to the text.
+    pub name: String,
+    /// Reason, with line and column.
+    pub message: String,
 }
 
 /// Options of a server that speaks the Messages API.

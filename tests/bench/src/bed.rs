@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::process::Process;
 use crate::protection::{self, Protection};
 use crate::role::model::Format;
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 /// The server says this and its address once it listens.
 const LISTENS: &str = "agentloop listens on ";

@@ -10,10 +10,12 @@ mod floor;
 mod load;
 mod measure;
 mod options;
+mod play;
 mod process;
 mod protection;
 mod report;
 mod role;
+mod setting;
 mod workload;
 
 use std::error::Error;
@@ -31,7 +33,7 @@ fn main() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match options.command {
-            Some(Command::Role { role, args }) => role::play(&role, &args).await,
+            Some(Command::Role { role, args }) => play::play(&role, &args).await,
             None => workload::run(&options).await,
         }
     })

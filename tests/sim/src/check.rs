@@ -13,7 +13,7 @@ use agentloop_core::run::replay::replay;
 use agentloop_core::run::status::RunErrorCode;
 use agentloop_core::tool::EffectClass;
 
-use crate::host::Ledger;
+use crate::ledger::Ledger;
 use crate::model::fits_together;
 use crate::store::Tables;
 use crate::world::{World, tenant};

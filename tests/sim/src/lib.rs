@@ -20,6 +20,7 @@ mod curator;
 mod gate;
 mod host;
 mod keeper;
+mod ledger;
 mod model;
 mod pace;
 mod people;

@@ -16,7 +16,7 @@ use agentloop_server::store::StoreError;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::host::Ledger;
+use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::server::Server;

@@ -1,4 +1,4 @@
-//! Everything that a load consists of.
+//! The state that the workers of a load share, and what must hold at its end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,33 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_client::Client;
 use agentloop_client::v1 as wire;
-use tokio::task::JoinSet;
 
-use super::brain::{Brain, Temper};
+use super::brain::Brain;
 use super::check::{self, Bounds};
 use super::counts::Counts;
-use super::dice::Dice;
 use super::ledger::Ledger;
-use super::replicas::Replicas;
-use super::site::{Fault, Site};
-use super::worker::Worker;
 use crate::model::Model;
-use crate::process::server::{Server, Setting};
-
-/// The size of a load.
-#[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// Decides what happens, though not exactly when.
-    pub seed: u64,
-    /// Sessions that are at work at a time.
-    pub sessions: u64,
-    /// Number of tool hosts.
-    pub hosts: usize,
-    /// The error rate and delays of the model.
-    pub temper: Temper,
-    /// Number of replicas over a PostgreSQL database; 0: one server with a database of its own.
-    pub replicas: usize,
-}
+use crate::process::server::Setting;
 
 /// The state that all workers share.
 pub struct World {
@@ -48,85 +28,6 @@ pub struct World {
     stopping: AtomicBool,
 }
 
-/// A running load: workers and processes.
-pub struct Load {
-    world: Arc<World>,
-    /// The processes of server and hosts.
-    pub site: Site,
-    /// The counts so far.
-    pub counts: Counts,
-    model: Model,
-    workers: JoinSet<()>,
-    dice: Dice,
-}
-
-impl Load {
-    /// Starts processes and workers.
-    pub async fn start(plan: &Plan) -> Self {
-        println!("seed {}", plan.seed);
-        let (model, brain, counts) = (Model::start().await, Brain::default(), Counts::default());
-        brain.drive(&model, plan.temper, plan.seed);
-        let setting = setting(&model);
-        let (world, site) = match plan.replicas {
-            0 => {
-                let server = Server::start(&setting).await;
-                let world = World::new(server.client(), &server.file(""), brain, counts.clone());
-                (world, Site::start(server, plan.hosts, counts.clone()).await)
-            }
-            count => {
-                let replicas = Replicas::start(&setting, count, counts.clone()).await;
-                let world = World::new(replicas.client(), &replicas.folder(), brain, counts.clone());
-                (world, Site::of_replicas(replicas, plan.hosts, counts.clone()).await)
-            }
-        };
-        let mut dice = Dice::new(plan.seed);
-        let mut workers = JoinSet::new();
-        for number in 0..plan.sessions {
-            workers.spawn(Worker::new(world.clone(), number, dice.split()).work());
-        }
-        Self { world, site, counts, model, workers, dice }
-    }
-
-    /// Waits a while, and then does something to the processes.
-    ///
-    /// # Panics
-    /// When something does not hold.
-    pub async fn suffer(&mut self, wait_ms: u64) {
-        tokio::time::sleep(self.dice.up_to(wait_ms)).await;
-        let fault = Fault::any(&mut self.dice, &self.site);
-        println!("{fault:?}");
-        self.site.suffer(fault).await;
-        self.check_workers();
-    }
-
-    /// Fails if a worker has found something that does not hold.
-    ///
-    /// # Panics
-    /// With the fault that was found.
-    pub fn check_workers(&mut self) {
-        while let Some(worker) = self.workers.try_join_next() {
-            worker.expect("what must hold does");
-            assert!(self.world.is_stopping(), "workers go on until they are told to stop");
-        }
-        assert_eq!(self.model.faults(), Vec::<String>::new());
-    }
-
-    /// Lets every run come to its end, and checks what must hold of all of them together.
-    ///
-    /// # Panics
-    /// When it does not.
-    pub async fn finish(mut self) -> Counts {
-        self.world.stopping.store(true, Ordering::SeqCst);
-        while let Some(worker) = self.workers.join_next().await {
-            worker.expect("what must hold does");
-        }
-        self.world.settled().await;
-        self.check_workers();
-        println!("{}", self.counts);
-        self.counts
-    }
-}
-
 impl World {
     /// Of servers that this client reaches, and of hosts that keep their files in this folder.
     pub fn new(client: Client, folder: &Path, brain: Brain, counts: Counts) -> Arc<Self> {
@@ -139,6 +40,11 @@ impl World {
             ended: Mutex::default(),
             stopping: AtomicBool::new(false),
         })
+    }
+
+    /// Tells every worker to begin no further run.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn is_stopping(&self) -> bool {

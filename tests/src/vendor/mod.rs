@@ -12,6 +12,7 @@ mod http;
 mod issued;
 mod messages;
 mod openai;
+mod piece;
 mod refusal;
 mod request;
 mod responses;
@@ -27,9 +28,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-pub use self::answer::{Answer, Manner, Piece};
+pub use self::answer::Answer;
 use self::http::Response;
 use self::issued::Issued;
+pub use self::piece::{Manner, Piece};
 pub use self::refusal::Refusal;
 pub use self::request::{Asked, Format};
 

@@ -12,7 +12,7 @@ use crate::{
     command::ids,
     environment,
     exit::{Exit, Failure},
-    terminal::follow::FollowOptions,
+    follow::FollowOptions,
     terminal::input_lines::InputLines,
     terminal::interrupt::Interrupts,
     terminal::local_context::LocalContext,

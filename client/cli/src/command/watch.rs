@@ -4,7 +4,7 @@ use crate::{
     args::{Global, WatchArgs},
     command::ids::{self, Kind},
     exit::{Exit, Failure},
-    terminal::follow::FollowOptions,
+    follow::FollowOptions,
     terminal::interrupt::Interrupts,
     terminal::render::View,
 };

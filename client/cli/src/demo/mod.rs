@@ -11,7 +11,7 @@ use crate::{
     args::{DemoArgs, Global, Output},
     embedded::EmbeddedServer,
     exit::{Exit, Failure},
-    terminal::follow::FollowOptions,
+    follow::FollowOptions,
     terminal::interrupt::Interrupts,
     terminal::print,
     terminal::render::View,

@@ -2,7 +2,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod commands;
-pub(crate) mod follow;
 pub(crate) mod form;
 pub(crate) mod format;
 pub(crate) mod input_lines;
@@ -16,4 +15,3 @@ pub(crate) mod rule;
 pub(crate) mod style;
 pub(crate) mod text;
 pub(crate) mod usage;
-pub(crate) mod usage_error;

@@ -4,21 +4,10 @@ use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use agentloop_core::message::{ToolCall, ToolResult, ToolStatus};
 use agentloop_core::run::input::{CallFacts, CallOutcome, HookedCall, Input};
 use agentloop_core::run::state::RoundCall;
-use futures_util::future::{BoxFuture, join_all};
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::join_all;
 
 use crate::engine::effect::extensions::{HookResult, RunExtensions};
-use crate::engine::run::table::Reply;
 use crate::extension::Occasion;
-
-/// A tool call's result after the hooks, and the reply that its host waits for.
-pub(in crate::engine) struct HookedResult {
-    pub(in crate::engine) input: Input,
-    pub(in crate::engine) reply: Reply,
-}
-
-/// The results of a run's tool calls that hooks are looking at.
-pub(in crate::engine) type RunningHooks = FuturesUnordered<BoxFuture<'static, HookedResult>>;
 
 /// Calls the `pre_tool` hooks for every call that could run. The returned facts are those of the call with the arguments
 /// that the hooks leave.

@@ -4,6 +4,7 @@
 //! A feed exists while the run has a task or a subscriber. Its ring is bounded and shared. A subscriber that falls behind
 //! loses work in progress, reads durable events from the journal, and never slows the run.
 
+mod callers;
 mod item;
 mod ring;
 mod subscription;
@@ -22,6 +23,7 @@ use agentloop_core::tool::Digest;
 
 use crate::engine::feed::ring::Ring;
 
+pub(in crate::engine) use self::callers::{CallerGuard, Callers};
 pub use self::item::{EncodeOnce, FeedItem, ModelAttempt, Progress, Transient};
 pub(in crate::engine) use self::subscription::{SubscriptionDeps, subscribe};
 

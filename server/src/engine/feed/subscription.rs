@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::engine::error::EngineError;
 use crate::engine::feed::Feed;
+use crate::engine::feed::callers::CallerGuard;
 use crate::engine::feed::item::{FeedItem, ModelAttempt, Progress};
 use crate::engine::feed::ring::{Receiver, RecvError, StallPolicy};
-use crate::engine::run::callers::CallerGuard;
 use crate::store::{Store, StoreError, StretchMax};
 
 /// The most that is read from the journal at a time.

@@ -14,7 +14,7 @@ use super::subscription::ended_attempt;
 use super::*;
 use crate::clock::TestClock;
 use crate::engine::error::EngineError;
-use crate::engine::run::callers::Callers;
+use crate::engine::feed::Callers;
 use crate::store::Store;
 use crate::store::conformance::fixture::{Owner, finished, input, plain};
 use crate::store::sqlite::SqliteStore;

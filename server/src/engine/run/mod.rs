@@ -1,11 +1,9 @@
 //! One live run: its task, how the task starts and starts again, and what reaches it.
 
-pub(in crate::engine) mod callers;
 mod damaged;
-pub(in crate::engine) mod lost;
+mod disconnect;
 pub(in crate::engine) mod recover;
 pub(in crate::engine) mod recovery_order;
-pub(in crate::engine) mod retries;
 pub(in crate::engine) mod spawn;
 pub(in crate::engine) mod table;
 pub(in crate::engine) mod task;

@@ -13,11 +13,11 @@ use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
+use crate::engine::deps::retries::RetryGuard;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
-use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
 use crate::engine::watch::{ChangedFrom, SessionChange, wait_of};

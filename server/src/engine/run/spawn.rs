@@ -12,7 +12,6 @@ use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
-use crate::engine::effect::tool_hooks::RunningHooks;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::history::History;
@@ -21,6 +20,7 @@ use crate::engine::ports::Observer;
 use crate::engine::run::recover::HistoryNeed;
 use crate::engine::run::table::{Lookup, Mailbox, StartPermit};
 use crate::engine::run::task::human::PendingAnswers;
+use crate::engine::run::task::results::RunningHooks;
 use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
 use crate::telemetry::fields::{RUN_ID, RUN_SPAN};

@@ -8,11 +8,9 @@ use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 
 use crate::engine::Engine;
+use crate::engine::deps::options::{KEPT_LEAST, Retention};
 use crate::engine::error::EngineError;
 use crate::store::IdleSession;
-
-/// The shortest time that a session is kept: its ids become free, and clients repeat requests for a while.
-pub const KEPT_LEAST: Millis = Millis::secs(24 * 60 * 60);
 
 /// The wait before the first pass, in which a start has other things to do.
 const FIRST_PASS: Duration = Duration::from_secs(60);
@@ -24,23 +22,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PAGE: u32 = 64;
 /// Sessions above the bound that are listed before the first of them is deleted.
 const EXCESS_MAX: u64 = 10_000;
-
-/// Bounds on how long sessions are kept, and how many of each tenant. The default is for ever, and all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Retention {
-    /// A session is deleted when nothing was added to it for this long. At least [`KEPT_LEAST`].
-    pub max_age: Option<Millis>,
-    /// Of more sessions, those that were used the longest ago are deleted, unless that was within [`KEPT_LEAST`].
-    pub max_sessions: Option<u64>,
-}
-
-impl Retention {
-    /// True if some session may be deleted.
-    #[must_use]
-    pub fn is_on(self) -> bool {
-        self.max_age.is_some() || self.max_sessions.is_some()
-    }
-}
 
 /// Applies the bounds again and again, until the server stops.
 pub(in crate::engine) async fn watch(engine: Engine) {

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
-use crate::engine::run::table::{Lookup, StartPermit};
+use crate::engine::run::table::{LiveRunsBound, Lookup, StartPermit};
 use crate::memory::Charge;
 use crate::store::{CreateRun, StoreError};
 
@@ -227,7 +227,10 @@ impl Engine {
             }
             (Admission::Free(last_entry), _) => {
                 // The others add no live run: they queue one, or hand messages to one.
-                permit.try_admit(self.deps().options.live_runs_bound())?;
+                let options = &self.deps().options;
+                let bound =
+                    LiveRunsBound { max: options.max_live_runs, leaves_room: options.tenants_leave_room };
+                permit.try_admit(bound)?;
                 let held = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;

@@ -9,8 +9,7 @@ use tonic::Status;
 
 use super::input::labels;
 use super::{human, run, short};
-use crate::grpc::edge::identity::permission_denied;
-use crate::grpc::status::Violations;
+use crate::grpc::status::{Violations, permission_denied};
 use crate::store::{RequestFilter, RunFilter, SessionFilter, TimeRange};
 
 /// The filter of `ListRuns`: the older fields of the request, and its filter. `None`: together they leave no run.

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 
 use agentloop_core::id::TenantId;
 use agentloop_core::run::human::Person;
-use agentloop_proto::v1::{self as wire, ErrorReason};
+use agentloop_proto::v1 as wire;
 use futures_util::future::Either;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codegen::http::{self, header};
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 use tower::{Layer, Service};
 
 use crate::auth::jwt::KeySource;
@@ -26,7 +26,7 @@ use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 use crate::grpc::edge::forward::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
-use crate::grpc::status::{quota_exceeded, status, unauthenticated};
+use crate::grpc::status::{permission_denied, quota_exceeded, unauthenticated};
 use crate::store::{Answerer, AnswersInput};
 use crate::tool::HostIdentity;
 
@@ -199,11 +199,6 @@ struct Refused {
 fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_at_checked(BEARER.len())?;
     scheme.eq_ignore_ascii_case(BEARER).then_some(token)
-}
-
-/// PERMISSION_DENIED, for this reason.
-pub(in crate::grpc) fn permission_denied(message: &str) -> Status {
-    status(Code::PermissionDenied, ErrorReason::PermissionDenied, message, [])
 }
 
 /// Checks the credentials of every request before its service sees it, and has the audit log written.

@@ -8,6 +8,7 @@ pub mod identity;
 pub mod incoming;
 mod lapse;
 pub(in crate::grpc) mod page;
+pub mod peer;
 pub mod receive_budget;
 mod refusal_rate;
 pub mod request_size;

@@ -2,7 +2,6 @@
 
 pub(in crate::model) mod encoded_text;
 pub(in crate::model) mod history;
-pub(in crate::model) mod legacy_signatures;
 pub(in crate::model) mod omissions;
 pub(in crate::model) mod origin;
 pub(in crate::model) mod output_limit;

@@ -6,8 +6,9 @@
 mod blobs;
 mod connect;
 mod features_used;
+mod files;
 mod index;
-mod last_state;
+mod migrations;
 mod open;
 mod ports;
 mod read;
@@ -26,13 +27,13 @@ use sqlx::SqlitePool;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::open::OpenError;
+pub use self::files::error::OpenError;
 pub use self::read::audit::verify_file as verify_audit_file;
 pub use crate::store::{BlobBounds, StoreStats};
 
 use self::blobs::{BlobFolder, Blobs};
+use self::files::last_state_keeper::LastStateKeeper;
 use self::index::Index;
-use self::last_state::LastStateKeeper;
 use self::open::OpenedStore;
 use self::write::own::WriteSender;
 use self::write::task::Writer;

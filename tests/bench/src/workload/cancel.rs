@@ -10,7 +10,7 @@ use crate::bed::Bed;
 use crate::load::{connections, request};
 use crate::measure::{now, percentile};
 use crate::role::model::Script;
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 const NAME: &str = "cancel";
 const TOGETHER: usize = 64;

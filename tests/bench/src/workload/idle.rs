@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Failure;
 use crate::bed::Bed;
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 const NAME: &str = "idle";
 const WATCHED: Duration = Duration::from_secs(20);

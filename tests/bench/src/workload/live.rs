@@ -15,7 +15,7 @@ use crate::floor::{self, Said};
 use crate::load::{connections, follow, request};
 use crate::process::Process;
 use crate::role::model::{PIECE, Script};
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 const NAME: &str = "live";
 /// Milliseconds between two pieces of an answer: 50 a second.

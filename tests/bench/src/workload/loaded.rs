@@ -12,7 +12,7 @@ use crate::load::{self, Seen, connections, drive, request};
 use crate::measure::percentile;
 use crate::process::{Process, Usage};
 use crate::role::model::Script;
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 /// The pace of a model that is read as it speaks, for what deltas are late by.
 const PACE: u64 = 3;

@@ -16,21 +16,7 @@ use crate::Failure;
 use crate::options::{Options, Workload};
 use crate::report::Report;
 use crate::role::model::Script;
-
-/// The settings that every workload gets.
-pub(crate) struct Setting<'a> {
-    pub(crate) options: &'a Options,
-    /// Path of the server's program.
-    pub(crate) program: PathBuf,
-    pub(crate) report: Report,
-}
-
-impl Setting<'_> {
-    /// A number of runs, as scaled by the caller.
-    pub(crate) fn scaled(&self, runs: u64) -> u64 {
-        ((runs as f64 * self.options.scale) as u64).max(1)
-    }
-}
+use crate::setting::Setting;
 
 const ALL: [Workload; 10] = [
     Workload::Idle,

@@ -11,7 +11,7 @@ use crate::bed::Bed;
 use crate::load::connections;
 use crate::measure::middle;
 use crate::role::model::Script;
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 const NAME: &str = "WI";
 const RUNS: u64 = 100_000;

@@ -9,7 +9,7 @@ use crate::bed::{Bed, Stored};
 use crate::load::{follow, request};
 use crate::process::Usage;
 use crate::role::model::{PIECE, Script};
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 const NAME: &str = "WL";
 /// Runs of two model calls each.

@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::bed::Bed;
 use crate::load::{follow, request};
 use crate::role::model::Script;
-use crate::workload::Setting;
+use crate::setting::Setting;
 
 const NAME: &str = "WF";
 const SUBSCRIBERS: usize = 1_000;

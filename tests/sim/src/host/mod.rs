@@ -5,9 +5,7 @@ mod calls;
 mod extensions;
 mod link;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::id::TenantId;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use agentloop_server::store::ToolRow;
@@ -17,15 +15,6 @@ pub(crate) use link::Host;
 
 /// A tool that asks a human from inside.
 pub(crate) const CONSULT: &str = "consult";
-
-/// The true effects of hosts, independent of their reports.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    /// The number of times that each call took effect.
-    pub(crate) effects: BTreeMap<CallId, u32>,
-    /// The outputs that hosts sent for each call.
-    pub(crate) outputs: BTreeMap<CallId, BTreeSet<String>>,
-}
 
 /// The tools that every host serves.
 pub(crate) fn tools() -> Vec<ToolDeclaration> {

@@ -17,8 +17,8 @@ use agentloop_core::time::{Millis, Timestamp};
 use futures_util::FutureExt as _;
 
 use crate::engine::Engine;
-use crate::engine::after::job_queue::JOBS_TOGETHER_MAX;
 use crate::engine::deps::Deps;
+use crate::engine::deps::job_queue::JOBS_TOGETHER_MAX;
 use crate::engine::ports::JobError;
 use crate::engine::watch::SessionChange;
 use crate::store::{Job, JobId, StoreError};

@@ -6,7 +6,7 @@ pub(in crate::engine) mod human;
 mod memory;
 mod park;
 mod plan;
-mod results;
+pub(in crate::engine) mod results;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
-use agentloop_core::run::state::{CallState, Phase, RoundCall};
+use agentloop_core::run::state::{CallState, Phase};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::trace::RunSpan;
@@ -31,7 +31,6 @@ use crate::auth::UsePermit;
 use crate::engine::deps::Deps;
 use crate::engine::effect::complete::priced;
 use crate::engine::effect::extensions::RunExtensions;
-use crate::engine::effect::tool_hooks::{HookedResult, RunningHooks, after_tool};
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::ports::RunObserver;
@@ -47,6 +46,7 @@ use crate::tool::CallOwner;
 use self::effects::granted_slot;
 use self::human::PendingAnswers;
 use self::memory::{MemoryWait, Room};
+use self::results::{HookedResult, RunningHooks};
 
 /// The longest time that an event that may be written late waits for others to be written with it.
 const DELAYED_WRITE_MAX: Millis = Millis(200);
@@ -281,31 +281,6 @@ impl RunTask {
             }
             Mail::Leave(_) => Ok(None),
         }
-    }
-
-    /// Handles an input, after hooks have seen it if it is a result that they are to see.
-    async fn handle_or_hook(&mut self, input: Input, reply: Reply) -> Result<Option<TaskEnd>, StoreError> {
-        match self.call_for_hooks(&input) {
-            Some(call) => {
-                let extensions = self.extensions();
-                let hooked =
-                    async move { HookedResult { input: after_tool(extensions, call, input).await, reply } };
-                self.running_hooks.push(Box::pin(hooked));
-                Ok(None)
-            }
-            None => self.handle_input(input, Some(reply)).await,
-        }
-    }
-
-    /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
-    /// input is no result, or if the machine will refuse it: a wrong lease, another attempt, a settled call.
-    fn call_for_hooks(&self, input: &Input) -> Option<RoundCall> {
-        let state = self.machine.state();
-        let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
-        if state.spec().hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
-            return None;
-        }
-        state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt).cloned()
     }
 
     /// The run's extensions, with the state as it is now.

@@ -1,15 +1,58 @@
-//! Results of tool calls as they arrive: their typed output is checked, and their blobs are kept.
+//! Results of tool calls as they arrive: hooks see them, their typed output is checked, and their blobs are kept.
 
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::{CallOutcome, Input};
+use agentloop_core::run::state::RoundCall;
 use agentloop_core::time::Millis;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 
 use crate::engine::blobs::claim;
-use crate::engine::run::task::RunTask;
+use crate::engine::effect::tool_hooks::after_tool;
+use crate::engine::run::table::Reply;
+use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
 use crate::tool::BadOutput;
 
+/// A tool call's result after the hooks, and the reply that its host waits for.
+pub(in crate::engine) struct HookedResult {
+    pub(in crate::engine) input: Input,
+    pub(in crate::engine) reply: Reply,
+}
+
+/// The results of a run's tool calls that hooks are looking at.
+pub(in crate::engine) type RunningHooks = FuturesUnordered<BoxFuture<'static, HookedResult>>;
+
 impl RunTask {
+    /// Handles an input, after hooks have seen it if it is a result that they are to see.
+    pub(super) async fn handle_or_hook(
+        &mut self,
+        input: Input,
+        reply: Reply,
+    ) -> Result<Option<TaskEnd>, StoreError> {
+        match self.call_for_hooks(&input) {
+            Some(call) => {
+                let extensions = self.extensions();
+                let hooked =
+                    async move { HookedResult { input: after_tool(extensions, call, input).await, reply } };
+                self.running_hooks.push(Box::pin(hooked));
+                Ok(None)
+            }
+            None => self.handle_input(input, Some(reply)).await,
+        }
+    }
+
+    /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
+    /// input is no result, or if the machine will refuse it: a wrong lease, another attempt, a settled call.
+    fn call_for_hooks(&self, input: &Input) -> Option<RoundCall> {
+        let state = self.machine.state();
+        let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
+        if state.spec().hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
+            return None;
+        }
+        state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt).cloned()
+    }
+
     /// A result whose typed output does not follow the schema that its host declared is a failure: nobody may rely on it. If
     /// nobody knows any more what the host declared, the call keeps its output as a text.
     pub(super) fn with_checked_output(&self, input: Input) -> Input {

@@ -26,7 +26,7 @@ pub(super) trait Call {
 
 /// Marks a call that a replica of an earlier version has sent here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Relayed;
+pub(in crate::grpc::edge) struct Relayed;
 
 /// A call without its messages.
 #[derive(Clone)]

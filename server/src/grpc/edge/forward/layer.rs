@@ -66,16 +66,16 @@ impl ForwardLayer {
         Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: BufferBudget::new() }))
     }
 
-    pub(super) fn ownerships(&self) -> Ownerships {
+    pub(in crate::grpc::edge) fn ownerships(&self) -> Ownerships {
         self.0.routing.ownerships.clone()
     }
 
-    pub(super) fn local(&self) -> &LocalServices {
+    pub(in crate::grpc::edge) fn local(&self) -> &LocalServices {
         &self.0.routing.local
     }
 
     /// Serves one call of the contract. Its principal, if there is one, is in its extensions.
-    pub(super) async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
+    pub(in crate::grpc::edge) async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         self.0.serve(request).await
     }
 }

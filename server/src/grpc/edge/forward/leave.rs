@@ -16,7 +16,7 @@ use crate::engine::error::EngineError;
 use crate::grpc::edge::forward::routing::{EndSignal, Routing};
 
 /// The call with which a replica says that it stops. Only the port for replicas takes it.
-pub(super) const LEAVE: &str = "/agentloop.replica/Leave";
+pub(in crate::grpc::edge) const LEAVE: &str = "/agentloop.replica/Leave";
 /// Time in which the others are told.
 const TELL_WAIT: Duration = Duration::from_secs(1);
 /// Time that is left to calls with one answer. Most need less.

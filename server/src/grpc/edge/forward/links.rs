@@ -12,15 +12,15 @@ use crate::cluster::{Ownership, Peer};
 /// Time to make a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Time between two pings, also on an idle link: a peer that stands still keeps its connections open.
-pub(super) const PING_EVERY: Duration = Duration::from_secs(1);
+pub(in crate::grpc::edge) const PING_EVERY: Duration = Duration::from_secs(1);
 /// A link whose ping is not answered for this long is broken.
-pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
+pub(in crate::grpc::edge) const PING_WAIT: Duration = Duration::from_secs(2);
 /// Bytes of one stream that wait for its reader.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+pub(in crate::grpc::edge) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// Bytes of all streams together: the most that HTTP/2 knows. So callers who do not read hold up nobody else.
-pub(super) const LINK_WINDOW_BYTES: u32 = (1 << 31) - 1;
+pub(in crate::grpc::edge) const LINK_WINDOW_BYTES: u32 = (1 << 31) - 1;
 /// All headers of a call together, in bytes. A principal with all the groups and patterns that it may have fits.
-pub(super) const HEADERS_BYTES_MAX: u32 = 256 * 1024;
+pub(in crate::grpc::edge) const HEADERS_BYTES_MAX: u32 = 256 * 1024;
 
 /// Certificates for the links between replicas, as PEM.
 #[derive(Clone, PartialEq, Eq)]

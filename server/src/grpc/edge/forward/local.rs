@@ -18,7 +18,7 @@ pub struct LocalServices(Arc<watch::Sender<Option<ServiceSet>>>);
 
 /// Services that take calls, with the audit log that they write.
 #[derive(Clone)]
-pub(super) struct ServiceSet {
+pub(in crate::grpc::edge) struct ServiceSet {
     routes: Routes,
     audit: Option<AuditLog>,
 }
@@ -43,12 +43,12 @@ impl LocalServices {
     }
 
     /// The services, if they are there.
-    pub(super) fn get(&self) -> Option<ServiceSet> {
+    pub(in crate::grpc::edge) fn get(&self) -> Option<ServiceSet> {
         self.0.borrow().clone()
     }
 
     /// Tells when the services come.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Option<ServiceSet>> {
+    pub(in crate::grpc::edge) fn subscribe(&self) -> watch::Receiver<Option<ServiceSet>> {
         self.0.subscribe()
     }
 
@@ -60,7 +60,7 @@ impl LocalServices {
 
 impl ServiceSet {
     /// Has a call done. The principal is in its extensions.
-    pub(super) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
+    pub(in crate::grpc::edge) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
         let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };
         let principal = request.extensions().get::<Arc<Principal>>().cloned();
         let call = Call::of(&request);

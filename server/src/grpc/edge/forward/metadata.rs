@@ -7,19 +7,19 @@ use crate::grpc::status;
 /// Number of the replica that a call means.
 pub(in crate::grpc::edge) const REPLICA: HeaderName = HeaderName::from_static("agentloop-replica");
 /// The shard whose owner a call means. Replicas of earlier versions do not set it.
-pub(super) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
+pub(in crate::grpc::edge) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
 /// The principal that the accepting replica has authenticated.
-pub(super) const PRINCIPAL: HeaderName = HeaderName::from_static("agentloop-principal-bin");
+pub(in crate::grpc::edge) const PRINCIPAL: HeaderName = HeaderName::from_static("agentloop-principal-bin");
 /// Address and port of the caller, for the audit log.
-pub(super) const CALLER: HeaderName = HeaderName::from_static("agentloop-caller");
+pub(in crate::grpc::edge) const CALLER: HeaderName = HeaderName::from_static("agentloop-caller");
 /// The sender has the call from a replica of an earlier version. If the call ends, its caller may still be there: that replica may
 /// have stopped.
-pub(super) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
+pub(in crate::grpc::edge) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
 /// In an answer: the session is another replica's, and nothing was done.
 pub(super) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);
 
 /// Takes out what only replicas may say.
-pub(super) fn strip(headers: &mut HeaderMap) {
+pub(in crate::grpc::edge) fn strip(headers: &mut HeaderMap) {
     for name in [REPLICA, SHARD, PRINCIPAL, CALLER, RELAYED, LOOK_AGAIN] {
         headers.remove(name);
     }

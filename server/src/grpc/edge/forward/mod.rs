@@ -1,24 +1,23 @@
 //! Calls that reach a replica which does not own what they are about are sent on to the one that does.
 //!
 //! [`layer::ForwardLayer`] takes the calls of the public port, behind the check of credentials. It gives them to the services of this
-//! replica, or sends them over a link to the owner, whose [`peer`] port takes them. The caller is authenticated where it dials in.
+//! replica, or sends them over a link to the owner, whose [`peer`](super::peer) port takes them. The caller is authenticated where it dials in.
 
 mod bodies;
 mod budget;
 mod buffered_call;
-mod call;
+pub(in crate::grpc::edge) mod call;
 mod ending;
 pub mod layer;
-mod leave;
+pub(in crate::grpc::edge) mod leave;
 pub mod links;
 pub mod local;
 mod messages;
 pub(in crate::grpc::edge) mod metadata;
 mod outcome;
 mod passing;
-pub mod peer;
-mod principal;
-mod refusals;
+pub(in crate::grpc::edge) mod principal;
+pub(in crate::grpc::edge) mod refusals;
 mod replayable;
 mod resume;
 mod route_key;

@@ -43,7 +43,7 @@ pub(super) fn encode(principal: &Principal) -> HeaderValue {
 }
 
 /// The principal that this value tells of; `None` if it cannot be read.
-pub(super) fn decode(value: &HeaderValue) -> Option<Arc<Principal>> {
+pub(in crate::grpc::edge) fn decode(value: &HeaderValue) -> Option<Arc<Principal>> {
     let json = STANDARD_NO_PAD.decode(value.as_bytes()).ok()?;
     let sent: PrincipalOnWire = serde_json::from_slice(&json).ok()?;
     let kinds = sent.host_kinds.iter().map(String::as_str);

@@ -10,7 +10,7 @@ use crate::grpc::edge::audit::{AuditLog, CountedRefusals, RefusedCall};
 use crate::grpc::edge::forward::bodies::read;
 
 /// The call with which a replica tells of refusals. Only the port for replicas takes it.
-pub(super) const REFUSED: &str = "/agentloop.replica/Refused";
+pub(in crate::grpc::edge) const REFUSED: &str = "/agentloop.replica/Refused";
 /// Size of one report, in bytes: the texts of 64 rows fit, however they are escaped.
 const REPORT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
@@ -23,7 +23,7 @@ struct Report {
 }
 
 /// Writes the report of another replica to the audit log, if there is one.
-pub(super) async fn take(audit: Option<AuditLog>, request: http::Request<Body>) -> Status {
+pub(in crate::grpc::edge) async fn take(audit: Option<AuditLog>, request: http::Request<Body>) -> Status {
     let Some(bytes) = read(request.into_body(), REPORT_BYTES_MAX).await else {
         return Status::invalid_argument("the report of refused calls is too large, or broke off");
     };

@@ -22,7 +22,7 @@ use crate::engine::{EngineParts, WatchChange, Watched};
 use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::links::Links;
 use crate::grpc::edge::forward::local::LocalServices;
-use crate::grpc::edge::forward::peer::PeerPort;
+use crate::grpc::edge::peer::PeerPort;
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
 use crate::model::ProviderRegistry;

@@ -27,10 +27,10 @@ use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_sh
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{filter, human, instruction, masked, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
-use crate::grpc::edge::identity::{Caller, permission_denied};
+use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
-use crate::grpc::status::Violations;
+use crate::grpc::status::{Violations, permission_denied};
 use crate::model::Models;
 use crate::store::{RequestFilter, RequestRow, RunFilter};
 

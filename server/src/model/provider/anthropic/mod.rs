@@ -3,6 +3,7 @@
 mod blocks;
 mod decode;
 mod event;
+pub(in crate::model) mod legacy_signatures;
 mod messages;
 mod pause;
 mod request;
@@ -21,7 +22,6 @@ pub(in crate::model) use self::decode::MessagesDecoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::model) use self::event::MessagesEvent;
 use self::request::CallContext;
-pub(in crate::model) use self::state::legacy_thought_state;
 use crate::model::options::{AnthropicOptions, ProviderError, ProviderOptions};
 use crate::model::request::history::ToolListCache;
 use crate::model::request::omissions::OmissionLog;

@@ -53,7 +53,7 @@ impl ThoughtState {
 }
 
 /// Builds the stored state of signed thinking in an old journal.
-pub(in crate::model) fn legacy_thought_state(
+pub(super) fn legacy_thought_state(
     origin: &Origin,
     signature: Option<String>,
     redacted: Option<String>,

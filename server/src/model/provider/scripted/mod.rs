@@ -47,8 +47,8 @@ use agentloop_core::time::Millis;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use serde_json::Value;
 
+pub use self::script::Script;
 use self::script::{Arguments, Reply, When};
-pub use self::script::{Script, ScriptError};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
 /// A model that responds from a script.

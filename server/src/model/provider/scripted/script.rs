@@ -10,6 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::model::options::ScriptError;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// A script as it was read from TOML.
@@ -18,16 +19,6 @@ use crate::model::{ModelError, ModelErrorKind};
 pub struct Script {
     #[serde(rename = "reply")]
     pub(super) replies: Vec<Reply>,
-}
-
-/// Reason why a script cannot be played.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("script {name}: {message}")]
-pub struct ScriptError {
-    /// Path of the file, or the name given to the text.
-    pub name: String,
-    /// Reason, with line and column.
-    pub message: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]

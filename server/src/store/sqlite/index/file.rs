@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnecti
 use super::IndexLocation;
 use crate::store::codec::text;
 use crate::store::number::int;
-use crate::store::sqlite::open::lock::private;
+use crate::store::sqlite::files::lock::private;
 use crate::store::sqlite::{connect, rows};
 
 /// Application id in the header of an index: "AGLS".

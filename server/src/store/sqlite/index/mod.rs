@@ -24,7 +24,7 @@ pub(in crate::store::sqlite) use self::task::SearchConnections;
 use self::task::{IndexCommand, IndexTask};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
-use crate::store::sqlite::open::same_files::SameFiles;
+use crate::store::sqlite::files::same_files::SameFiles;
 use crate::store::sqlite::write::own::WeakWriteSender;
 use crate::store::write::closed;
 

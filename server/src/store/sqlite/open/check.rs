@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use super::error::{OpenError, failure};
+use crate::store::sqlite::files::error::{OpenError, failure};
 
 /// Application id in the header of a database: "AGLP".
 const APPLICATION_ID: i64 = 0x4147_4C50;

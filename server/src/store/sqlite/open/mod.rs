@@ -1,37 +1,28 @@
 //! Opening a database: its files are checked and locked, then its content, then its schema is migrated.
 
 mod check;
-mod error;
-mod files;
-pub(in crate::store::sqlite) mod last_state;
-pub(in crate::store::sqlite) mod lock;
-pub(in crate::store::sqlite) mod same_files;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::id::Epoch;
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
 use crate::store::features_used::FeaturesUsed;
 use crate::store::sqlite::connect::{base, limited, pool};
+use crate::store::sqlite::files::error::{OpenError, failure, migration_failure};
+use crate::store::sqlite::files::last_state::{self, Compared, LastState};
+use crate::store::sqlite::files::lock::{self, DatabaseLock, OWN_LOCKS};
+use crate::store::sqlite::files::same_files::SameFiles;
+use crate::store::sqlite::files::{
+    check_files, journal_of, lock_failure, lock_file, log_of, page_bytes, real_path,
+};
 use crate::store::sqlite::index::{IndexLocation, file};
+use crate::store::sqlite::migrations::MIGRATIONS;
 use crate::store::sqlite::{SqliteOptions, features_used, rows, write::ops};
 
-pub use self::error::OpenError;
-#[cfg(test)]
-pub(in crate::store::sqlite) use self::files::log_sums;
-
 use self::check::inspect;
-use self::error::{failure, migration_failure};
-use self::files::{check_files, journal_of, lock_failure, lock_file, log_of, page_bytes, real_path};
-use self::last_state::{Compared, LastState};
-use self::lock::{DatabaseLock, OWN_LOCKS};
-use self::same_files::SameFiles;
-
-pub(in crate::store::sqlite) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// Length of the write-ahead log, in bytes, at which its pages are moved into the file.
 const CHECKPOINT_BYTES: u32 = 16_384_000;

@@ -61,7 +61,7 @@ async fn a_log_of_a_newer_version_is_named_so() {
     let mut bytes = fs::read(&log).unwrap();
     bytes[4..8].copy_from_slice(&3_007_001_u32.to_be_bytes());
     let kind = u32::from_be_bytes(bytes[..4].try_into().unwrap());
-    for (at, sum) in [24, 28].into_iter().zip(open::log_sums(kind, &bytes[..24])) {
+    for (at, sum) in [24, 28].into_iter().zip(files::log_sums(kind, &bytes[..24])) {
         bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
     }
     fs::write(&log, bytes).unwrap();
@@ -181,10 +181,10 @@ async fn a_log_that_is_cut_within_the_migrations_is_refused() {
     for sql in ["PRAGMA journal_mode = WAL", "PRAGMA wal_autocheckpoint = 0"] {
         sqlx::query(sql).execute(&mut db).await.unwrap();
     }
-    open::MIGRATIONS.run(&mut db).await.unwrap();
+    crate::store::sqlite::migrations::MIGRATIONS.run(&mut db).await.unwrap();
     let sql = "INSERT INTO sessions (tenant, session_id, created_at, updated_at) VALUES ('local', 's', 1, 1)";
     sqlx::query(sql).execute(&mut db).await.unwrap();
-    open::last_state::LastState::read(&mut db).await.unwrap().save(&path);
+    files::last_state::LastState::read(&mut db).await.unwrap().save(&path);
     let killed = KilledFiles::of(directory);
     db.close().await.unwrap();
     killed.check_cuts().await;

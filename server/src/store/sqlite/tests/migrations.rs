@@ -5,9 +5,9 @@ use agentloop_core::run::event::Event;
 use agentloop_core::run::status::RunStatus;
 use sqlx::ConnectOptions as _;
 
-use super::open::MIGRATIONS;
 use super::*;
 use crate::store::conformance::fixture::{Owner, finished, plain_text, run, session, tenant};
+use crate::store::sqlite::migrations::MIGRATIONS;
 
 /// A session in the first version of the schema, whose run waits for its model.
 const FIRST: &str = r#"

@@ -243,7 +243,10 @@ async fn the_file_of_a_newer_server_is_refused() {
     shell.close().await.unwrap();
     let error = refused(directory.path().join("a.db")).await;
     let OpenError::Newer { found, known, .. } = error else { panic!("{error}") };
-    assert_eq!((found, Some(known)), (9000, open::MIGRATIONS.iter().map(|step| step.version).max()));
+    assert_eq!(
+        (found, Some(known)),
+        (9000, crate::store::sqlite::migrations::MIGRATIONS.iter().map(|step| step.version).max())
+    );
 }
 
 #[tokio::test]

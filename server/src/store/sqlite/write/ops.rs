@@ -75,7 +75,7 @@ pub(in crate::store::sqlite) async fn see_hosts(
     Ok(())
 }
 
-/// Counts a deletion, for `open::last_state`: a deletion that is lost is a loss, too.
+/// Counts a deletion, for `files::last_state`: a deletion that is lost is a loss, too.
 const COUNT_DELETION: &str = "
     INSERT INTO meta (key, value) VALUES ('deletions', 1)
     ON CONFLICT (key) DO UPDATE SET value = value + 1";

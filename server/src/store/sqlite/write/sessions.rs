@@ -88,7 +88,7 @@ const KEEP_LAST_DOCUMENT: &str = "
     SELECT 'last_document', max(search_no) FROM search_deleted HAVING count(*) > 0
     ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
 
-/// Remembers the highest numbers of rows that a deletion may take, and counts it, for `open::last_state`.
+/// Remembers the highest numbers of rows that a deletion may take, and counts it, for `files::last_state`.
 const KEEP_LAST_NUMBERS: &str = "
     INSERT INTO meta (key, value)
     SELECT column1, column2 FROM (VALUES

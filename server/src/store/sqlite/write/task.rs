@@ -12,9 +12,9 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio_util::sync::CancellationToken;
 
 use crate::store::append::WriterCache;
-use crate::store::sqlite::last_state::LastStateKeeper;
-use crate::store::sqlite::open::lock::DatabaseLock;
-use crate::store::sqlite::open::same_files::SameFiles;
+use crate::store::sqlite::files::last_state_keeper::LastStateKeeper;
+use crate::store::sqlite::files::lock::DatabaseLock;
+use crate::store::sqlite::files::same_files::SameFiles;
 use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::audit::{self, ChainEnd};
 use crate::store::sqlite::write::batch::BEGIN;

@@ -43,11 +43,11 @@ use super::buffered_call::{BufferedCall, PREFIX_BYTES};
 use super::layer::ForwardLayer;
 use super::links::Links;
 use super::local::LocalServices;
-use super::peer::PeerPort;
 use crate::auth::{HostGrant, Principal, Role};
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Ownerships, Peer};
 use crate::grpc::edge::incoming::{Link, connections};
+use crate::grpc::edge::peer::PeerPort;
 use crate::grpc::edge::tls::Acceptor;
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
@@ -266,7 +266,7 @@ fn forward_layer_with(
     )
 }
 
-/// What the replica of number `me` knows: each shard is of the peer that `owner` names, of itself if that is `me`, or of nobody if that is 0.
+/// The view of the replica of number `me`: each shard is of the peer that `owner` names, of itself if that is `me`, of nobody if it is 0.
 fn ownership(me: u64, peers: &[&Peer], owner: impl Fn(ShardNo) -> u64) -> Ownership {
     let owners =
         (0..SHARDS).map(|shard| Some(OwnerNo(owner(ShardNo(shard)))).filter(|owner| owner.0 > 0)).collect();
@@ -274,7 +274,7 @@ fn ownership(me: u64, peers: &[&Peer], owner: impl Fn(ShardNo) -> u64) -> Owners
     Ownership::new(OwnerNo(me), true, owners, Arc::new(peers))
 }
 
-/// What the replica that callers dial knows when this owner has everything.
+/// The view of the replica that callers dial while this owner has everything.
 fn owned_by(owner: &Owner) -> Ownership {
     owned_by_peer(&owner.peer)
 }

@@ -5,7 +5,7 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 
 use super::*;
 use crate::grpc::edge::forward::links::LinkTls;
-use crate::grpc::edge::forward::peer::peer_acceptor;
+use crate::grpc::edge::peer::peer_acceptor;
 
 /// The certificate that replicas of a test share.
 fn certificates(name: &str) -> LinkTls {

@@ -12,7 +12,7 @@ use agentloop_core::id::RunKey;
 pub(in crate::engine) struct RunRetries(Arc<Mutex<HashMap<RunKey, bool>>>);
 
 /// Held by the one task that retries a run.
-pub(super) struct RetryGuard {
+pub(in crate::engine) struct RetryGuard {
     retries: RunRetries,
     key: RunKey,
 }
@@ -20,7 +20,7 @@ pub(super) struct RetryGuard {
 impl RunRetries {
     /// Registers the caller as the task that retries the run. `None` if another task does so already; that task then
     /// makes one more try.
-    pub(super) fn begin(&self, key: &RunKey) -> Option<RetryGuard> {
+    pub(in crate::engine) fn begin(&self, key: &RunKey) -> Option<RetryGuard> {
         match self.runs().entry(key.clone()) {
             Entry::Occupied(mut failed_again) => {
                 failed_again.insert(true);
@@ -45,12 +45,12 @@ impl RunRetries {
 
 impl RetryGuard {
     /// Called before each try. Failures reported until now are covered by it.
-    pub(super) fn start_try(&self) {
+    pub(in crate::engine) fn start_try(&self) {
         self.retries.runs().insert(self.key.clone(), false);
     }
 
     /// True if no failure was reported since the try began. The run is then unregistered and another task may retry it.
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::engine) fn is_done(&self) -> bool {
         let mut runs = self.retries.runs();
         let failed_again = runs.get(&self.key).copied().unwrap_or(false);
         if !failed_again {
@@ -66,14 +66,14 @@ pub(in crate::engine) struct RunCounts(Mutex<HashMap<RunKey, u32>>);
 
 impl RunCounts {
     /// Adds one and returns the new count.
-    pub(super) fn increment(&self, key: &RunKey) -> u32 {
+    pub(in crate::engine) fn increment(&self, key: &RunKey) -> u32 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(key.clone()).or_default();
         *count += 1;
         *count
     }
 
-    pub(super) fn forget(&self, key: &RunKey) {
+    pub(in crate::engine) fn forget(&self, key: &RunKey) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::open::last_state::LastState;
+use super::last_state::LastState;
 use crate::lifecycle::Tasks;
 
 /// Shortest time between two writes. It bounds the commits whose loss is not noticed.

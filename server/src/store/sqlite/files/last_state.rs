@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::error::OpenError;
-use super::files::log_of;
 use super::lock::private;
+use super::log_of;
 
 /// Length of the file. It is written with one call, and always as long, so that it never mixes two states.
 const FILE_BYTES: usize = 512;

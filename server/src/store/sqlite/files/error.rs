@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sqlx::Error;
 use sqlx::migrate::MigrateError;
 
-use super::MIGRATIONS;
+use crate::store::sqlite::migrations::MIGRATIONS;
 use crate::store::sqlite::rows;
 
 /// Version of the format of write-ahead logs that this server reads.

@@ -1,52 +1,11 @@
-//! Callers that wait for a run or follow its events. A run whose request asks to be aborted with its caller's disconnect is
-//! watched when it comes up without a caller: the server restarted, or its store failed, and the connection is gone.
-
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+//! Runs that end with their caller. One whose request asks for that is watched when it comes up without a caller: the server
+//! restarted, or its store failed, and the connection is gone.
 
 use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::state::RunState;
 
 use crate::engine::Engine;
-
-/// Number of callers of each run that has any. Clones share the numbers.
-#[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct Callers(Arc<Mutex<HashMap<RunKey, usize>>>);
-
-/// One caller of a run, until it is dropped.
-pub(in crate::engine) struct CallerGuard {
-    callers: Callers,
-    key: RunKey,
-}
-
-impl Callers {
-    /// Counts a caller of the run until the guard is dropped.
-    pub(in crate::engine) fn enter(&self, key: RunKey) -> CallerGuard {
-        *self.runs().entry(key.clone()).or_default() += 1;
-        CallerGuard { callers: self.clone(), key }
-    }
-
-    fn has_any(&self, key: &RunKey) -> bool {
-        self.runs().contains_key(key)
-    }
-
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for CallerGuard {
-    fn drop(&mut self) {
-        let mut runs = self.callers.runs();
-        if let Some(count) = runs.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                runs.remove(&self.key);
-            }
-        }
-    }
-}
 
 impl Engine {
     /// Aborts a run that has come up without a caller, if its request asked for that and nobody comes back for it in time.
@@ -93,20 +52,4 @@ impl Engine {
 /// so a run that ever did so may rightly have no caller.
 fn ends_with_its_caller(state: &RunState) -> bool {
     state.spec().cancel_on_disconnect && state.is_live() && !state.has_waited_for_somebody()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_has_a_caller_until_the_last_one_is_gone() {
-        let key = RunKey::new(TenantId::local(), RunId::parse("r").unwrap());
-        let callers = Callers::default();
-        let (first, second) = (callers.enter(key.clone()), callers.enter(key.clone()));
-        drop(first);
-        assert!(callers.has_any(&key));
-        drop(second);
-        assert!(!callers.has_any(&key));
-    }
 }

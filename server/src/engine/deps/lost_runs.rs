@@ -30,7 +30,7 @@ struct Lost {
 
 impl LostRuns {
     /// Notes that the store failed in the run of the present span.
-    pub(super) fn note(&self, error: &impl Display, tasks: &Tasks) {
+    pub(in crate::engine) fn note(&self, error: &impl Display, tasks: &Tasks) {
         tracing::debug!(%error, "the store failed in this run; it is tried again until the store is back");
         let mut lost = self.lost();
         lost.runs += 1;

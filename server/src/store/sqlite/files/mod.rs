@@ -1,12 +1,18 @@
 //! The files of a database as they are before SQLite opens them: one name, a lock, and a write-ahead log that SQLite will
 //! not ignore.
 
+pub(in crate::store::sqlite) mod error;
+pub(in crate::store::sqlite) mod last_state;
+pub(in crate::store::sqlite) mod last_state_keeper;
+pub(in crate::store::sqlite) mod lock;
+pub(in crate::store::sqlite) mod same_files;
+
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::error::{LOG_VERSION, OpenError};
-use super::lock::{self, DatabaseLock, FileLockError};
+use self::error::{LOG_VERSION, OpenError};
+use self::lock::{DatabaseLock, FileLockError};
 use crate::store::sqlite::connect::DEFAULT_PAGE_BYTES;
 
 /// First number of a write-ahead log whose checksums are computed over little-endian numbers.

@@ -1,99 +1,35 @@
 //! The engine's dependencies and the state that its parts share.
 
+pub(in crate::engine) mod job_queue;
+pub(in crate::engine) mod lost_runs;
+pub(in crate::engine) mod options;
+pub(in crate::engine) mod retries;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::run::view::WaitingOn;
-use agentloop_core::time::Millis;
 
-use crate::auth::Quotas;
 use crate::clock::Clock;
-use crate::engine::after::job_queue::JobQueue;
-use crate::engine::blobs::UNUSED_KEPT_LEAST;
-use crate::engine::feed::Feeds;
+use crate::engine::deps::job_queue::JobQueue;
+use crate::engine::deps::lost_runs::LostRuns;
+use crate::engine::deps::options::EngineOptions;
+use crate::engine::deps::retries::{RunCounts, RunRetries};
+use crate::engine::feed::{Callers, Feeds};
 use crate::engine::history::HistoryCache;
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::quota::EngineQuotas;
-use crate::engine::run::callers::Callers;
-use crate::engine::run::lost::LostRuns;
-use crate::engine::run::retries::{RunCounts, RunRetries};
-use crate::engine::run::table::LiveRunsBound;
-use crate::engine::session::retention::Retention;
 use crate::engine::shards::ShardStops;
 use crate::engine::watch::{ChangedFrom, RunChange, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
-use crate::mask::Masks;
-use crate::memory::{Charge, MemoryLedger, default_live_bytes};
+use crate::memory::{Charge, MemoryLedger};
 use crate::model::Models;
 use crate::store::{RunRow, Store};
 use crate::tool::Tools;
-
-/// Bounds and times of the engine.
-#[derive(Debug, Clone)]
-pub struct EngineOptions {
-    /// The most live runs. Beyond it new runs are refused.
-    pub max_live_runs: usize,
-    /// True if a tenant must leave room for the live runs of others. One tenant alone then gets nine tenths of the places.
-    pub tenants_leave_room: bool,
-    /// The most bytes that all live runs together may hold in memory. Beyond it new runs are refused, and live ones wait
-    /// before their next model call.
-    pub live_bytes_max: usize,
-    /// True if a tenant must leave memory for the runs of others. One tenant alone then gets nine tenths of it.
-    pub tenants_leave_memory: bool,
-    /// A run that waits longer than this for its next model call is parked.
-    pub park_after: Millis,
-    /// A subscriber that is behind and has not read for this long is ended.
-    pub subscriber_stall: Millis,
-    /// Events that a subscriber may be behind. Beyond that it loses the oldest, and reads durable ones from the journal.
-    pub subscriber_buffer: usize,
-    /// True if traces are exported. Tool hosts then get the span of their call as trace context, otherwise the caller's.
-    pub traced: bool,
-    /// The time in which somebody must come back for a run that is aborted with its caller, after a restart or a failure of
-    /// the store.
-    pub caller_grace: Millis,
-    /// Bounds on how long sessions are kept.
-    pub retention: Retention,
-    /// Time that a blob is kept which no session refers to.
-    pub unused_blobs_kept: Millis,
-    /// The longest time for which a run that is told to stop waits for hosts to say if they begin its calls.
-    pub offers_wait: Duration,
-    /// The arguments of tools that people do not see.
-    pub masks: Masks,
-    /// Bounds on what callers and tenants use. `None`: there are none.
-    pub quotas: Option<Quotas>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            max_live_runs: 10_000,
-            tenants_leave_room: false,
-            live_bytes_max: default_live_bytes(),
-            tenants_leave_memory: false,
-            park_after: Millis::secs(5),
-            subscriber_stall: Millis::secs(30),
-            subscriber_buffer: 1_024,
-            traced: false,
-            caller_grace: Millis::secs(30),
-            retention: Retention::default(),
-            unused_blobs_kept: UNUSED_KEPT_LEAST,
-            offers_wait: Duration::ZERO,
-            masks: Masks::default(),
-            quotas: None,
-        }
-    }
-}
-
-impl EngineOptions {
-    pub(in crate::engine) fn live_runs_bound(&self) -> LiveRunsBound {
-        LiveRunsBound { max: self.max_live_runs, leaves_room: self.tenants_leave_room }
-    }
-}
 
 /// The engine's dependencies and its shared state.
 pub(in crate::engine) struct Deps {

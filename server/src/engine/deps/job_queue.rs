@@ -14,7 +14,7 @@ use crate::fair::FairQueue;
 use crate::store::{Job, JobId, JobKind};
 
 /// Jobs that are done at the same time, of all runs.
-pub(super) const JOBS_TOGETHER_MAX: usize = 8;
+pub(in crate::engine) const JOBS_TOGETHER_MAX: usize = 8;
 
 /// Connects the runs, whose ends bring jobs, with the runner that does them. The jobs themselves are in the store.
 pub(in crate::engine) struct JobQueue {
@@ -70,7 +70,7 @@ impl JobQueue {
     }
 
     /// Waits for [`Self::notify`].
-    pub(super) async fn changed(&self) {
+    pub(in crate::engine) async fn changed(&self) {
         self.changed.notified().await;
     }
 
@@ -89,7 +89,7 @@ impl JobQueue {
     }
 
     /// Called before the due jobs are read from the store. Returns the tenant behind which the others have their turn.
-    pub(super) fn begin_read(&self) -> Option<TenantId> {
+    pub(in crate::engine) fn begin_read(&self) -> Option<TenantId> {
         let mut under_way = self.under_way();
         under_way.ended.clear();
         under_way.served.clone()
@@ -97,7 +97,7 @@ impl JobQueue {
 
     /// Notes that a job is under way. False if it already is, if it ended after the last [`Self::begin_read`], or if
     /// [`JOBS_TOGETHER_MAX`] others are under way.
-    pub(super) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
+    pub(in crate::engine) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
         let mut under_way = self.under_way();
         if under_way.jobs.len() >= JOBS_TOGETHER_MAX || under_way.has(&job.id) {
             return false;
@@ -108,7 +108,7 @@ impl JobQueue {
     }
 
     /// Notes that a job is not under way any more, and wakes the runner.
-    pub(super) fn end(&self, job: &JobId) {
+    pub(in crate::engine) fn end(&self, job: &JobId) {
         let mut under_way = self.under_way();
         under_way.jobs.remove(job);
         under_way.ended.insert(job.clone());
@@ -117,12 +117,12 @@ impl JobQueue {
     }
 
     /// The number of jobs under way.
-    pub(super) fn running(&self) -> usize {
+    pub(in crate::engine) fn running(&self) -> usize {
         self.under_way().jobs.len()
     }
 
     /// These jobs without those that [`Self::begin`] would refuse, so that none of them takes its tenant's turn.
-    pub(super) fn in_turn(&self, due: Vec<Job>) -> FairQueue<TenantId, Job> {
+    pub(in crate::engine) fn in_turn(&self, due: Vec<Job>) -> FairQueue<TenantId, Job> {
         let under_way = self.under_way();
         let mut waiting = FairQueue::default();
         for job in due.into_iter().filter(|job| !under_way.has(&job.id)) {
@@ -132,7 +132,7 @@ impl JobQueue {
     }
 
     /// The executor that does jobs of this kind.
-    pub(super) fn executor(&self, kind: &JobKind) -> Option<&Arc<dyn JobExecutor>> {
+    pub(in crate::engine) fn executor(&self, kind: &JobKind) -> Option<&Arc<dyn JobExecutor>> {
         self.executors.iter().find(|executor| executor.takes(kind))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::message::{Message, Part, Reasoning, SharedMessage};
 
-use crate::model::provider::anthropic::legacy_thought_state;
+use super::state::legacy_thought_state;
 use crate::model::request::origin::Origin;
 
 /// True if the message has signed reasoning without a recorded provider.
