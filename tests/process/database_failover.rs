@@ -50,6 +50,9 @@ async fn a_synchronous_standby_becomes_the_primary_and_nothing_is_lost_or_double
     for _ in 0..REPLICAS {
         servers.push(Server::start(&setting).await);
     }
+    for server in &servers {
+        server.ready().await;
+    }
     let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
     let host = Host::start_in(&servers[0].file(""), &balancer.url(), "h-1", 16).await;
     let client = client(&balancer);

@@ -8,10 +8,9 @@ use std::path::PathBuf;
 
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{self as wire, Approve, ReplicaState, RunStatus, ToolStatus};
+use agentloop_client::v1::{Approve, ReplicaState, RunStatus, ToolStatus};
 use agentloop_client::{Backoff, Client};
 use agentloop_tests::credentials::SecurityFiles;
-use agentloop_tests::input::prompt;
 use agentloop_tests::owners::{Owners, moved, sessions_of};
 use agentloop_tests::postgres;
 use serde_json::json;
@@ -58,35 +57,15 @@ impl Replicas {
         }
         let mut owners = Owners::of(&url).await;
         in_time("equal parts", owners.shared_by(servers.len())).await;
+        for server in &servers {
+            server.ready().await;
+        }
         Some(Replicas { servers, owners, url })
     }
 
-    /// Starts a host that dials the one at this place.
+    /// Starts a host that dials the one at this place. Runs at each replica are offered its tools from then on.
     async fn host(&self, place: usize, id: &str) -> Host {
-        let host = Host::start(&self.servers[place], id).await;
-        self.know_tools().await;
-        host
-    }
-
-    /// Waits until each of them offers the tools of hosts to its runs. Each checks the start of a nameless run itself. The start
-    /// is refused in any case, because its model has no price; a tool that is not known yet is another reason.
-    async fn know_tools(&self) {
-        let choice = Some(wire::tool_choice::Choice::Name("slow".to_owned()));
-        let tool_choice = Some(wire::ToolChoice { choice });
-        let start = wire::RunInput {
-            loop_limits: Some(wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() }),
-            model_options: Some(wire::ModelOptions { tool_choice, ..Default::default() }),
-            ..prompt("Is the tool there?")
-        };
-        for server in &self.servers {
-            let client = server.client();
-            eventually("a tool at every replica", || async {
-                let refused =
-                    client.run(start.clone()).await.expect_err("its model has no price").to_string();
-                (refused.contains("max_cost_micros") && !refused.contains("tool_choice")).then_some(())
-            })
-            .await;
-        }
+        Host::start(&self.servers[place], id).await
     }
 
     fn owner(&mut self) -> &mut Server {

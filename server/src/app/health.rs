@@ -7,6 +7,7 @@ use agentloop_core::cluster::shard::{SHARDS, ShardNo};
 use agentloop_proto::v1::{
     agent_loop_server, blobs_server, server_server, sessions_server, tool_host_server, tools_server,
 };
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -23,6 +24,9 @@ const CHECK_REPLICA_EVERY: Duration = Duration::from_secs(60);
 /// Time for which a replica may be without a valid lease, and a shard without an owner, before no more calls are to come. Those that
 /// come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
 const LACKING_MAX: Duration = Duration::from_secs(15);
+/// Time after its start for which a replica may not know the tools of the hosts. It is ready all the same after it: the replica
+/// that has the hosts may not be reached.
+const TOOLS_WAIT: Duration = Duration::from_secs(10);
 /// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
 /// The health services that say if the server takes requests: it as a whole, and each of its services.
@@ -40,8 +44,17 @@ const READINESS: [&str; 7] = [
 pub(super) struct Readiness {
     /// A server is ready while its store answers.
     store: Arc<dyn Store>,
-    /// A replica also needs its lease, and an owner of each shard: calls may come for all of them.
-    replica: Option<(Ownerships, Lacks)>,
+    /// A replica also needs its lease, an owner of each shard, because calls may come for all of them, and the tools that it offers
+    /// to its runs.
+    replica: Option<ReplicaReadiness>,
+}
+
+struct ReplicaReadiness {
+    ownerships: Ownerships,
+    lacks: Lacks,
+    /// True once the tools of the hosts are known.
+    tools_known: watch::Receiver<bool>,
+    started: Instant,
 }
 
 /// The parts that a replica lacks, and since when.
@@ -60,16 +73,19 @@ impl Readiness {
     }
 
     /// The readiness of a replica.
-    pub(super) fn of_replica(store: Arc<dyn Store>, ownerships: Ownerships) -> Self {
-        Self { store, replica: Some((ownerships, Lacks::new())) }
+    pub(super) fn of_replica(
+        store: Arc<dyn Store>,
+        ownerships: Ownerships,
+        tools_known: watch::Receiver<bool>,
+    ) -> Self {
+        let (lacks, started) = (Lacks::new(), Instant::now());
+        Self { store, replica: Some(ReplicaReadiness { ownerships, lacks, tools_known, started }) }
     }
 
     /// The reason why the server takes no calls.
     async fn check(&mut self) -> Result<(), String> {
-        if let Some((ownerships, lacks)) = &mut self.replica {
-            let now = Instant::now();
-            lacks.note(&ownerships.borrow_and_update(), now);
-            lacks.check(now)?;
+        if let Some(replica) = &mut self.replica {
+            replica.check(Instant::now())?;
         }
         match tokio::time::timeout(CHECK_EVERY, self.store.check()).await {
             Ok(checked) => checked.map_err(|error| format!("the store does not answer: {error}")),
@@ -79,7 +95,7 @@ impl Readiness {
 
     fn check_every(&self, ready: bool) -> Duration {
         match &self.replica {
-            Some((_, lacks)) if ready && lacks.has_everything() => CHECK_REPLICA_EVERY,
+            Some(replica) if ready && replica.lacks.has_everything() => CHECK_REPLICA_EVERY,
             Some(_) | None => CHECK_EVERY,
         }
     }
@@ -89,14 +105,26 @@ impl Readiness {
         let after = tokio::time::sleep(self.check_every(ready));
         match &mut self.replica {
             None => after.await,
-            Some((ownerships, _)) => {
+            Some(ReplicaReadiness { ownerships, tools_known, .. }) => {
                 // A sender that is gone tells nothing new: the process ends then.
                 tokio::select! {
                     () = after => {}
                     Ok(()) = ownerships.changed() => {}
+                    Ok(()) = tools_known.changed() => {}
                 }
             }
         }
+    }
+}
+
+impl ReplicaReadiness {
+    fn check(&mut self, now: Instant) -> Result<(), String> {
+        self.lacks.note(&self.ownerships.borrow_and_update(), now);
+        self.lacks.check(now)?;
+        if !*self.tools_known.borrow_and_update() && now.duration_since(self.started) < TOOLS_WAIT {
+            return Err("the tools of the hosts are not known yet".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -194,7 +222,8 @@ mod tests {
     async fn readiness(ownership: Ownership) -> (Readiness, watch::Sender<Ownership>, Arc<SqliteStore>) {
         let store = Arc::new(SqliteStore::in_memory().await.unwrap());
         let (sender, ownerships) = watch::channel(ownership);
-        (Readiness::of_replica(store.clone(), ownerships), sender, store)
+        let tools_known = watch::Sender::new(true).subscribe();
+        (Readiness::of_replica(store.clone(), ownerships, tools_known), sender, store)
     }
 
     #[tokio::test]
@@ -207,6 +236,35 @@ mod tests {
         assert_eq!(readiness.check().await, Ok(()), "it needs none of its own");
         store.close().await;
         assert!(readiness.check().await.unwrap_err().starts_with("the store does not answer"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_waits_a_while_for_the_tools_of_the_hosts() {
+        let (_sender, ownerships) = watch::channel(ownership(true, SHARDS, 0));
+        let (known, tools_known) = watch::channel(false);
+        let mut replica =
+            ReplicaReadiness { ownerships, lacks: Lacks::new(), tools_known, started: Instant::now() };
+        let mut after = async |wait| {
+            advance(wait).await;
+            replica.check(Instant::now())
+        };
+        let lacking = Err("the tools of the hosts are not known yet".to_owned());
+        assert_eq!(after(TOOLS_WAIT - Duration::from_secs(1)).await, lacking);
+        assert_eq!(after(Duration::from_secs(1)).await, Ok(()));
+        known.send_replace(true);
+        assert_eq!(after(Duration::ZERO).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_ready_as_soon_as_it_knows_the_tools() {
+        let store = Arc::new(SqliteStore::in_memory().await.unwrap());
+        let (_sender, ownerships) = watch::channel(ownership(true, SHARDS, 0));
+        let (known, tools_known) = watch::channel(false);
+        let mut readiness = Readiness::of_replica(store, ownerships, tools_known);
+        assert!(readiness.check().await.is_err());
+        known.send_replace(true);
+        readiness.due(false).await;
+        assert_eq!(readiness.check().await, Ok(()));
     }
 
     /// The check of the store is left out: it works in a thread, which a paused clock does not wait for.

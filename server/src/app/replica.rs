@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::builder::{CheckedParts, ServerBuilder};
@@ -197,7 +198,9 @@ impl ServerBuilder {
             tasks.soft().clone(),
         );
         let tool_link = ToolLinkService::new(tasks.clone());
+        let mut tools_known = watch::Sender::new(true).subscribe();
         if let Some(cluster) = work.cluster {
+            tools_known = cluster.tools_known();
             tool_link.open(cluster);
         }
         let peers =
@@ -212,7 +215,7 @@ impl ServerBuilder {
             }
             drop(calls_of_peers);
         });
-        let readiness = Readiness::of_replica(own.shared(), ownerships);
+        let readiness = Readiness::of_replica(own.shared(), ownerships, tools_known);
         let identity = |gate| IdentityLayer::of_replica(gate, local);
         let port = ports.open(quotas, clock, identity, &tasks);
         let stopped = work_stopped(tasks.clone(), stop);

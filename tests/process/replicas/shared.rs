@@ -111,7 +111,6 @@ async fn the_replica_that_keeps_the_hosts_is_killed_while_they_have_calls_of_eve
     let beside = (hub + 1) % 3;
     let host =
         Host::start_in(&replicas.servers[beside].file(""), &replicas.servers[beside].url(), "h-1", 16).await;
-    replicas.know_tools().await;
     let client = impatient(&replicas.servers[beside]);
     model.answers("slow", json!({ "seconds": 6.0 }), "Waited.");
     let mut runs = Vec::new();

@@ -297,6 +297,15 @@ impl Server {
         .await
     }
 
+    /// Waits until it takes calls, as its health service says.
+    pub async fn ready(&self) {
+        let client = self.client();
+        eventually("a server that is ready", || async {
+            client.is_ready().await.is_ok_and(|up| up).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until the server knows this of the host.
     pub async fn host_is(&self, host_id: &str, health: HostHealth) {
         let client = self.client();

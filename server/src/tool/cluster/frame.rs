@@ -24,7 +24,14 @@ pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToHub {
     /// The first frame. `to` is the replica that is meant: another one may have its address by now.
-    Hello { from: OwnerNo, to: OwnerNo, version: String },
+    Hello {
+        from: OwnerNo,
+        to: OwnerNo,
+        version: String,
+        /// True if the replica answers [`ToOwner::Mark`].
+        #[serde(default)]
+        marks: bool,
+    },
     /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`], [`crate::tool::Tools::seek_on`].
     Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
     /// The call needs no host any more: [`crate::tool::Tools::stop_seeking`].
@@ -41,6 +48,8 @@ pub(super) enum ToHub {
     Heard { tenant: TenantId, call: CallId, attempt: u32 },
     /// The reply to a request of the hub.
     Reply { no: u64, reply: Reply },
+    /// Everything that the hub told before this [`ToOwner::Mark`] is entered.
+    Marked { no: u64 },
     /// A request to an extension of a host. `encoded` is the message of the contract in base64.
     Ask { id: String, connection: u64, time_left: Millis, encoded: String },
 }
@@ -122,6 +131,8 @@ pub(super) enum ToOwner {
     Tools { rows: Vec<MirroredTool> },
     /// All tools that the hub knows were told since the link was opened.
     ToolsListed {},
+    /// A point among the tools and hosts that are told. The replica says [`ToHub::Marked`] when it is there.
+    Mark { no: u64 },
     /// Extensions that the hub knows.
     Extensions { known: Vec<KnownExtension> },
     /// Connections of hosts with extensions. One without content is closed.

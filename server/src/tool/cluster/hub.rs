@@ -1,6 +1,6 @@
 //! The hub's end of a link: serves the calls of another replica's runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::{ClusterTools, HubConnection, RunOwner, State};
 use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
+use crate::tool::host::remote::Mark;
 use crate::tool::{CallOwner, Seek, Tools as _};
 
 /// Time for the first frame.
@@ -43,8 +44,19 @@ struct OpenLink<'a> {
     sender: &'a LinkSender,
     peer: OwnerNo,
     no: u64,
+    marked: Marks,
     /// Work that goes on beside the frames: requests to extensions, and ends of attempts that are told again.
     beside: FuturesUnordered<BoxFuture<'a, ()>>,
+}
+
+/// The marks that a replica has not reached yet.
+#[derive(Default)]
+struct Marks {
+    /// Those that follow the changes that wait to be told.
+    waiting: Vec<Mark>,
+    /// Those that were told, by their number.
+    told: BTreeMap<u64, Vec<Mark>>,
+    last: u64,
 }
 
 impl ClusterTools {
@@ -62,7 +74,7 @@ impl HubEnd {
         tokio::pin!(frames);
         let Self { cluster, sender } = &self;
         let first = tokio::time::timeout(HELLO_WAIT, frames.next()).await;
-        let Ok(Some(ToHub::Hello { from, to, version })) = first else { return };
+        let Ok(Some(ToHub::Hello { from, to, version, marks })) = first else { return };
         if to != cluster.me || !cluster.takes_links() || !cluster.knows(from) {
             return;
         }
@@ -78,9 +90,9 @@ impl HubEnd {
         cluster.routes.opened();
         // The ends of attempts while it was away. A reclaim brings those of its call once more.
         let beside = FuturesUnordered::from_iter([cluster.resend_ends(from).boxed()]);
-        let mut link = OpenLink { cluster, sender, peer: from, no, beside };
+        let mut link = OpenLink { cluster, sender, peer: from, no, marked: Marks::default(), beside };
         tokio::select! {
-            () = link.serve(frames) => {}
+            () = link.serve(frames, marks) => {}
             () = cluster.gone(from) => {}
         }
         tracing::info!(replica = from.0, "the link of a replica to the tool hosts has ended");
@@ -88,9 +100,14 @@ impl HubEnd {
 }
 
 impl OpenLink<'_> {
-    async fn serve(&mut self, mut frames: impl Stream<Item = ToHub> + Unpin) {
+    async fn serve(&mut self, mut frames: impl Stream<Item = ToHub> + Unpin, answers_marks: bool) {
         let tools = self.cluster.own.follow_tools();
         let hosts = self.cluster.own.extensions().follow();
+        // Nobody waits for a replica of an earlier version.
+        let mut marks = self.cluster.own.mirrors().add();
+        if !answers_marks {
+            marks.close();
+        }
         self.tell_extensions();
         let mut all_listed = false;
         loop {
@@ -99,12 +116,16 @@ impl OpenLink<'_> {
                 all_listed = true;
                 self.sender.send(&ToOwner::ToolsListed {});
             }
+            if tools.is_empty() && hosts.is_empty() {
+                self.tell_mark();
+            }
             tokio::select! {
                 () = self.sender.ended() => return,
                 () = changed(&tools, self.sender) => {
                     self.tell_tools(tools.take(ROWS_MAX));
                 }
                 () = changed(&hosts, self.sender) => self.tell_hosts(hosts.take(ROWS_MAX)),
+                Some(mark) = marks.recv() => self.marked.waiting.push(mark),
                 Some(()) = self.beside.next() => {}
                 frame = frames.next() => match frame {
                     Some(frame) => self.take(frame),
@@ -133,6 +154,16 @@ impl OpenLink<'_> {
         }
         if !rows.is_empty() {
             self.sender.send(&ToOwner::Tools { rows });
+        }
+    }
+
+    /// Tells the marks that wait for what was told until now.
+    fn tell_mark(&mut self) {
+        let Marks { waiting, told, last } = &mut self.marked;
+        if !waiting.is_empty() {
+            *last += 1;
+            told.insert(*last, std::mem::take(waiting));
+            self.sender.send(&ToOwner::Mark { no: *last });
         }
     }
 
@@ -209,6 +240,7 @@ impl OpenLink<'_> {
                     cluster.pending_updates.forget_end(&tenant, &call, attempt);
                 }
             }
+            ToHub::Marked { no } => self.marked.told.retain(|told, _| *told > no),
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
             ToHub::Ask { id, connection, time_left, encoded } => {
                 drop(state);

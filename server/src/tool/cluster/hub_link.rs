@@ -94,7 +94,7 @@ impl ClusterTools {
     async fn link_to(&self, peer: &Peer, dialer: &dyn LinkDialer) {
         let (sender, frames) = queue::channel();
         let (from, version) = (self.me, env!("CARGO_PKG_VERSION").to_owned());
-        sender.send(&ToHub::Hello { from, to: peer.number, version });
+        sender.send(&ToHub::Hello { from, to: peer.number, version, marks: true });
         let opening = async {
             let mut inbound = dialer.dial(peer, frames).await?;
             let welcome = inbound.next().await.and_then(|frame| decode::<ToOwner>(&frame));

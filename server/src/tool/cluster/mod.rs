@@ -34,7 +34,7 @@ use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 pub use frame::LINK_FRAME_BYTES_MAX;
@@ -66,6 +66,8 @@ pub struct ClusterTools {
     owners: Arc<dyn RunOwners>,
     encode: EncodeRequest,
     state: Mutex<State>,
+    /// True once the tools of the hosts are known here, from the hub or as the hub.
+    tools_known: watch::Sender<bool>,
     /// The other replicas. It is set by [`Self::keep_linked`].
     ownerships: OnceLock<Ownerships>,
     /// Updates for the engine that do not come from the own hosts.
@@ -134,6 +136,7 @@ impl ClusterTools {
             owners,
             encode,
             state: Mutex::new(state),
+            tools_known: watch::Sender::new(false),
             ownerships: OnceLock::new(),
             reports,
             reports_receiver: Mutex::new(Some(reports_receiver)),
@@ -150,6 +153,12 @@ impl ClusterTools {
     #[must_use]
     pub fn own(&self) -> &Arc<RemoteTools> {
         &self.own
+    }
+
+    /// Follows whether the tools of the hosts have ever been known here. A run that begins before is offered those that the store
+    /// remembers.
+    pub fn tools_known(&self) -> watch::Receiver<bool> {
+        self.tools_known.subscribe()
     }
 
     /// True while this replica is the hub.
@@ -175,6 +184,7 @@ impl ClusterTools {
         state.hub = HubConnection::Here;
         state.link += 1;
         state.listed = None;
+        self.tools_known.send_replace(true);
         let link = state.link;
         for (call, open) in state.table.calls() {
             let owner = open.owner;

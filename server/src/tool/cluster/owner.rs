@@ -156,8 +156,10 @@ impl ClusterTools {
             ToOwner::ToolsListed {} => {
                 if let Some(listed) = state.listed.take() {
                     self.own.keep_mirrored(&listed);
+                    self.tools_known.send_replace(true);
                 }
             }
+            ToOwner::Mark { no } => sender.send(&ToHub::Marked { no }),
             ToOwner::Extensions { known } => self.own.extensions().learn(known),
             ToOwner::Hosts { rows } => self.mirror_hosts(&mut state, rows),
             // It was taken when the link was opened, or above.

@@ -3,12 +3,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use agentloop_core::host::CloseReason;
 use agentloop_core::host::frame::ServerFrame;
 use agentloop_core::limits::CALLS_PER_HOST_MAX;
+use futures_util::task::AtomicWaker;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +52,36 @@ pub(in crate::tool) struct Sender {
 pub struct OutboundFrames {
     frames: mpsc::UnboundedReceiver<Outbound>,
     backlog: Arc<Backlog>,
+    gate: Gate,
     ended: CancellationToken,
+}
+
+/// Holds frames back in the queue, in their order.
+#[derive(Debug, Clone, Default)]
+pub(in crate::tool) struct Gate(Arc<GateState>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    is_shut: AtomicBool,
+    reader: AtomicWaker,
+}
+
+/// No frame leaves while this lives.
+pub(in crate::tool) struct Held<'a>(&'a GateState);
+
+impl Gate {
+    /// Shuts the gate until the guard is dropped. One guard at a time.
+    pub(in crate::tool) fn hold(&self) -> Held<'_> {
+        self.0.is_shut.store(true, Ordering::Release);
+        Held(&self.0)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.is_shut.store(false, Ordering::Release);
+        self.0.reader.wake();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -60,12 +90,14 @@ struct Backlog {
     bytes: AtomicUsize,
 }
 
-/// Makes a connected pair of ends, and a token that is cancelled when either end is done.
-pub(in crate::tool) fn channel() -> (Sender, OutboundFrames, CancellationToken) {
+/// Makes a connected pair of ends, their gate, and a token that is cancelled when either end is done.
+pub(in crate::tool) fn channel() -> (Sender, OutboundFrames, Gate, CancellationToken) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
     let sender = Sender { frames: sender, backlog: backlog.clone(), ended: ended.clone() };
-    (sender, OutboundFrames { frames: receiver, backlog, ended: ended.clone() }, ended)
+    let gate = Gate::default();
+    let frames = OutboundFrames { frames: receiver, backlog, gate: gate.clone(), ended: ended.clone() };
+    (sender, frames, gate, ended)
 }
 
 impl Sender {
@@ -121,6 +153,10 @@ impl Stream for OutboundFrames {
     type Item = Outbound;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Outbound>> {
+        self.gate.0.reader.register(context.waker());
+        if self.gate.0.is_shut.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
         let next = self.frames.poll_recv(context);
         match &next {
             Poll::Ready(Some(Outbound::Frame(frame))) => self.backlog.take(frame.size()),
@@ -158,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_come_in_order_and_the_end_last() {
-        let (sender, mut sending, ended) = channel();
+        let (sender, mut sending, _gate, ended) = channel();
         sender.send(go_away()).unwrap();
         sender.end(CloseReason::Goodbye);
         assert!(ended.is_cancelled());
@@ -169,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_does_not_read_is_noticed() {
-        let (sender, mut sending, ended) = channel();
+        let (sender, mut sending, _gate, ended) = channel();
         for _ in 0..FRAMES_MAX {
             sender.send(go_away()).unwrap();
         }
@@ -180,12 +216,26 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_are_bounded_and_freed_by_reading() {
-        let (sender, mut sending, _ended) = channel();
+        let (sender, mut sending, _gate, _ended) = channel();
         let third = BYTES_MAX / 3;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         sending.next().await;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         assert_eq!(sender.send(verdicts(third)), Err(Full));
+    }
+
+    #[tokio::test]
+    async fn frames_wait_behind_a_gate_that_is_shut() {
+        let (sender, mut sending, gate, _ended) = channel();
+        let held = gate.hold();
+        sender.send(go_away()).unwrap();
+        sender.end(CloseReason::Goodbye);
+        let reading = tokio::spawn(async move { (sending.next().await, sending.next().await) });
+        tokio::task::yield_now().await;
+        assert!(!reading.is_finished());
+        drop(held);
+        let frames = (Outbound::Frame(go_away()), Outbound::End(CloseReason::Goodbye));
+        assert_eq!(reading.await.unwrap(), (Some(frames.0), Some(frames.1)));
     }
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::host::frame::{Capability, Hello, HostFrame};
+use agentloop_core::cluster::shard::OwnerNo;
+use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::id::{CallSlot, ToolKey};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::CallFacts;
+use futures_util::StreamExt as _;
 
+use super::super::frame::{ToHub, encode};
 use super::harness::*;
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::tests::harness::*;
@@ -62,6 +65,59 @@ async fn a_tool_is_offered_everywhere_as_soon_as_a_host_declares_it() {
     assert!(other.tools.validate(&tenant(), "after", r#"{"city":5}"#).is_err());
     assert_eq!(other.tools.validate(&tenant(), "after", "{}"), Ok(()));
     drop((before, after));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_hears_of_its_tools_once_every_replica_knows_them() {
+    let (_net, replicas) = Net::of([1, 2, 3]);
+    let [hub, others @ ..] = &replicas;
+    for other in others {
+        other.ready().await;
+    }
+    let mut host = hub.host("h", &["weather"]).await;
+    assert!(others.iter().all(|other| offered(&*other.tools) == ["weather"]));
+    let capabilities = ["tides", "weather"].map(capability);
+    host.say(HostFrame::UpdateTools { capabilities: capabilities.into() });
+    assert!(matches!(host.frame().await, ServerFrame::ToolsUpdated(..)));
+    assert!(others.iter().all(|other| offered(&*other.tools) == ["tides", "weather"]));
+}
+
+/// It stands still, or is of an earlier version, which does not say what it has entered.
+#[tokio::test(start_paused = true)]
+async fn a_host_does_not_wait_long_for_a_replica_that_does_not_answer() {
+    let (_net, replicas) = Net::of([1, 2]);
+    let hub = &replicas[0];
+    // The test has the link of replica 2.
+    replicas[1].learn_hub(&replicas, 0);
+    hub.ready().await;
+    for (marks, wait) in [(true, 500), (false, 0)] {
+        let (end, mut back) = hub.tools.accept();
+        let hello = ToHub::Hello { from: OwnerNo(2), to: OwnerNo(1), version: "x".to_owned(), marks };
+        let frames = futures_util::stream::iter([encode(&hello)]).chain(futures_util::stream::pending());
+        let link = tokio::spawn(end.run(frames));
+        assert!(back.next().await.is_some(), "the hub takes the link");
+        let began = tokio::time::Instant::now();
+        drop(hub.host(&format!("h-{wait}"), &["weather"]).await);
+        assert_eq!(began.elapsed().as_millis(), wait);
+        link.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_says_when_it_knows_the_tools() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    for replica in &replicas {
+        replica.tools.tools_known().wait_for(|is_known| *is_known).await.unwrap();
+    }
+    let _host = hub.host("h", &["weather"]).await;
+    net.down();
+    other.lost().await;
+    assert!(*other.tools.tools_known().borrow(), "it offers those that it knew");
+    let (_net, replicas) = Net::of([1, 2]);
+    replicas[1].learn_hub(&replicas, 0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!*replicas[1].tools.tools_known().borrow(), "it has never had a hub");
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ impl Raw {
         let (frames, inbound) = mpsc::unbounded_channel();
         tokio::spawn(end.run(UnboundedReceiverStream::new(inbound)));
         let mut raw = Self { frames, back };
-        raw.say(&ToHub::Hello { from: OwnerNo(2), to: OwnerNo(1), version: "x".to_owned() });
+        raw.say(&ToHub::Hello { from: OwnerNo(2), to: OwnerNo(1), version: "x".to_owned(), marks: false });
         assert!(raw.back.next().await.is_some(), "the hub takes the link");
         raw
     }

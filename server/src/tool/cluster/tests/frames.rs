@@ -22,7 +22,8 @@ fn a_frame_is_read_as_it_was_written() {
     offered.checkpoint = Some(vec![0, 1, 255]);
     offered.answers = vec![InputReply { input: "q".to_owned(), answer: InputAnswer::Visited(true) }];
     let to_hub = [
-        ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned() },
+        ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: true },
+        ToHub::Marked { no: 3 },
         ToHub::Offer { owner: owner(), call: call_id("r/1.0"), offer: Box::new(offered) },
         ToHub::Command {
             no: 7,
@@ -62,6 +63,7 @@ fn a_frame_is_read_as_it_was_written() {
         },
         ToOwner::Answered { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
         ToOwner::ToolsListed {},
+        ToOwner::Mark { no: 3 },
     ];
     for frame in to_owner {
         assert_eq!(decode::<ToOwner>(&encode(&frame)), Some(frame));
@@ -82,6 +84,9 @@ fn what_a_later_version_adds_is_left_out() {
     let known = br#"{"heard":{"tenant":"local","call":"r/1.0","attempt":1,"mood":"good"}}"#;
     let heard = ToHub::Heard { tenant: tenant(), call: call_id("r/1.0"), attempt: 1 };
     assert_eq!(decode::<ToHub>(known), Some(heard));
+    let earlier = br#"{"hello":{"from":1,"to":2,"version":"0.1"}}"#;
+    let hello = ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: false };
+    assert_eq!(decode::<ToHub>(earlier), Some(hello), "it does not answer marks");
     assert_eq!(decode::<ToHub>(br#"{"sing":{"song":"x"}}"#), None);
     assert_eq!(decode::<ToHub>(br#"{"heard":{"tenant":"local","call":"no call","attempt":1}}"#), None);
 }

@@ -118,11 +118,14 @@ impl Connection {
         };
         let join = |tools| Input::Join(Box::new(joining(tools)));
         let by = Declarer { host: id.clone(), connection: self.id };
+        let held = self.gate.hold();
         if !self.tools.join(&self.tenant, by, offered, join) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
         // Extensions are asked only now, because the welcome must be the first frame that the host gets.
         self.tools.extensions().activate(self.id);
+        self.mirrored().await;
+        drop(held);
         self.close_unused(&id, open_runtimes).await;
     }
 

@@ -20,7 +20,7 @@ use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
-use crate::tool::host::outbound::{self, OutboundFrames};
+use crate::tool::host::outbound::{self, Gate, OutboundFrames};
 use crate::tool::host::remote::RemoteTools;
 
 /// Results of one host recorded at a time. At the limit its stream is not read.
@@ -79,6 +79,8 @@ pub struct Connection {
     id: ConnectionId,
     /// Cancelled when the host is gone or the server ended the stream.
     ended: CancellationToken,
+    /// Holds back the frames for the host.
+    gate: Gate,
     /// Sends questions to the host's extensions.
     line: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
@@ -107,12 +109,13 @@ impl RemoteTools {
         }
         let slot = self.connection_slots.clone().try_acquire_owned();
         let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
-        let (sender, sending, ended) = outbound::channel();
+        let (sender, sending, gate, ended) = outbound::channel();
         let id = self.next_connection();
         let line = sender.line();
         self.open(&tenant, id, sender);
         let act = audit::current();
-        Ok((Connection { tools: self.clone(), tenant, identity, act, id, ended, line, _slot: slot }, sending))
+        let tools = self.clone();
+        Ok((Connection { tools, tenant, identity, act, id, ended, gate, line, _slot: slot }, sending))
     }
 }
 
@@ -182,8 +185,10 @@ impl Connection {
                 let mut offered = self.check(host, capabilities).await;
                 self.offer_extensions(None, extensions, &mut offered);
                 let by = Declarer { host: host.clone(), connection };
+                let _held = self.gate.hold();
                 self.tools
                     .replace(&self.tenant, by, offered, |tools| Input::ReplaceTools { connection, tools });
+                self.mirrored().await;
                 Vec::new()
             }
             frame => {
@@ -192,6 +197,15 @@ impl Connection {
                 }
                 self.tools.input(&self.tenant, Input::Frame { connection, frame })
             }
+        }
+    }
+
+    /// Waits until the other replicas know the tools of the host, so that a run which begins after the host has heard of them is
+    /// offered them wherever it begins.
+    async fn mirrored(&self) {
+        tokio::select! { biased;
+            () = self.ended.cancelled() => {}
+            () = self.tools.mirrors().caught_up() => {}
         }
     }
 

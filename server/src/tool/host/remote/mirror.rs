@@ -1,19 +1,55 @@
 //! Several replicas: the hub has the streams of all hosts, and the others mirror its tools.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::ToolTerms;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::RemoteTools;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, check};
 use crate::tool::host::state::State;
+
+/// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
+const MIRRORED_WAIT: Duration = Duration::from_millis(500);
+
+/// The replicas that mirror the tools of the hub.
+#[derive(Debug, Default)]
+pub(in crate::tool) struct Mirrors(Mutex<Vec<mpsc::UnboundedSender<Mark>>>);
+
+/// A point among the changes that a replica is told. Dropped when the replica has entered all that came before it.
+pub(in crate::tool) type Mark = oneshot::Sender<()>;
+
+impl Mirrors {
+    /// A new one, which gets a mark each time that somebody waits for it. It is forgotten when the receiver is dropped.
+    pub(in crate::tool) fn add(&self) -> mpsc::UnboundedReceiver<Mark> {
+        let (sender, marks) = mpsc::unbounded_channel();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        marks
+    }
+
+    /// Waits until all of them have entered every change until now, and no longer than [`MIRRORED_WAIT`].
+    pub(in crate::tool) async fn caught_up(&self) {
+        let mut waits = Vec::new();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|mirror| {
+            let (mark, wait) = oneshot::channel();
+            waits.push(wait);
+            mirror.send(mark).is_ok()
+        });
+        if timeout(MIRRORED_WAIT, join_all(waits)).await.is_err() {
+            tracing::debug!("a replica has not entered the tools of a host in time");
+        }
+    }
+}
 
 /// A name of a tool, with everything that the hub knows of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +145,11 @@ impl RemoteTools {
     pub(in crate::tool) fn follow_tools(&self) -> Arc<Changes<ToolKey>> {
         let State { catalogue, terms, .. } = &mut *self.lock();
         catalogue.follow(terms.names())
+    }
+
+    /// The replicas that mirror them.
+    pub(in crate::tool) fn mirrors(&self) -> &Mirrors {
+        &self.mirrors
     }
 
     /// These tools, as they are now.

@@ -29,7 +29,7 @@ use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallSink, HostOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
-pub(in crate::tool) use mirror::MirroredTool;
+pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
@@ -53,6 +53,7 @@ pub struct RemoteTools {
     reports_receiver: Mutex<Option<CallReportReceiver>>,
     sink: OnceLock<Sink>,
     ids: OnceLock<Arc<dyn HostIds>>,
+    mirrors: Mirrors,
     extensions: Arc<RemoteExtensions>,
 }
 
@@ -115,6 +116,7 @@ impl RemoteTools {
             reports_receiver: Mutex::new(Some(reports_receiver)),
             sink: OnceLock::new(),
             ids: OnceLock::new(),
+            mirrors: Mirrors::default(),
             extensions,
         })
     }
