@@ -336,7 +336,7 @@ where
     soon(ids.asked.notified()).await;
     calling.abort();
     assert!(calling.await.is_err_and(|error| error.is_cancelled()));
-    // What comes on the same connection after the call's end is answered after that was heard of.
+    // A call on the same connection after this one's end is answered after the server has heard of the end.
     assert_eq!(server.pending().await, []);
     give_leave.send(7).expect("the server waits");
     server.run(input()).await

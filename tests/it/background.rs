@@ -85,7 +85,7 @@ async fn a_title_is_made_once_and_never_in_place_of_one_that_was_given() {
         server.run(in_session("s1", run, "How is Rome?")).await;
         session_with(&server, |session| session.summary_up_to_entry_no == entries).await;
     }
-    // What was under way has ended when the server has.
+    // Jobs that were under way have ended when the server has.
     server.restart().await;
     assert_eq!(session(&server).await.title, "Mine");
     assert_eq!(namings(&model), 0);

@@ -13,6 +13,7 @@ mod blobs;
 mod busy_session;
 mod circles;
 mod clock;
+mod comments;
 mod container;
 mod context;
 mod conversations;

@@ -264,7 +264,7 @@ async fn tokens_and_cost_of_a_window_are_those_of_the_store() {
         model.answers(|_| Answer::Says("noted".to_owned()));
         let mut runs = 0;
         loop {
-            // What was used a moment ago counts at the latest after fifty times the time that the store takes to answer.
+            // Use of a moment ago counts at the latest after fifty times the time that the store takes to answer.
             let mut events = match Box::pin(soon(ada.run_stream(prompt("go")))).await {
                 Ok(events) => events,
                 Err(error) => break assert_exceeded(Err::<(), _>(error), quota),

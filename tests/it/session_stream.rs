@@ -252,7 +252,7 @@ async fn a_token_of_another_session_or_of_a_newer_database_is_refused() {
         tokens.push(first.resume_token);
     }
     assert_invalid(subscribe(&server, &tokens[1]).await.map(|_| ()), &["resume_token"]);
-    // Where the database is restored from a copy, runs may get numbers that the token calls known.
+    // Runs may get numbers that the token calls known after the database is restored from a copy.
     let mut parts: Vec<&str> = tokens[0].split('.').collect();
     parts[3] = "999999999";
     assert_invalid(subscribe(&server, &parts.join(".")).await.map(|_| ()), &["resume_token"]);

@@ -216,7 +216,7 @@ async fn of_a_deleted_one_nothing_is_heard_by_the_ids_of_its_runs() {
     speech.asked().await;
     speech.say("a new ");
     new.wait_for_speech().await;
-    // Whoever wanted the old one to end with them has no say in this one.
+    // A caller that wanted the old one to end with its connection has no say in this one.
     drop((old, caller));
     assert_eq!(server.get_run("r1").await.session_id, "s2");
     speech.say("beginning");

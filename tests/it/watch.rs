@@ -131,7 +131,7 @@ async fn a_run_leaves_the_list_when_it_does_not_match_any_more() {
     server.run(named("r1", "hi")).await;
     model.asks("mail", json!({ "to": "bob" }));
     server.run(in_session("s2", "r2", "a mail")).await;
-    // What `r1` did is not told at all.
+    // The changes of `r1` are not told at all.
     let first = watch.change().await;
     assert!(matches!(&first, Change::Run(run) if run.run_id == "r2"), "{first:?}");
     // A snapshot says what it can of the wait.

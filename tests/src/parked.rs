@@ -75,7 +75,7 @@ pub async fn measure(runs: u64) -> Cost {
     assert_eq!(code, 0, "{said}");
     let disk_bytes = server.file("agentloop.db").metadata().expect("a file").len() as f64 / runs as f64;
     server.start_again().await;
-    // How long the host takes to come back is not what is measured.
+    // The time that the host takes to come back is not measured.
     server.host_is("h-1", wire::HostHealth::Connected).await;
     let mut resumed = Vec::new();
     for number in 0..RESUMED {

@@ -83,7 +83,7 @@ fn cut(random: &mut Random, text: &str) -> Vec<String> {
 /// One way in which a provider may send this answer.
 fn sent(random: &mut Random, parts: &[Part]) -> Vec<Delta> {
     let mut deltas = Vec::new();
-    // What is still to come of calls that have begun: their pieces may come any time until the end.
+    // The pieces of calls that have begun may come any time until the end.
     let mut open: Vec<Vec<Delta>> = Vec::new();
     let numbers: u32 = random.below(3) as u32;
     for part in parts {

@@ -177,7 +177,7 @@ fn every_strategy_keeps_pairs_and_what_is_recent() {
             assert_eq!(messages(&shown), shown, "seed {seed}: {compaction:?}");
             let kept = keep.min(all.len());
             let begins_with_result = all[all.len() - kept].role == Role::Tool;
-            // What was cut before may be cut shorter.
+            // A text that was cut before may be cut shorter.
             let was_cut = last_compaction(&entries).is_some_and(|before| before.cut.is_some());
             if !begins_with_result && !was_cut {
                 assert!(shown.ends_with(&all[all.len() - kept..]), "seed {seed}: {compaction:?}");

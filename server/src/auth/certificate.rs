@@ -210,7 +210,7 @@ mod tests {
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 0x55;
-            // Whatever comes of it: no panic, and no more names than there are.
+            // There is no panic, and there are no more names than it has.
             assert!(facts(&changed).map_or(0, |facts| facts.names.len()) <= names.len(), "{at}");
         }
     }

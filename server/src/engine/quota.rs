@@ -239,7 +239,7 @@ impl EngineQuotas {
                 values
             }
         };
-        // What ends in between is counted twice, and not at all in the other order.
+        // A run that ends in between is counted twice. In the other order it would not be counted at all.
         let under_way = counter.under_way.load(Ordering::Relaxed);
         Ok(values[place].saturating_add(counter.added.load(Ordering::Relaxed)).saturating_add(under_way))
     }

@@ -84,7 +84,7 @@ async fn the_last_of_several_is_the_one_that_stays() {
     let third = server.stream(interrupting("r3", "three")).await;
     second.rest().await;
     third.rest().await;
-    // How much of its answer the second had by then is a matter of time; all that was said is there, in order.
+    // The length of the second answer by then is a matter of time; all that was said is there, in order.
     let is_of_second = |text: &String| "to two".starts_with(text) || text.starts_with("[The answer above");
     let said: Vec<String> = said(&server).await.into_iter().filter(|text| !is_of_second(text)).collect();
     assert_eq!(said, ["one", "two", "three", "to three"]);

@@ -171,7 +171,7 @@ async fn a_restart_keeps_the_queue() {
     model.asks("mail", json!({ "to": "bob" }));
     server.run(in_session("s1", "r1", "one")).await;
     drop(host);
-    // What came first waits for a human, and what comes next waits for it.
+    // The first one waits for a human, and the next one waits for the first.
     for (run, text) in [("r2", "two"), ("r3", "three"), ("r4", "four")] {
         drop(server.stream(enqueued(run, text)).await);
     }

@@ -174,7 +174,7 @@ async fn people_are_prompted_and_choose_before_the_model_is_called() {
     assert_eq!(status(&prompted), RunStatus::AwaitingHuman);
     let question = prompted.run.expect("a run").pending[0].clone();
     assert_eq!((question.question.as_str(), question.session_id.as_str()), ("Which town?", "test-session"));
-    // What is pending is part of the state, and stays over a restart.
+    // Pending work is part of the state, and stays over a restart.
     server.restart().await;
     assert_eq!(server.pending().await, std::slice::from_ref(&question));
     let text = Input::Text("Beijing".to_owned());

@@ -210,7 +210,7 @@ async fn a_source_that_remembers_is_handed_the_run_until_it_confirms() {
         Some(Request::Remember(remember)) => remember.messages.iter().map(text).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
-    // What it gave itself is not among what it is to remember.
+    // Its own contributions are not among the messages that it is to remember.
     assert_eq!(said(&host.asked().await), ["which city?", "Ulm"]);
     drop(host);
     server.restart().await;

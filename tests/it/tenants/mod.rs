@@ -289,7 +289,7 @@ async fn with_equal_ids_nothing_of_one_is_shown_to_the_other() {
     let metrics = server.scrape().await.text;
     assert!(!WORDS.iter().any(|word| metrics.contains(word)), "{metrics}");
 
-    // What one does to its own leaves the other's as it was.
+    // Changes of one tenant leave the other's sessions as they were.
     let before = Box::pin(other.everything(one.word)).await;
     soon(one.operator.abort_run("r3", "enough")).await.expect("it is aborted");
     for session in ["s", "r2", "r3"] {

@@ -135,7 +135,7 @@ async fn joined(peer: &mut Peer, host: &str) -> (SendStream<Bytes>, JoinHandle<R
 async fn tiny_frames_without_end_cost_nothing() {
     const FRAMES: usize = 200_000;
     const GROWTH_MAX: usize = 48 * MIB;
-    // Whoever is served in the middle of it takes its time on a busy machine.
+    // A caller that is served in the middle of it takes its time on a busy machine.
     let patient = Setting { lease_timeout: "60s", ..honest_model().await };
     let siege = Siege::begin(&patient).await;
     let pong = framed(&say(Frame::Pong(Pong { nonce: 7 })));

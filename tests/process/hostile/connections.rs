@@ -31,7 +31,7 @@ async fn dial(siege: &Siege) -> TcpStream {
 /// Until the other side hangs up; what it said before.
 async fn hung_up(socket: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
-    // Whether it does so in good order is its own affair.
+    // It may do so in good order or not.
     let _end = soon("the end of a connection", socket.read_to_end(&mut said)).await;
     said
 }

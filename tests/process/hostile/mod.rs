@@ -70,7 +70,7 @@ impl Siege {
         let answers = Arc::new(AtomicUsize::new(0));
         let health = tokio::spawn(watch(server.url(), server.root(), Arc::clone(&answers)));
         let siege = Siege { memory: Memory::measure(server.pid()), server, health, answers };
-        // What every run needs is not the attack's.
+        // Memory that every run needs is not the attack's.
         siege.serves("before").await;
         Siege { memory: Memory::measure(siege.server.pid()), ..siege }
     }

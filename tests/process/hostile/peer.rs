@@ -44,7 +44,7 @@ impl Peer {
         let (send, connection) =
             soon("a handshake", builder.handshake(socket)).await.expect("it shakes hands");
         tokio::spawn(async move {
-            // How it ends is seen by its streams.
+            // Its streams show how it ends.
             let _ended = connection.await;
         });
         Peer { send }

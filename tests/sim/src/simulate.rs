@@ -165,7 +165,7 @@ async fn live(world: Arc<World>) {
             world.problem("a session does not answer its next message");
         }
     }
-    // What follows runs is done, and subscribers come to the end of what they watch.
+    // Jobs that follow runs are done, and subscribers come to the end of what they watch.
     let _left_undone = tokio::time::timeout(END_WITHIN, all_done(&world)).await;
     tokio::time::sleep(Duration::from_secs(1_800)).await;
     background.shutdown().await;

@@ -182,7 +182,7 @@ impl Server {
     pub fn another_with(&self, arguments: &[&str]) -> Process {
         let mut command = Command::new(&self.program);
         if self.bounded {
-            // What is ignored stays ignored by whatever is started in its place.
+            // An ignored signal stays ignored by the program that is started in its place.
             command = Command::new("sh");
             command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(&self.program);
         }

@@ -74,11 +74,11 @@ pub(crate) struct NewTokenArgs {
     /// The weakest effect class that its hosts may claim: read_only, idempotent, keyed or unsafe. Default: any
     #[arg(long, value_name = "CLASS")]
     pub(crate) host_effect: Option<String>,
-    /// What its hosts may offer beside plain tools: planner, hook, context_source or runtime; may be repeated.
+    /// Kinds that its hosts may offer beside plain tools: planner, hook, context_source or runtime; may be repeated.
     /// Default: plain tools alone
     #[arg(long = "host-extension", value_name = "KIND")]
     pub(crate) host_extensions: Vec<String>,
-    /// How long it is valid, such as 12h or 90d. Default: for ever
+    /// Time for which it is valid, such as 12h or 90d. Default: for ever
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) expires: Option<std::time::Duration>,
 }

@@ -47,7 +47,7 @@ fn write_table(
                 start.push_str(&row[n]);
                 start.push_str(&" ".repeat(padding));
             }
-            // Where each row has several lines, an empty one says nothing.
+            // An empty line says nothing where each row has several.
             if indent > 0 && columns.clone().all(|n| row[n].is_empty()) {
                 continue;
             }

@@ -17,7 +17,7 @@ async fn a_window_changes_its_size() {
     chat.types("send a mail\r");
     chat.sees("may this run?").await;
     chat.types("y\r");
-    // What is not on the screen is not approved: page by page, it is.
+    // A call that is not on the screen is not approved. Page by page, it is.
     chat.sees("not all of it").await;
     chat.types(&"\x1b[6~".repeat(40));
     chat.sees("y  yes, run it").await;

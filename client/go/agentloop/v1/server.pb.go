@@ -178,14 +178,14 @@ func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_server_proto_rawDescGZIP(), []int{0}
 }
 
-// What the server is.
+// The server itself.
 type GetServerInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the server, such as `0.1.0`.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// When this process started.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// What this server can do beyond the first version of the contract, by the names that
+	// Abilities of this server beyond the first version of the contract, by the names that
 	// `server/docs/internals/contract.md` lists, such as `watch_runs`. A client asks for a feature here instead of
 	// comparing versions.
 	Features []string `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`
@@ -193,7 +193,7 @@ type GetServerInfoResponse struct {
 	Limits *ServerLimits `protobuf:"bytes,4,opt,name=limits,proto3" json:"limits,omitempty"`
 	// The store: `sqlite` or `postgresql`, or `custom` where the embedder gave it.
 	Store string `protobuf:"bytes,5,opt,name=store,proto3" json:"store,omitempty"`
-	// Who the caller is to this server.
+	// The caller as this server knows it.
 	Caller *Caller `protobuf:"bytes,6,opt,name=caller,proto3" json:"caller,omitempty"`
 	// The caller's roles, by name. Empty where nobody is asked who they are.
 	CallerRoles []string `protobuf:"bytes,7,rep,name=caller_roles,json=callerRoles,proto3" json:"caller_roles,omitempty"`

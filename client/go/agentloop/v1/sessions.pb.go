@@ -239,8 +239,8 @@ type Entry struct {
 	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// A compaction: from here on, the model reads the entries before it as this says. The entries stay as they are.
 	Compaction *ContextCompacted `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
-	// Why the model stopped; CUT_OFF for an answer that was kept unfinished. Only of messages that a model of this server
-	// wrote.
+	// The reason for which the model stopped; CUT_OFF for an answer that was kept unfinished. Only of messages that a
+	// model of this server wrote.
 	FinishReason FinishReason `protobuf:"varint,7,opt,name=finish_reason,json=finishReason,proto3,enum=agentloop.v1.FinishReason" json:"finish_reason,omitempty"`
 	// Tokens and cost of the model call. Only of messages that a model of this server wrote.
 	Usage *Usage `protobuf:"bytes,8,opt,name=usage,proto3" json:"usage,omitempty"`

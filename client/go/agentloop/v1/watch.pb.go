@@ -210,7 +210,7 @@ func (*WatchRunsResponse_Synced) isWatchRunsResponse_Change() {}
 // Forget every run: a snapshot follows. Sent first without a token, and where a token cannot be continued.
 type WatchReset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why the snapshot is sent, for people.
+	// The reason for which the snapshot is sent, for people.
 	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -285,7 +285,7 @@ fn moves(node: &Node) -> Vec<Move> {
                 moves.push(Move::Stray(approval_of(script, slot, "ada", &["sre"], true)));
             }
         }
-        // What was answered before, or belongs to a try that is over.
+        // It was answered before, or belongs to a try that is over.
         if script.question(slot).is_none() {
             moves.push(Move::Stray(script.decision(slot, Decision::Approve)));
         }

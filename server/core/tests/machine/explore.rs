@@ -83,7 +83,7 @@ fn explore(seed: u64) -> Script {
         script.aborts();
     }
     for _ in 0..5 {
-        // What comes after the end is refused, or changes nothing.
+        // An input after the end is refused, or changes nothing.
         let written = script.journal.len();
         happen(&mut random, &mut script);
         assert_eq!(script.journal.len(), written);

@@ -152,7 +152,7 @@ fn fingerprint(script: &Script) -> u64 {
 fn moves(script: &Script) -> Vec<Move> {
     let mut inputs = vec![abort(AbortCause::Caller)];
     if script.state().spec().tool_policy.max_parallel == 1 {
-        // What is said meanwhile does not depend on how many calls run side by side.
+        // Messages in between do not depend on the number of calls that run side by side.
         inputs.push(steer("more", "make haste"));
     }
     for owed in script.watch.owed() {

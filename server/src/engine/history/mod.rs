@@ -165,7 +165,7 @@ impl History {
         for record in records {
             let is_own = matches!(record.event.entry(), Some((_, Added::Own)));
             let content = record.event.content();
-            // What enters the session at once is read from the store with the rest.
+            // Messages that enter the session at once are read from the store with the rest.
             let content = if is_own && !self.is_loaded() {
                 content
             } else {

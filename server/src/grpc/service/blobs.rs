@@ -166,7 +166,7 @@ impl blobs_server::Blobs for BlobsService {
         let new = Self::new_blob(&caller, header)?;
         let (owner, announced) = (new.owner.clone(), new.size);
         let (tenant, owner) = (caller.tenant(), owner.as_deref());
-        // What the caller can read already takes no more of its quota. Whether the bytes are those is seen at the end.
+        // Bytes that the caller can read already take no more of its quota. The end shows if they are those.
         let is_there = match &new.digest {
             Some(digest) => store.blob(tenant, owner, digest).await?.is_some(),
             None => false,

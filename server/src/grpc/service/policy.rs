@@ -163,7 +163,7 @@ impl PolicyChecker<'_> {
         };
         // If the call itself is rejected, no rule decided that.
         let rule = rule.filter(|rule| rule.action == action);
-        // Whoever is asked must be an approver of every rule that counts, not only of the one that decides.
+        // A person who is asked must be an approver of every rule that counts, not only of the one that decides.
         let approvers = required_approvers(rules(), &call, spec.tool_policy.widening);
         let mut shown = rule.map(|rule| match rule.action {
             PolicyAction::Ask => policy::rule(&PolicyRule { approvers, ..rule.clone() }),

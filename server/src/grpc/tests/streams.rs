@@ -60,7 +60,7 @@ async fn bytes_that_are_no_frame_are_told_and_end_the_stream() {
     let harness = Harness::new().await;
     let mut client = tonic::client::Grpc::new(harness.channel.clone());
     client.ready().await.unwrap();
-    // Where a frame has its hello, this has a number.
+    // It has a number in the place of a hello.
     let codec = tonic_prost::ProstCodec::<v1::Credit, ConnectResponse>::default();
     let frames = tokio_stream::iter([v1::Credit { total: 5 }]);
     let path = "/agentloop.v1.ToolHost/Connect".parse().unwrap();

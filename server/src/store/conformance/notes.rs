@@ -36,7 +36,7 @@ pub async fn a_title_is_made_where_none_was_given(store: Arc<dyn Store>) {
     let noted = row(&store, "s").await;
     assert_eq!((noted.title.as_str(), noted.updated_at), ("Made", Timestamp(START)));
     assert_eq!((noted.summary.as_str(), noted.summary_upto), ("", EntryNo(0)));
-    // What was asked for is what counts when it is asked for again.
+    // A repetition is compared with the request as it was.
     assert_eq!(create(&store, "s", "").await.unwrap().title, "Made");
     let other = create(&store, "s", "Made").await;
     assert!(matches!(other, Err(StoreError::SessionExists)), "{other:?}");

@@ -177,7 +177,7 @@ pub async fn what_is_deleted_is_not_found(store: Arc<dyn Store>) {
     other.ends().await.unwrap();
     delete(&store, "t").await;
     nowhere(&store, "stays").await;
-    // What comes next may get what the deleted one had.
+    // The next documents may get the numbers that the deleted one had.
     let mut again = Owner::started(&store, "t", "q").await;
     again.says("back").await.unwrap();
     nowhere(&store, "stays").await;

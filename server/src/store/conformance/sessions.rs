@@ -128,7 +128,7 @@ pub async fn entries_come_in_stretches(store: Arc<dyn Store>) {
     assert_eq!(stretch("s", 6, 9, 9_000).await, (vec![], false));
     assert_eq!(stretch("none", 0, 9, 9_000).await, (vec![], false));
 
-    // What stays of a deleted session is as long as it was.
+    // The shared part of a deleted session stays as long as it was.
     store.fork(&tenant(), &session("s"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
     store.delete_session(&tenant(), &session("s")).await.unwrap();
     assert_eq!(stretch("f", 0, 9, 9_000).await, (vec![1, 2], true));
@@ -203,7 +203,7 @@ pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
         let row = update(changed.clone()).await.unwrap();
         assert_eq!((row.title.as_str(), row.labels), ("Given", labelled(&[("team", "red"), ("new", "")])));
     }
-    // What was asked for is what counts when it is asked for again.
+    // A repetition is compared with the request as it was.
     assert_eq!(create().await.unwrap().title, "Given");
     let other = store.create_session(&tenant(), &session("s"), "Given", &labels, Timestamp(START)).await;
     assert!(matches!(other, Err(StoreError::SessionExists)), "{other:?}");
@@ -240,7 +240,7 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     let emptied = SessionUpdate { set_labels: labelled(&[("project", "")]), ..SessionUpdate::default() };
     store.update_session(&tenant(), &session("f"), emptied).await.unwrap();
     assert_eq!(get("d", &[("user", "cy")], 13).await, session("d"), "an empty label is one, too");
-    // What appends know of the new session is right.
+    // Appends to the new session go on from the right numbers.
     Owner::started(&store, "c", "r").await;
 }
 

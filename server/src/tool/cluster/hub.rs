@@ -266,7 +266,7 @@ impl OpenLink<'_> {
         let is_latest = !state.table.has_claim_after(&owner.tenant, run, owner.epoch)
             && self.cluster.routes.route(&owner.tenant, run, self.peer, owner.epoch);
         if is_latest {
-            // What this replica has of the run is of an earlier claim.
+            // The calls that this replica has of the run are of an earlier claim.
             state.table.release(&owner.tenant, run);
         } else {
             tracing::info!(replica = self.peer.0, run.id = %run, "a frame of an earlier owner of a run is left out");

@@ -250,7 +250,7 @@ impl Inner {
     }
 
     fn close(&mut self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
-        // Whoever waits for a reply over this link learns that it broke.
+        // Those who wait for a reply over this link learn that it broke.
         self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {
             return Vec::new();

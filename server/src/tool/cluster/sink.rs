@@ -150,7 +150,7 @@ impl ClusterTools {
                 let (tenant, call) = (tenant.clone(), call.clone());
                 self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, may_drop);
             }
-            // Whoever owns the run next asks for its calls.
+            // The next owner of the run asks for its calls.
             RunOwner::Nobody => {}
         }
     }

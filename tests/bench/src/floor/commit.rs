@@ -101,7 +101,7 @@ async fn write(mut db: SqliteConnection, mut queue: mpsc::Receiver<Append>) -> R
         }
         query.execute(&mut db).await?;
         for append in gathered.drain(..) {
-            // Whoever asked waits.
+            // The one that asked waits.
             let _gone = append.done.send(());
         }
     }

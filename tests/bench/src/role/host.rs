@@ -27,7 +27,7 @@ pub(crate) async fn run(server: &str, count: usize, credentials: Option<Credenti
             .tool(Tool::new("guarded", "Asks first").requires_approval().handler(echo))
             .on_event(move |event| {
                 if matches!(event, HostEvent::Connected { .. }) {
-                    // Whoever reconnects was counted before.
+                    // A host that reconnects was counted before.
                     let _counted = connected.try_send(());
                 }
             });

@@ -100,7 +100,7 @@ async fn measure(
     add("events per delta", "", events / pieces);
     add("resident memory per live run", "KiB", resident as f64 / 1024.0 / streams as f64);
     add("thread switches per delta", "", used.switches as f64 / pieces);
-    // What is left of the answers is nobody's: the runs end by themselves.
+    // Nobody reads the rest of the answers: the runs end by themselves.
     for task in tasks {
         task.await??;
     }

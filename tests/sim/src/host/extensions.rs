@@ -118,7 +118,7 @@ fn verdict(random: &mut Random, occasion: &Occasion) -> HookVerdict {
         (Occasion::PreTool { .. }, 4) => {
             HookVerdict { arguments: Some(r#"{"n":"seven"}"#.to_owned()), ..nothing }
         }
-        // What the host said stays in it, so that it can be told from what nobody said.
+        // The words of the host stay in it, so that they can be told from those that nobody said.
         (Occasion::PostTool { result, .. }, 0..4) => {
             HookVerdict { output: Some(format!("looked at: {}", result.output)), ..nothing }
         }

@@ -94,7 +94,7 @@ impl App {
         }
         self.transcript.end_open_calls();
         self.remember_prompts(entries);
-        // What has ended is among the entries.
+        // A run that has ended is among the entries.
         self.of_others.retain(|run| !entries.iter().any(|entry| entry.run_id == *run));
         self.transcript.todos(&session.todos);
         self.count_listed(usage_of_runs);
@@ -126,7 +126,7 @@ impl App {
         let mut commands = Vec::new();
         let early = std::mem::take(&mut self.session.sent_early);
         if !early.is_empty() {
-            // What the hint announces happens now. It would hide the run's state until the next key.
+            // The hint has come true. It would hide the run's state until the next key.
             self.hint = None;
         }
         for (text, busy) in early {

@@ -167,7 +167,7 @@ impl RunTask {
             let loaded = self.history.bytes();
             room.set(reserved.saturating_sub(loaded));
             if loaded > reserved && self.is_without_room(loaded) {
-                // How much is left is unknown, so the next wait is for twice as much.
+                // The rest is unknown, so the next wait is for twice as much.
                 return Ok(Loaded::Wait(if loaded > max { loaded } else { (2 * loaded).min(max) }));
             }
         }

@@ -90,7 +90,7 @@ impl LastState {
             session: row.try_get("session")?,
             event: row.try_get("event")?,
             deletions: row.try_get("deletions")?,
-            // Where there is none, a number would be read as 0.
+            // A number that is missing would be read as 0.
             identity: row.try_get::<Option<i64>, _>("identity")?.ok_or(Error::RowNotFound)?,
             made: row.try_get("made")?,
             schema: row.try_get("schema")?,

@@ -160,7 +160,7 @@ async fn connect_readers(
 /// The files of a database whose log exists, because something was written.
 fn opened_files(path: &Path, lock: &DatabaseLock) -> Result<SameFiles, OpenError> {
     let mut paths = vec![path.to_owned(), log_of(path)];
-    // Where the lock is on the database itself, the file beside it only names the process.
+    // The file beside it only names the process if the lock is on the database itself.
     if !OWN_LOCKS {
         paths.push(lock::path_of(path));
     }
@@ -216,7 +216,7 @@ async fn connect(
     let before = applied(&mut db).await;
     MIGRATIONS.run(&mut db).await.map_err(|error| migration_failure(path, error))?;
     if is_other {
-        // What lies beside it is about more than it has.
+        // The files beside it are about more than it has.
         ops::renew_identity(&mut db).await.map_err(|error| failure(path, &error))?;
     }
     if is_other || applied(&mut db).await != before {

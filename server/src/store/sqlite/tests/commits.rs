@@ -285,7 +285,7 @@ async fn ids_that_were_made_and_are_there_all_the_same_are_refused() {
     let (store, _directory) = fresh().await;
     let shared = dynamic(&store);
     let mut owner = Owner::started(&shared, "s", "r").await;
-    // What is over is not in the writer's memory.
+    // The writer's memory has nothing that is over.
     owner.ends().await.unwrap();
     let before = owner.stored().await;
     let twice = || {

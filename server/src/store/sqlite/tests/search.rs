@@ -218,7 +218,7 @@ async fn what_a_kill_left_in_the_index_is_gone_after_the_next_start() {
     let names: Vec<&str> = DATABASE.into_iter().chain(INDEX).collect();
     let copy = copied(&directory, &names);
     let again = reopened(&copy).await;
-    // Whoever deletes it again is answered when it is gone.
+    // A second deletion is answered when it is gone.
     assert!(!deleted(&again, "s").await);
     assert_eq!(left_over(&copy).await, 0);
     assert_eq!(found(&again, "secret public next").await.unwrap(), 2);

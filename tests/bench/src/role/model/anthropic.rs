@@ -27,7 +27,7 @@ enum Block {
 pub(super) fn asked(body: &[u8]) -> Result<Asked, Failure> {
     let Request { messages } = serde_json::from_slice(body)?;
     let blocks: Vec<Block> = messages.into_iter().flat_map(|said| said.content).collect();
-    // What the model itself says is none.
+    // The model's own messages are none.
     let prompt = |block: &Block| match block {
         Block::Text { text } => Script::read(text),
         Block::ToolUse {} | Block::ToolResult {} => None,

@@ -35,7 +35,7 @@ impl Host {
             ServerFrame::CallRequest(request) => {
                 let taken = self.takes(&request);
                 let again = fails.max(if self.plants_twice() { 300 } else { 0 });
-                // What a host has turned down it does not do, however often it is given.
+                // A host does not do a call that it has turned down, however often it is given.
                 if self.random.chance(again) && taken {
                     self.takes(&request);
                 }

@@ -67,7 +67,7 @@ fn no_label_loses_letters_on_a_narrow_screen() {
         shown.contains("\n    the last one of these words stands\n    on a line of its own\n"),
         "{shown}"
     );
-    // Where there is no room for all rows, the picked option is there from its first row on.
+    // Without room for all rows, the picked option is there from its first row on.
     press(&mut app, KeyCode::Down);
     let low = screen(&mut app, 24, 5).join("\n");
     assert!(low.contains(" →  the last one of"), "{low}");

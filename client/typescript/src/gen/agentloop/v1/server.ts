@@ -56,7 +56,7 @@ export enum ReplicaState {
 export interface GetServerInfoRequest {
 }
 
-/** What the server is. */
+/** The server itself. */
 export interface GetServerInfoResponse {
   /** Version of the server, such as `0.1.0`. */
   version: string;
@@ -65,7 +65,7 @@ export interface GetServerInfoResponse {
     | Date
     | undefined;
   /**
-   * What this server can do beyond the first version of the contract, by the names that
+   * Abilities of this server beyond the first version of the contract, by the names that
    * `server/docs/internals/contract.md` lists, such as `watch_runs`. A client asks for a feature here instead of
    * comparing versions.
    */
@@ -76,7 +76,7 @@ export interface GetServerInfoResponse {
     | undefined;
   /** The store: `sqlite` or `postgresql`, or `custom` where the embedder gave it. */
   store: string;
-  /** Who the caller is to this server. */
+  /** The caller as this server knows it. */
   caller?:
     | Caller
     | undefined;

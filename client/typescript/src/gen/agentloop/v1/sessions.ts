@@ -104,8 +104,8 @@ export interface Entry {
     | ContextCompacted
     | undefined;
   /**
-   * Why the model stopped; CUT_OFF for an answer that was kept unfinished. Only of messages that a model of this server
-   * wrote.
+   * The reason for which the model stopped; CUT_OFF for an answer that was kept unfinished. Only of messages that a
+   * model of this server wrote.
    */
   finishReason: FinishReason;
   /** Tokens and cost of the model call. Only of messages that a model of this server wrote. */

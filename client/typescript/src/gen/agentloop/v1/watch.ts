@@ -48,7 +48,7 @@ export interface WatchRunsResponse {
 
 /** Forget every run: a snapshot follows. Sent first without a token, and where a token cannot be continued. */
 export interface WatchReset {
-  /** Why the snapshot is sent, for people. */
+  /** The reason for which the snapshot is sent, for people. */
   reason: string;
 }
 

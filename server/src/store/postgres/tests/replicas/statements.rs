@@ -77,7 +77,7 @@ async fn of_many_claims_at_once_each_shard_goes_to_one() {
         let shards: BTreeSet<ShardNo> = claimed.iter().map(|(shard, _)| *shard).collect();
         assert_eq!(shards.len(), claimed.len(), "each was given once");
         assert!(claimed.iter().all(|(_, term)| *term == Term(round)), "{round}");
-        // Whoever found others at work takes what is left, so that the next round begins with terms that are equal.
+        // One that found others at work takes what is left, so that the next round begins with terms that are equal.
         assert_eq!(claim(&mut connections[0], candidates[0]).await, usize::from(SHARDS) - shards.len());
         for (db, number) in connections.iter_mut().zip(&mut candidates) {
             statements::leave(db, *number).await.unwrap();

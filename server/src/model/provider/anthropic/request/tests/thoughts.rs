@@ -88,7 +88,7 @@ fn thoughts_are_left_out_where_anything_before_them_changed() {
         let mut bound = two_rounds("claude-opus-5-5");
         change(&mut bound.request);
         assert!(bound.sends().is_empty(), "change {number}");
-        // What it thinks from here on is bound to what it is sent now, without them.
+        // Its thoughts from here on are bound to the request that it is sent now, without them.
         bound.thinks("three", vec![text("yes")]).says(user("thanks"));
         assert_eq!(bound.sends(), ["three"], "change {number}");
         let mut older = two_rounds("claude-opus-4-8");
