@@ -255,10 +255,10 @@ impl Machine {
         });
         // One such call at a time: if each found a host of its own, the run would have several runtimes.
         let mut first = true;
-        let ready = ready.filter(|call| !call.needs_runtime || std::mem::take(&mut first));
+        let ready = ready.filter(|call| !call.terms.needs_runtime || std::mem::take(&mut first));
         let seeks = ready.take(self.state.free_call_slots()).map(|call| {
             let key = EffectKey::Seek { slot: call.slot, attempt: call.attempt + 1 };
-            let runtime = self.state.runtime().filter(|_| call.needs_runtime);
+            let runtime = self.state.runtime().filter(|_| call.terms.needs_runtime);
             let on = runtime.map(|placed| placed.host.clone());
             (key, Effect::SeekHost { slot: call.slot, tool: call.requested.name.clone(), on })
         });
@@ -276,7 +276,7 @@ impl Machine {
         Offer {
             slot: call.slot,
             attempt: call.attempt,
-            host: call.host.clone().expect("a call in flight has a host"),
+            host: call.last.host.clone().expect("a call in flight has a host"),
             instance: call.unbegun_at().cloned(),
             lease: self.state.lease(call.slot, call.attempt),
             idempotency_key: self.state.idempotency_key(call.slot),
@@ -284,10 +284,10 @@ impl Machine {
             arguments: call.arguments.clone(),
             deadline: deadline.before(self.ahead),
             time_left: deadline.since(now),
-            checkpoint: call.checkpoint.clone(),
+            checkpoint: call.last.checkpoint.clone(),
             resume_state: call.resume.as_ref().map(|resume| resume.state.clone()),
             answers: self.state.answers_of_earlier_attempts(call),
-            runtime: call.runtime.clone().map(|id| self.runtime(id)),
+            runtime: call.last.runtime.clone().map(|id| self.runtime(id)),
         }
     }
 

@@ -227,14 +227,14 @@ impl RunState {
 
     fn describe(&self, kind: WaitKind, call: &RoundCall) -> (String, Option<Timestamp>) {
         let id = self.call_id(call.slot);
-        let name = match call.title.as_str() {
+        let name = match call.terms.title.as_str() {
             "" => call.requested.name.clone(),
             title => format!("{}: {title}", call.requested.name),
         };
         if let Some(question) = self.asked_about(call).filter(|_| kind == WaitKind::Human) {
             return (format!("{} ({name})", question.request), question.expires_at);
         }
-        match (&call.host, kind) {
+        match (&call.last.host, kind) {
             (Some(host), WaitKind::Tool) => (format!("{id} ({name}) on {host}"), call.deadline()),
             _ => (format!("{id} ({name})"), not_before(call)),
         }

@@ -236,10 +236,10 @@ fn stands(script: &Script) {
         if let Effect::ReclaimCall(offer) = effect {
             let call = script.call(offer.slot);
             let unbegun = matches!(call.state, CallState::Offered { .. });
-            assert!(call.open_inputs == 0 || call.instance.is_none(), "a call that asks has begun");
+            assert!(call.last.open_inputs == 0 || call.last.instance.is_none(), "a call that asks has begun");
             assert_eq!(
                 offer.instance.as_ref(),
-                call.instance.as_ref().filter(|_| unbegun),
+                call.last.instance.as_ref().filter(|_| unbegun),
                 "a process that names itself is named until its call is known to have begun"
             );
         }

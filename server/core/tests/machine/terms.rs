@@ -66,7 +66,7 @@ fn the_stricter_class_counts() {
     ] {
         let mut script = proposed(&terms(at_proposal, false, "1"));
         assert_eq!(script.grants_under(&terms(at_offer, false, "1")), "call_offered");
-        assert_eq!((script.offered_class(), script.call(A).effect), (Some(counts), counts));
+        assert_eq!((script.offered_class(), script.call(A).terms.effect), (Some(counts), counts));
     }
 }
 

@@ -159,7 +159,7 @@ fn open_call(run: &RunId, call: &RoundCall) -> wire::ToolCallView {
         tool: call.requested.name.clone(),
         state: state.into(),
         attempt: call.attempt,
-        host_id: call.host.as_ref().map(HostId::to_string).unwrap_or_default(),
+        host_id: call.last.host.as_ref().map(HostId::to_string).unwrap_or_default(),
         started_at: call.first_offered.map(timestamp),
     }
 }

@@ -16,16 +16,35 @@ pub struct RoundCall {
     pub arguments: String,
     /// True if a hook was the last to change the arguments.
     pub edited_by_hook: bool,
+    /// The terms of the tool.
+    pub terms: CallTerms,
+    /// Approvals of the call.
+    pub approvals: CallApprovals,
+    /// The time of the first offer.
+    pub first_offered: Option<Timestamp>,
+    /// The last attempt; 0 before the first.
+    pub attempt: u32,
+    /// The last attempt, as it is so far.
+    pub last: LastAttempt,
+    /// Attempts that are not like others.
+    pub attempts: AttemptCounts,
+    /// The last state that an attempt left to go on from.
+    pub resume: Option<ResumeState>,
+    /// Questions that the call's attempts asked, in order.
+    pub inputs: Vec<AskedInput>,
+    /// The answer that settled the call.
+    pub answer: SettlingAnswer,
+    /// The state of the call.
+    pub state: CallState,
+}
+
+/// The terms of a tool as they hold for a call. They become stricter with each host that offers the call stricter ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallTerms {
+    /// Digest of the terms that a human is asked about, if they are known.
+    pub digest: Option<Digest>,
     /// The effect of running the call twice. It rises with stricter terms and never falls.
     pub effect: EffectClass,
-    /// Digest of the terms that a human is asked about, if they are known.
-    pub terms: Option<Digest>,
-    /// True if a human was asked for approval.
-    pub asked_approval: bool,
-    /// Digests of the terms that humans approved. `None` covers any terms: it comes from an older journal.
-    pub approved_terms: Vec<Option<Digest>>,
-    /// Attempts that may have run, and after which no human had the call run again.
-    pub doubtful_attempts: Vec<u32>,
     /// Time allowed for one attempt, from offer to result.
     pub timeout: Millis,
     /// True if a passed deadline is the outcome of a call that must not run twice. Otherwise the call is in doubt then.
@@ -36,41 +55,56 @@ pub struct RoundCall {
     pub needs_runtime: bool,
     /// The tool's title, for people; empty if the tool declares none.
     pub title: String,
-    /// The runtime of the last attempt.
-    pub runtime: Option<RuntimeId>,
-    /// The last attempt; 0 before the first.
-    pub attempt: u32,
-    /// Attempts that hosts rejected because they had no room. They are no tries.
-    pub busy_attempts: u32,
-    /// The attempt whose result settled the call; 0 while the call is open, or if something else settled it.
-    pub answered_attempt: u32,
-    /// Digest of that answer as the host sent it. `None` if the journal does not have it.
-    pub answer_digest: Option<Digest>,
-    /// The host of the last attempt.
+}
+
+/// Approvals of a call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CallApprovals {
+    /// True if a human was asked for approval.
+    pub were_asked: bool,
+    /// Digests of the terms that humans approved. `None` covers any terms: it comes from an older journal.
+    pub terms: Vec<Option<Digest>>,
+}
+
+/// The last attempt of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LastAttempt {
+    /// The host that was offered it.
     pub host: Option<HostId>,
     /// The process behind the host's id, if it gave its name.
     pub instance: Option<InstanceId>,
-    /// Digest of the schema of the typed output under which the last attempt was offered, if it is known.
+    /// Its runtime.
+    pub runtime: Option<RuntimeId>,
+    /// Digest of the schema of the typed output under which it was offered, if it is known.
     pub output_schema: Option<Digest>,
-    /// The time of the first offer.
-    pub first_offered: Option<Timestamp>,
-    /// The event that the timeout of the last attempt runs from: its offer, or the last answer to a question of the call;
-    /// 0 before the first offer.
+    /// The event that its timeout runs from: its offer, or the last answer to a question of the call; 0 before the first offer.
     pub timed_from: Seq,
-    /// The checkpoint that the last attempt saved.
+    /// The checkpoint that it saved.
     pub checkpoint: Option<Vec<u8>>,
-    /// The last state that an attempt left to go on from.
-    pub resume: Option<ResumeState>,
-    /// Questions that the call's attempts asked, in order.
-    pub inputs: Vec<AskedInput>,
-    /// Open questions of the last attempt.
+    /// Its open questions.
     pub open_inputs: u32,
-    /// True if a person answered a question of the last attempt.
+    /// True if a person answered a question of it.
     pub heard_person: bool,
+}
+
+/// Attempts of a call that are not like others.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AttemptCounts {
+    /// Attempts that may have run, and after which no human had the call run again.
+    pub doubtful: Vec<u32>,
+    /// Attempts that hosts rejected because they had no room. They are no tries.
+    pub busy: u32,
     /// Attempts that ended with a question which a person answered. They are no tries.
-    pub answered_attempts: u32,
-    /// The state of the call.
-    pub state: CallState,
+    pub answered: u32,
+}
+
+/// The answer that settled a call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SettlingAnswer {
+    /// The attempt that gave it; 0 while the call is open, or if something else settled it.
+    pub attempt: u32,
+    /// Its digest as the host sent it. `None` if the journal does not have it.
+    pub digest: Option<Digest>,
 }
 
 /// A state that a call goes on from.
@@ -161,11 +195,62 @@ pub enum Approval {
     Given,
 }
 
+impl CallTerms {
+    /// Those of a tool that has not been looked up yet.
+    fn unknown() -> Self {
+        Self {
+            digest: None,
+            effect: EffectClass::Unsafe,
+            timeout: Millis(0),
+            deadline_is_outcome: false,
+            asks_human: false,
+            needs_runtime: false,
+            title: String::new(),
+        }
+    }
+}
+
+impl LastAttempt {
+    /// None was begun.
+    fn none() -> Self {
+        Self {
+            host: None,
+            instance: None,
+            runtime: None,
+            output_schema: None,
+            timed_from: Seq(0),
+            checkpoint: None,
+            open_inputs: 0,
+            heard_person: false,
+        }
+    }
+}
+
 impl RoundCall {
+    /// A call of which nothing is known but the model's message.
+    pub(super) fn requested_by_model(requested: &ToolCall) -> Self {
+        Self {
+            slot: requested.slot,
+            arguments: requested.arguments.clone(),
+            edited_by_hook: false,
+            requested: requested.clone(),
+            terms: CallTerms::unknown(),
+            approvals: CallApprovals::default(),
+            first_offered: None,
+            attempt: 0,
+            last: LastAttempt::none(),
+            attempts: AttemptCounts::default(),
+            resume: None,
+            inputs: Vec::new(),
+            answer: SettlingAnswer::default(),
+            state: CallState::Proposed,
+        }
+    }
+
     /// Attempts that count as tries.
     #[must_use]
     pub fn tries(&self) -> u32 {
-        self.attempt - self.busy_attempts - self.answered_attempts
+        self.attempt - self.attempts.busy - self.attempts.answered
     }
 
     /// True if the host promised that going on from a recorded state does not repeat what was done, whatever came after
@@ -190,7 +275,7 @@ impl RoundCall {
     /// True while an open question of the call itself waits for a person's answer.
     #[must_use]
     pub fn awaits_input(&self) -> bool {
-        (self.in_flight() || matches!(self.state, CallState::Suspended { .. })) && self.open_inputs > 0
+        (self.in_flight() || matches!(self.state, CallState::Suspended { .. })) && self.last.open_inputs > 0
     }
 
     /// True while the call may or may not have run.
@@ -235,7 +320,7 @@ impl RoundCall {
     /// The process that the call was offered to, unless it is known to have begun there.
     #[must_use]
     pub fn unbegun_at(&self) -> Option<&InstanceId> {
-        self.instance.as_ref().filter(|_| matches!(self.state, CallState::Offered { .. }))
+        self.last.instance.as_ref().filter(|_| matches!(self.state, CallState::Offered { .. }))
     }
 
     /// The time at which the attempt is given up; `None` while it waits for a person.
@@ -248,7 +333,7 @@ impl RoundCall {
     #[must_use]
     pub fn timeout_at(&self) -> Option<Timestamp> {
         match self.state {
-            CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.timeout)),
+            CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.terms.timeout)),
             CallState::Proposed
             | CallState::AwaitingApproval { .. }
             | CallState::AwaitingInstruction { .. }
@@ -263,13 +348,13 @@ impl RoundCall {
     /// True if the call is in doubt when its deadline passes, because it must not run twice and may have run.
     #[must_use]
     pub fn is_doubtful_at_deadline(&self) -> bool {
-        !self.effect.repeatable() && !self.deadline_is_outcome
+        !self.terms.effect.repeatable() && !self.terms.deadline_is_outcome
     }
 
     /// True if a person approved the call under these terms.
     #[must_use]
     pub fn is_approved_under(&self, terms: &Digest) -> bool {
-        self.approved_terms.iter().any(|approved| approved.as_ref().is_none_or(|approved| approved == terms))
+        self.approvals.terms.iter().any(|approved| approved.as_ref().is_none_or(|approved| approved == terms))
     }
 
     /// Digest of the tool's name and the arguments: the content that a person approves.

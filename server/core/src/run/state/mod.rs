@@ -81,7 +81,10 @@ use questions::Questions;
 use requests::CarriedOut;
 use tools::ToolHistory;
 
-pub use call::{Approval, AskedInput, CallState, ResumeState, RoundCall};
+pub use call::{
+    Approval, AskedInput, AttemptCounts, CallApprovals, CallState, CallTerms, LastAttempt, ResumeState,
+    RoundCall, SettlingAnswer,
+};
 pub use phase::{AfterCompaction, ModelCall, Phase, RunningCompaction};
 pub use planning::InstructionResult;
 pub use progress::CallCounts;

@@ -79,7 +79,7 @@ fn timeout_at(call: &RoundCall, recovery: Option<Recovery>) -> Option<Timestamp>
 
 /// True if a host was given the call before this owner took the run over.
 pub(super) fn is_from_before_restart(call: &RoundCall, recovery: Option<Recovery>) -> bool {
-    call.in_flight() && recovery.is_some_and(|recovery| call.timed_from <= recovery.seq)
+    call.in_flight() && recovery.is_some_and(|recovery| call.last.timed_from <= recovery.seq)
 }
 
 /// True if the time of a call is up, so that its host was told to stop.

@@ -37,10 +37,10 @@ pub(super) fn granted(
     if not_before.is_some_and(|at| at > builder.now) || builder.state().free_call_slots() == 0 {
         return Err(Refusal::StaleAttempt);
     }
-    let effect = terms.map_or(call.effect, |terms| call.effect.max(terms.effect));
+    let effect = terms.map_or(call.terms.effect, |terms| call.terms.effect.max(terms.effect));
     let (tool, attempt) = (call.requested.name.clone(), call.attempt + 1);
     let digest = terms.map(|terms| terms.digest.clone());
-    if !effect.repeatable() && !call.doubtful_attempts.is_empty() {
+    if !effect.repeatable() && !call.attempts.doubtful.is_empty() {
         question::ask_in_doubt_under(builder, slot, digest);
     } else if terms.is_some_and(|terms| lacks_approval(builder.state(), call, terms)) {
         question::ask_approval_under(builder, slot, digest);
@@ -57,7 +57,7 @@ fn lacks_approval(state: &RunState, call: &RoundCall, terms: &ToolTerms) -> bool
         let asked = PolicyCall::new(&call.requested.name, &call.arguments).under(Some(&terms.digest));
         policy::ruling(state, &asked, terms.requires_approval) == Ruling::Ask
     };
-    !call.is_approved_under(&terms.digest) && (call.asked_approval || needs_approval())
+    !call.is_approved_under(&terms.digest) && (call.approvals.were_asked || needs_approval())
 }
 
 /// No host will have room: the model reads why.
@@ -95,7 +95,7 @@ pub(super) fn checkpoint(
     attempt: u32,
     checkpoint: Vec<u8>,
 ) -> Result<(), Refusal> {
-    if calls::in_flight(builder, slot, attempt)?.checkpoint.as_ref() != Some(&checkpoint) {
+    if calls::in_flight(builder, slot, attempt)?.last.checkpoint.as_ref() != Some(&checkpoint) {
         builder.emit(Event::CallCheckpoint { slot, attempt, checkpoint, resume_no: 0 });
     }
     Ok(())
@@ -148,7 +148,7 @@ pub(super) fn finished(
     let (retry, ran) = match &outcome {
         CallOutcome::Failed { retryable, ran, .. } => {
             // A failure that settles a doubt ends the call: a human was asked what became of it.
-            let settles = call.is_in_doubt() && !call.effect.repeatable() && *ran != Ran::No;
+            let settles = call.is_in_doubt() && !call.terms.effect.repeatable() && *ran != Ran::No;
             let may_retry = *retryable && !settles && may_repeat(call, *ran);
             (may_retry && call.tries() < TOOL_ATTEMPTS_MAX, *ran)
         }
@@ -312,7 +312,7 @@ fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, 
 }
 
 fn may_repeat(call: &RoundCall, ran: Ran) -> bool {
-    ran == Ran::No || call.effect.repeatable() || call.is_resumable()
+    ran == Ran::No || call.terms.effect.repeatable() || call.is_resumable()
 }
 
 /// The time of the next offer of a call that hosts have turned away `attempt` times.

@@ -82,7 +82,7 @@ pub(super) fn situation_of(state: &RunState) -> Option<Situation> {
             let mut open = calls.iter().filter(|call| !call.is_settled());
             let call = open.next()?;
             let situation = match call.state {
-                CallState::Offered { .. } | CallState::Accepted { .. } if call.open_inputs > 0 => {
+                CallState::Offered { .. } | CallState::Accepted { .. } if call.last.open_inputs > 0 => {
                     Some(Situation::Asking)
                 }
                 CallState::Proposed | CallState::AwaitingInstruction { .. } | CallState::Settled => None,

@@ -415,11 +415,11 @@ fn stands_well(state: &RunState) {
                 assert!(*approval != Approval::Given || state.spec().stepped, "with leave it runs");
             }
             CallState::Offered { .. } | CallState::Accepted { .. } => {
-                assert_eq!(open, call.open_inputs as usize, "{} waits for what it asked", call.slot);
+                assert_eq!(open, call.last.open_inputs as usize, "{} waits for what it asked", call.slot);
                 assert_eq!(call.deadline().is_none(), open > 0, "its time stands still meanwhile");
             }
             CallState::Suspended { .. } => {
-                assert_eq!(open, call.open_inputs as usize, "{} waits for what it asked", call.slot);
+                assert_eq!(open, call.last.open_inputs as usize, "{} waits for what it asked", call.slot);
                 assert!(open > 0, "{} waits for nobody and has no host", call.slot);
             }
             CallState::Ready { .. } | CallState::Settled => {

@@ -61,7 +61,7 @@ impl RunTask {
         };
         let checked = match (&outcome, self.machine.state().call(slot)) {
             (CallOutcome::Succeeded { attachments, .. }, Some(call)) => {
-                let declared = call.output_schema.as_ref().filter(|_| call.attempt == attempt);
+                let declared = call.last.output_schema.as_ref().filter(|_| call.attempt == attempt);
                 let check = |structured: &String| {
                     self.deps.tools.check_output(self.tenant(), &call.requested.name, declared, structured)
                 };

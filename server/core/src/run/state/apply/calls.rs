@@ -3,7 +3,9 @@
 use crate::id::{CallSlot, HostId, InstanceId, RuntimeId};
 use crate::message::SharedMessage;
 use crate::run::event::{AfterAttempt, Ran};
-use crate::run::state::{Approval, CallState, Phase, PlacedRuntime, ResumeState, RoundCall, RunState};
+use crate::run::state::{
+    Approval, CallState, CallTerms, Phase, PlacedRuntime, ResumeState, RoundCall, RunState,
+};
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
 
@@ -34,13 +36,15 @@ impl RunState {
         let (directed, since) = (self.spec.is_directed(), self.now());
         let call = self.open_call_mut(slot);
         assert_eq!(call.state, CallState::Proposed, "a call is proposed once");
-        call.effect = proposed.effect;
-        call.timeout = proposed.timeout;
-        call.needs_runtime = proposed.needs_runtime;
-        call.title = proposed.title.to_owned();
-        call.deadline_is_outcome = proposed.deadline_is_outcome;
-        call.terms = proposed.terms.cloned();
-        call.asks_human = proposed.asks_human;
+        call.terms = CallTerms {
+            digest: proposed.terms.cloned(),
+            effect: proposed.effect,
+            timeout: proposed.timeout,
+            deadline_is_outcome: proposed.deadline_is_outcome,
+            asks_human: proposed.asks_human,
+            needs_runtime: proposed.needs_runtime,
+            title: proposed.title.to_owned(),
+        };
         call.state = if proposed.asks_human {
             CallState::AwaitingInput { request: None }
         } else if directed {
@@ -68,17 +72,17 @@ impl RunState {
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt + 1, "attempts are dense");
         call.attempt = attempt;
-        call.host = Some(host.clone());
-        call.instance = instance.cloned();
-        call.output_schema = output_schema.cloned();
-        call.effect = effect.unwrap_or(call.effect);
+        call.last.host = Some(host.clone());
+        call.last.instance = instance.cloned();
+        call.last.output_schema = output_schema.cloned();
+        call.terms.effect = effect.unwrap_or(call.terms.effect);
         call.first_offered.get_or_insert(at);
-        call.timed_from = seq;
-        call.heard_person = false;
+        call.last.timed_from = seq;
+        call.last.heard_person = false;
         call.state = CallState::Offered { at };
-        if call.needs_runtime {
+        if call.terms.needs_runtime {
             let runtime = self.place_runtime(host);
-            self.open_call_mut(slot).runtime = Some(runtime);
+            self.open_call_mut(slot).last.runtime = Some(runtime);
         }
     }
 
@@ -104,7 +108,7 @@ impl RunState {
     pub(super) fn call_checkpoint(&mut self, slot: CallSlot, checkpoint: &[u8], resume_no: u64) {
         let call = self.open_call_mut(slot);
         if resume_no == 0 {
-            call.checkpoint = Some(checkpoint.to_vec());
+            call.last.checkpoint = Some(checkpoint.to_vec());
         } else {
             let (attempt, state) = (call.attempt, checkpoint.to_vec());
             call.resume = Some(ResumeState { attempt, no: resume_no, state });
@@ -122,10 +126,10 @@ impl RunState {
     ) {
         let since = self.now();
         let call = self.open_call_mut(slot);
-        call.busy_attempts += u32::from(busy);
-        call.doubtful_attempts.retain(|doubtful| *doubtful != attempt);
+        call.attempts.busy += u32::from(busy);
+        call.attempts.doubtful.retain(|doubtful| *doubtful != attempt);
         if ran != Ran::No && !call.is_resumable() {
-            call.doubtful_attempts.push(attempt);
+            call.attempts.doubtful.push(attempt);
         }
         match then {
             AfterAttempt::Retry { at: not_before } => call.state = CallState::Ready { since, not_before },
@@ -151,8 +155,8 @@ impl RunState {
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt, "the last attempt settles a call");
         call.state = CallState::Settled;
-        call.answered_attempt = if by_host { attempt } else { 0 };
-        call.answer_digest = outcome.cloned();
+        call.answer.attempt = if by_host { attempt } else { 0 };
+        call.answer.digest = outcome.cloned();
         let failed = message.tool_result().is_some_and(|result| result.status.is_error());
         self.counters.calls.tool_calls += 1;
         self.counters.calls.failed_tool_calls += u64::from(failed);
@@ -162,8 +166,8 @@ impl RunState {
     /// Keeps the result of each call of the round that ends, so that late results are told from unknown ones.
     pub(super) fn remember_settled_calls(&mut self) {
         if let Phase::Tools(calls) = &self.phase {
-            self.tools.settled.extend(calls.iter().map(|call| (call.slot, call.answered_attempt)));
-            let digests = calls.iter().filter_map(|call| Some((call.slot, call.answer_digest.clone()?)));
+            self.tools.settled.extend(calls.iter().map(|call| (call.slot, call.answer.attempt)));
+            let digests = calls.iter().filter_map(|call| Some((call.slot, call.answer.digest.clone()?)));
             self.tools.answers.extend(digests);
         }
     }

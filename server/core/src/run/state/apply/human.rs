@@ -21,11 +21,11 @@ impl RunState {
         let call = self.open_call_mut(slot);
         let request = Some(question.request.clone());
         if question.terms.is_some() {
-            call.terms.clone_from(&question.terms);
+            call.terms.digest.clone_from(&question.terms);
         }
         match question.kind {
             _ if question.input().is_some() => {
-                call.open_inputs += 1;
+                call.last.open_inputs += 1;
                 call.inputs.push(AskedInput { attempt: call.attempt, request: question.request.clone() });
                 if let Some(state) = resume_state {
                     let (attempt, state) = (call.attempt, state.to_vec());
@@ -33,10 +33,10 @@ impl RunState {
                     call.state = CallState::Suspended { since };
                 }
                 // A call that asks has begun, also if its host never accepted it.
-                call.instance = None;
+                call.last.instance = None;
             }
             QuestionKind::Approve => {
-                call.asked_approval = true;
+                call.approvals.were_asked = true;
                 call.state = CallState::AwaitingApproval { request };
             }
             QuestionKind::InDoubt => {
@@ -44,7 +44,7 @@ impl RunState {
                     *asked = request;
                 } else {
                     // A host declares stricter terms than those under which it may have run.
-                    let (due, why) = (since.after(call.timeout), question.why.clone());
+                    let (due, why) = (since.after(call.terms.timeout), question.why.clone());
                     call.state = CallState::InDoubt { request, since, due, why };
                 }
             }
@@ -119,10 +119,10 @@ impl RoundCall {
     /// names.
     fn approved(&mut self, question: &Question) {
         match question.kind {
-            QuestionKind::Approve => self.approved_terms.push(question.terms.clone()),
+            QuestionKind::Approve => self.approvals.terms.push(question.terms.clone()),
             QuestionKind::InDoubt => {
-                self.doubtful_attempts.clear();
-                self.approved_terms.extend(question.terms.clone().map(Some));
+                self.attempts.doubtful.clear();
+                self.approvals.terms.extend(question.terms.clone().map(Some));
             }
             QuestionKind::Prompt | QuestionKind::Select | QuestionKind::Form | QuestionKind::Url => {}
         }
@@ -131,15 +131,16 @@ impl RoundCall {
     /// A question of the call is answered: its timeout starts anew. A call without a host goes on with its next attempt
     /// once no question is open.
     fn input_resolved(&mut self, decision: &Decision, now: Timestamp, seq: Seq) {
-        self.open_inputs = self.open_inputs.checked_sub(1).expect("only what was asked is answered");
-        self.heard_person |= decision.is_input();
+        self.last.open_inputs =
+            self.last.open_inputs.checked_sub(1).expect("only what was asked is answered");
+        self.last.heard_person |= decision.is_input();
         match &mut self.state {
             CallState::Offered { at } | CallState::Accepted { at } => {
                 *at = now;
-                self.timed_from = seq;
+                self.last.timed_from = seq;
             }
-            CallState::Suspended { .. } if self.open_inputs == 0 && *decision != Decision::Withdrawn => {
-                self.answered_attempts += u32::from(self.heard_person);
+            CallState::Suspended { .. } if self.last.open_inputs == 0 && *decision != Decision::Withdrawn => {
+                self.attempts.answered += u32::from(self.last.heard_person);
                 self.state = CallState::Ready { since: now, not_before: None };
             }
             _ => {}

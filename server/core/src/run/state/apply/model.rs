@@ -1,13 +1,12 @@
 //! Events of model calls.
 
 use crate::entry::CompactionReason;
-use crate::id::{EntryNo, Seq};
-use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
+use crate::id::EntryNo;
+use crate::message::{FinishReason, SharedMessage, Usage};
 use crate::run::state::conversation::LastMessage;
-use crate::run::state::{CallState, ModelCall, Phase, Repetition, RoundCall, RunState};
+use crate::run::state::{ModelCall, Phase, Repetition, RoundCall, RunState};
 use crate::run::status::RunError;
 use crate::time::{Millis, Timestamp};
-use crate::tool::EffectClass;
 
 /// Tokens and time of one model call.
 pub(super) struct Spent {
@@ -55,44 +54,5 @@ impl RunState {
         self.counters.tool_rounds += u32::from(!round.is_empty());
         self.phase =
             if round.is_empty() { Phase::Observed { finish: finish.clone() } } else { Phase::Tools(round) };
-    }
-}
-
-impl RoundCall {
-    /// A call of which nothing is known but the model's message.
-    fn requested_by_model(requested: &ToolCall) -> Self {
-        Self {
-            slot: requested.slot,
-            arguments: requested.arguments.clone(),
-            edited_by_hook: false,
-            requested: requested.clone(),
-            effect: EffectClass::Unsafe,
-            terms: None,
-            output_schema: None,
-            asked_approval: false,
-            approved_terms: Vec::new(),
-            doubtful_attempts: Vec::new(),
-            timeout: Millis(0),
-            deadline_is_outcome: false,
-            asks_human: false,
-            needs_runtime: false,
-            title: String::new(),
-            runtime: None,
-            attempt: 0,
-            busy_attempts: 0,
-            answered_attempts: 0,
-            answered_attempt: 0,
-            answer_digest: None,
-            host: None,
-            instance: None,
-            first_offered: None,
-            timed_from: Seq(0),
-            checkpoint: None,
-            resume: None,
-            inputs: Vec::new(),
-            open_inputs: 0,
-            heard_person: false,
-            state: CallState::Proposed,
-        }
     }
 }

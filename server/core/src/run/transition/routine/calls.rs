@@ -58,7 +58,7 @@ pub(in crate::run::transition) fn answerable<'a>(
         Some(call) if !call.is_settled() => {
             return if call.attempt == attempt { Ok(call) } else { Err(Refusal::StaleAttempt) };
         }
-        Some(call) => (call.answered_attempt, call.answer_digest.as_ref()),
+        Some(call) => (call.answer.attempt, call.answer.digest.as_ref()),
         None => (state.settled_by(slot).ok_or(Refusal::UnknownCall)?, state.answer_digest(slot)),
     };
     // Older journals do not have the digest.
@@ -176,5 +176,5 @@ fn quoted(arguments: &str) -> Cow<'_, str> {
 
 /// The first words of the output of a call whose time is up.
 pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
-    format!("no answer within {} s", call.timeout.0.div_ceil(1_000))
+    format!("no answer within {} s", call.terms.timeout.0.div_ceil(1_000))
 }

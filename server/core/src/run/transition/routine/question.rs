@@ -28,7 +28,7 @@ pub(in crate::run::transition) fn ask_approvals(builder: &mut TransitionBuilder<
 
 /// Asks whether a call may run.
 pub(in crate::run::transition) fn ask_approval(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
-    let terms = builder.state().call(slot).and_then(|call| call.terms.clone());
+    let terms = builder.state().call(slot).and_then(|call| call.terms.digest.clone());
     ask_approval_under(builder, slot, terms);
 }
 
@@ -44,7 +44,7 @@ pub(in crate::run::transition) fn ask_approval_under(
 
 /// Asks what became of a call in doubt.
 pub(in crate::run::transition) fn ask_in_doubt(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
-    let terms = builder.state().call(slot).and_then(|call| call.terms.clone());
+    let terms = builder.state().call(slot).and_then(|call| call.terms.digest.clone());
     ask_in_doubt_under(builder, slot, terms);
 }
 

@@ -37,5 +37,5 @@ fn may_have_taken_effect(call: &RoundCall, last: Ran) -> bool {
     // A call that goes on from a state has done what was before it.
     let by_earlier = call.resume.is_some();
     let by_last = last != Ran::No && (call.in_flight() || call.is_in_doubt());
-    (by_earlier || by_last) && !call.effect.repeatable()
+    (by_earlier || by_last) && !call.terms.effect.repeatable()
 }
