@@ -9,7 +9,7 @@ use std::time::Duration;
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::app::builder::{CheckedParts, ServerBuilder};
 use crate::app::health::Readiness;
@@ -207,14 +207,7 @@ impl ServerBuilder {
             PeerPort::new(front.clone(), ports.asks).with_tool_link(tool_link).with_run_changes(changes);
         let acceptor = peer_tls.as_ref().map(|tls| tls.acceptor());
         let serving = peers.serve(listener, acceptor, work_stopped(tasks.clone(), stop.clone()));
-        let (of_peers, calls_of_peers) = (tasks.clone(), calls.clone());
-        tasks.spawn("replicas", async move {
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "the port for replicas failed; shutting down");
-                of_peers.soft().cancel();
-            }
-            drop(calls_of_peers);
-        });
+        spawn_peer_port(serving, calls.clone(), &tasks);
         let readiness = Readiness::of_replica(own.shared(), ownerships, tools_known);
         let identity = |gate| IdentityLayer::of_replica(gate, local);
         let port = ports.open(quotas, clock, identity, &tasks);
@@ -282,6 +275,22 @@ impl ServerBuilder {
         let replica = Arc::new(Box::pin(Replica::join(options, me)).await.map_err(OpenError::from)?);
         Ok(JoinedReplica { listener, replica_address, replica })
     }
+}
+
+/// Starts the port for the other replicas. `calls` is dropped when its last call has ended.
+fn spawn_peer_port<E: std::fmt::Display>(
+    serving: impl Future<Output = Result<(), E>> + Send + 'static,
+    calls: Arc<DropGuard>,
+    tasks: &Tasks,
+) {
+    let stopping = tasks.soft().clone();
+    tasks.spawn("replicas", async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the port for replicas failed; shutting down");
+            stopping.cancel();
+        }
+        drop(calls);
+    });
 }
 
 /// Starts the tasks that follow the shards of this replica, and those that end it when it has lost them.

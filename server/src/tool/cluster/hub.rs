@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, CallKey, RunId, RunKey, TenantId, ToolKey};
+use agentloop_core::id::{CallId, CallKey, HostId, RunId, RunKey, TenantId, ToolKey};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
@@ -183,23 +183,9 @@ impl OpenLink<'_> {
         }
         match frame {
             ToHub::Seek { owner, call, tool, on } => {
-                if !self.claim(&mut state, &owner, &call.run) {
-                    return;
+                if self.claim(&mut state, &owner, &call.run) {
+                    self.seek(owner, call, &tool, on);
                 }
-                cluster.pending_updates.forget_call(&owner.tenant, &call);
-                let sought = match on {
-                    Some(host) => own.seek_on(&owner, &call, &tool, &host),
-                    None => own.seek(&owner, &call, &tool),
-                };
-                let update = match sought {
-                    Seek::Granted { host, instance, terms: Some(terms) } => {
-                        CallUpdate::Granted { host, instance, terms }
-                    }
-                    Seek::Denied(message) => CallUpdate::Denied { message },
-                    // The grant follows, like any update.
-                    Seek::Queued | Seek::Granted { terms: None, .. } => return,
-                };
-                self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
             }
             ToHub::StopSeeking { tenant, call } => {
                 if !self.is_others(&state, &tenant, &call.run) {
@@ -212,14 +198,13 @@ impl OpenLink<'_> {
                 }
             }
             ToHub::Reclaim { owner, call, offer } => {
-                if !self.claim(&mut state, &owner, &call.run) {
-                    return;
+                if self.claim(&mut state, &owner, &call.run) {
+                    for update in cluster.pending_updates.of(&owner.tenant, &call) {
+                        let (tenant, call) = (owner.tenant.clone(), call.clone());
+                        self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
+                    }
+                    own.reclaim(&owner, &call, *offer);
                 }
-                for update in cluster.pending_updates.of(&owner.tenant, &call) {
-                    let (tenant, call) = (owner.tenant.clone(), call.clone());
-                    self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
-                }
-                own.reclaim(&owner, &call, *offer);
             }
             ToHub::Release { tenant, run } => {
                 if cluster.routes.unroute(&tenant, &run, self.peer) {
@@ -244,20 +229,44 @@ impl OpenLink<'_> {
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
             ToHub::Ask { id, connection, time_left, encoded } => {
                 drop(state);
-                let Ok(encoded) = BASE64_STANDARD.decode(encoded) else { return };
-                let (sender, wait) = (self.sender, time_left.duration() + ASK_SLACK);
-                let asking = async move {
-                    let asked = own.extensions().forward(ConnectionId(connection), encoded, wait);
-                    let answered = |id: String, result| ToOwner::Answered { id, connection, result };
-                    if !sender.send_unless_full(&answered(id.clone(), asked.await)) {
-                        sender.send(&answered(id, Err(ExtensionError::Lost)));
-                    }
-                };
-                self.beside.push(asking.boxed());
+                self.ask(id, connection, time_left.duration() + ASK_SLACK, &encoded);
             }
             // It comes once, before all others.
             ToHub::Hello { .. } => {}
         }
+    }
+
+    /// Looks for a host for a call of the replica.
+    fn seek(&self, owner: CallOwner, call: CallId, tool: &str, on: Option<HostId>) {
+        let own = &self.cluster.own;
+        self.cluster.pending_updates.forget_call(&owner.tenant, &call);
+        let sought = match on {
+            Some(host) => own.seek_on(&owner, &call, tool, &host),
+            None => own.seek(&owner, &call, tool),
+        };
+        let update = match sought {
+            Seek::Granted { host, instance, terms: Some(terms) } => {
+                CallUpdate::Granted { host, instance, terms }
+            }
+            Seek::Denied(message) => CallUpdate::Denied { message },
+            // The grant follows, like any update.
+            Seek::Queued | Seek::Granted { terms: None, .. } => return,
+        };
+        self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
+    }
+
+    /// Asks an extension of a host for the replica, beside the frames.
+    fn ask(&mut self, id: String, connection: u64, wait: Duration, encoded: &str) {
+        let Ok(encoded) = BASE64_STANDARD.decode(encoded) else { return };
+        let (own, sender) = (&self.cluster.own, self.sender);
+        let asking = async move {
+            let asked = own.extensions().forward(ConnectionId(connection), encoded, wait);
+            let answered = |id: String, result| ToOwner::Answered { id, connection, result };
+            if !sender.send_unless_full(&answered(id.clone(), asked.await)) {
+                sender.send(&answered(id, Err(ExtensionError::Lost)));
+            }
+        };
+        self.beside.push(asking.boxed());
     }
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
