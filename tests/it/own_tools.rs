@@ -1,5 +1,6 @@
 //! An embedder's tools, which run in the server's process.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1 as wire;
@@ -183,6 +184,30 @@ async fn a_call_cut_by_a_restart_follows_its_effect_class() {
     let (doubt, calls) = cut(EffectClass::Unsafe).await;
     assert_eq!((doubt.status(), calls), (RunStatus::AwaitingHuman, 1));
     assert_eq!(doubt.pending[0].kind(), HumanRequestKind::InDoubt);
+}
+
+#[tokio::test]
+async fn arguments_of_an_earlier_process_are_checked_by_the_schema_of_this_one() {
+    let model = Model::start().await;
+    let (sums, starts) = (Sums::default(), AtomicUsize::new(0));
+    let tool = sums.clone();
+    let mut server = TestServer::built(&model, "", move |builder| {
+        let mut declaration = ToolDeclaration { requires_approval: true, ..declaration() };
+        if starts.fetch_add(1, Ordering::Relaxed) > 0 {
+            declaration.input_schema = declaration.input_schema.replace("integer", "string");
+        }
+        builder.tool(declaration, Arc::new(tool.clone()))
+    })
+    .await;
+    model.asks("sum", json!({ "of": [20, 3] })).says("done");
+    let waits = server.run(named("r1", "add")).await;
+    server.restart().await;
+    server.decide(&waits.pending[0].request_id, Decision::Approve(wire::Approve {})).await.expect("decided");
+    let events = server.stream(named("r1", "add")).await.rest().await;
+    let [result] = &results(&events)[..] else { panic!("one result") };
+    assert_eq!(result.status(), ToolStatus::Rejected);
+    assert!(result.output.contains("/of"), "{}", result.output);
+    assert_eq!(sums.count(), 0);
 }
 
 #[tokio::test]

@@ -118,16 +118,21 @@ impl InProcess {
         self.sink.get().expect("the engine calls `report_to` before it asks for calls").clone()
     }
 
-    /// Runs one attempt on a task of its own, and reports its result.
+    /// Runs one attempt on a task of its own, and reports its result. Arguments that do not follow the tool's schema any more are
+    /// rejected: the call may be of an earlier process, whose tool had another one.
     fn run(&self, executor: Arc<dyn ToolExecutor>, execution: ToolExecution, offer: Offer) {
         let (tenant, call, attempt) = (execution.tenant.clone(), execution.call.clone(), execution.attempt);
         let (sink, running) = (self.sink(), self.running.clone());
         let key = CallKey::new(tenant.clone(), call.clone());
         let (abort, registration) = AbortHandle::new_pair();
         lock(&self.running).insert(key.clone(), RunningAttempt { attempt, abort });
+        let fits = self.hosted.validate(&tenant, &execution.tool, &execution.arguments);
         let work = async move {
-            // A panic in the embedder's code fails this call, not the run.
-            let outcome = AssertUnwindSafe(executor.run(execution)).catch_unwind().await;
+            let outcome = match fits {
+                // A panic in the embedder's code fails this call, not the run.
+                Ok(()) => AssertUnwindSafe(executor.run(execution)).catch_unwind().await,
+                Err(message) => Ok(CallOutcome::Rejected { message }),
+            };
             let outcome = outcome.unwrap_or_else(|_| panicked());
             let Offer { lease, host, .. } = offer;
             let result = ReportedResult { attempt, lease: lease.to_string(), host, outcome };
