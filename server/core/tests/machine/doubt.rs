@@ -275,3 +275,27 @@ fn a_late_result_counts_until_the_next_try_is_under_way() {
     assert_eq!(script.refuses(script.finished(A, 1, ok("paid"))), Refusal::StaleAttempt);
     script.finishes(A, "paid");
 }
+
+const WARNING: &str = "it may have taken effect all the same";
+
+/// A person had the call run again, and no host runs it.
+#[test]
+fn an_attempt_that_does_not_run_does_not_undo_a_doubtful_one() {
+    let repeated = || {
+        let mut script = in_doubt();
+        script.decides(A, Decision::Approve);
+        script
+    };
+    let mut script = repeated();
+    script.does(denied(A));
+    let (_, told) = script.result(A);
+    assert!(told.ends_with(WARNING), "{told}");
+    let mut script = repeated();
+    script.grants(A);
+    script.answers(A, turned_down());
+    assert_eq!(script.result(A), (ToolStatus::Rejected, format!("too large for this host; {WARNING}")));
+    let mut script = repeated();
+    script.grants(A);
+    script.answers(A, ok("paid"));
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "paid".to_owned()), "this speaks for all attempts");
+}

@@ -92,6 +92,8 @@ pub struct LastAttempt {
 pub struct AttemptCounts {
     /// Attempts that may have run, and after which no human had the call run again.
     pub doubtful: Vec<u32>,
+    /// True if a human had a call run again of which an attempt may have run.
+    pub repeated_in_doubt: bool,
     /// Attempts that hosts rejected because they had no room. They are no tries.
     pub busy: u32,
     /// Attempts that ended with a question which a person answered. They are no tries.

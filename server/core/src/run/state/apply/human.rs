@@ -121,6 +121,7 @@ impl RoundCall {
         match question.kind {
             QuestionKind::Approve => self.approvals.terms.push(question.terms.clone()),
             QuestionKind::InDoubt => {
+                self.attempts.repeated_in_doubt |= !self.attempts.doubtful.is_empty();
                 self.attempts.doubtful.clear();
                 self.approvals.terms.extend(question.terms.clone().map(Some));
             }

@@ -34,8 +34,8 @@ pub(in crate::run::transition) fn warned(
 
 /// True if the call may have taken effect and must not run twice.
 fn may_have_taken_effect(call: &RoundCall, last: Ran) -> bool {
-    // A call that goes on from a state has done what was before it.
-    let by_earlier = call.resume.is_some();
+    // A call that goes on from a state has done what was before it. One that a person had run again may have run before.
+    let by_earlier = call.resume.is_some() || call.attempts.repeated_in_doubt;
     let by_last = last != Ran::No && (call.in_flight() || call.is_in_doubt());
     (by_earlier || by_last) && !call.terms.effect.repeatable()
 }
