@@ -233,6 +233,30 @@ async fn a_replica_is_killed_and_the_runs_of_others_do_not_notice() {
     in_time("equal parts", replicas.owners.shared_by(2)).await;
 }
 
+/// Nothing listens at the address that it gives the others.
+#[tokio::test]
+async fn a_replica_with_a_wrong_address_is_shown_as_one_that_cannot_be_called() {
+    let model = Model::start().await;
+    let Some(replicas) = Replicas::of_programs(&model, [None, None, None], "").await else { return };
+    let (store, wrong) = (Some(format!("url = \"{}\"", replicas.url)), "127.0.0.1:1");
+    let more = format!("[cluster]\nlisten = \"127.0.0.1:0\"\nadvertise = \"{wrong}\"\n");
+    let unreached = Server::start(&Setting { store, more, ..model.setting() }).await;
+    let client = impatient(&replicas.servers[0]);
+    eventually("the wrong address", || async {
+        let rows = client.list_replicas().await.expect("listed");
+        let problems: Vec<_> = rows.iter().filter(|row| !row.problem.is_empty()).collect();
+        assert!(problems.iter().all(|row| row.address == wrong), "{problems:?}");
+        problems.first().map(|row| assert!(row.problem.contains("refused"), "{row:?}"))
+    })
+    .await;
+    let rows = impatient(&unreached).list_replicas().await.expect("listed");
+    assert_eq!(
+        rows.iter().map(|row| row.problem.as_str()).collect::<Vec<_>>(),
+        [""; 4],
+        "it calls all others"
+    );
+}
+
 /// Another principal's host comes under the id of one that is away.
 #[tokio::test]
 async fn a_host_keeps_its_id_when_the_replica_with_the_hosts_is_killed() {

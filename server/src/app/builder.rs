@@ -255,7 +255,6 @@ impl ServerBuilder {
             extensions: self.extensions,
             engine: self.engine,
             authentication_required: asks,
-            replicas: None,
             cluster: None,
         }
     }

@@ -160,7 +160,6 @@ impl ServerBuilder {
         let (grace, max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
         let mut parts = self.into_parts(models, own_tools, ports.asks);
-        parts.replicas = Some(replica.clone());
         let quotas = parts.quotas.clone();
         let (ownerships, local) = (replica.ownerships(), LocalServices::none());
         let store = open(&options, &replica).await?;
@@ -168,6 +167,7 @@ impl ServerBuilder {
         let locate: Arc<dyn Locate> = store.clone();
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         parts.cluster = Some(ClusterParts {
+            replicas: replica.clone(),
             ownerships: ownerships.clone(),
             locate: locate.clone(),
             links: links.clone(),

@@ -14,7 +14,6 @@ use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 
 use crate::app::health::{self, Readiness};
-use crate::cluster::Replicas;
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
@@ -27,7 +26,7 @@ use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::transport_errors::{overload_reason, with_contract_status};
 use crate::grpc::service::agent_loop::AgentLoopService;
 use crate::grpc::service::blobs::BlobsService;
-use crate::grpc::service::server::{ServerFacts, ServerService};
+use crate::grpc::service::server::{ServerFacts, ServerService, SharedDatabase};
 use crate::grpc::service::sessions::SessionsService;
 use crate::grpc::service::tool_host::ToolHostService;
 use crate::grpc::service::tools::ToolsService;
@@ -56,14 +55,15 @@ pub(super) struct Services {
     /// Time after which a transfer of a blob that stands still is ended.
     pub(super) blobs_idle: Duration,
     /// Those that share the database, if it is shared.
-    pub(super) replicas: Option<Arc<dyn Replicas>>,
+    pub(super) shared_database: Option<SharedDatabase>,
 }
 
 impl Services {
     /// The services of the contract, which take messages of so many bytes.
     pub(super) fn routes(self, max: usize, tasks: &Tasks) -> Routes {
-        let Self { engine, models, agents, tools, ids, facts, blobs_idle, replicas } = self;
-        let server = ServerService::server(facts, engine.clone(), models.clone(), agents.clone(), replicas);
+        let Self { engine, models, agents, tools, ids, facts, blobs_idle, shared_database } = self;
+        let server =
+            ServerService::server(facts, engine.clone(), models.clone(), agents.clone(), shared_database);
         let agent_loop = AgentLoopService::new(engine.clone(), models, agents.clone());
         let sessions = SessionsService::new(engine.clone(), ids);
         let (soft, tracker) = (tasks.soft().clone(), tasks.tracker().clone());

@@ -25,8 +25,9 @@ use crate::extension::remote::Remote;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::edge::audit::{AuditLog, AuditScope};
 use crate::grpc::edge::forward::links::Links;
+use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::tool_link::{ENCODE_REQUEST, ToolLinkDialer};
-use crate::grpc::server::ServerFacts;
+use crate::grpc::server::{ServerFacts, SharedDatabase};
 use crate::lifecycle::Tasks;
 use crate::mask::Masks;
 use crate::memory::default_live_bytes;
@@ -55,13 +56,13 @@ pub(super) struct WorkParts {
     /// True if callers must present credentials.
     pub(super) authentication_required: bool,
     /// Those that share the database, if it is shared.
-    pub(super) replicas: Option<Arc<dyn Replicas>>,
-    /// The way to them.
     pub(super) cluster: Option<ClusterParts>,
 }
 
 /// The parts of a server that shares its database with others.
 pub(super) struct ClusterParts {
+    /// All replicas.
+    pub(super) replicas: Arc<dyn Replicas>,
     /// Tells, as it changes, which replica owns which shards.
     pub(super) ownerships: Ownerships,
     /// Finds the shards of runs.
@@ -152,13 +153,13 @@ impl WorkParts {
             agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
         };
         // A replica asks first if another one has taken its place.
-        if let (Some(own), None) = (own_store, &self.replicas) {
+        if let (Some(own), None) = (own_store, &self.cluster) {
             tasks.depend_on("store", own.failed().clone());
         }
         let (ids, models) = (self.engine.ids.clone(), self.models.clone());
         let blobs_idle = self.config.blobs.idle_timeout.duration();
         let audited = self.config.audit.take();
-        let replicas = self.replicas.take();
+        let shared_database = self.cluster.as_ref().map(ClusterParts::shared_database);
         let (cluster, linking) = self.cluster.take().map(|parts| parts.tools(hosts.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
         let offers_wait = offers_wait(server.shutdown_grace.duration());
@@ -183,8 +184,16 @@ impl WorkParts {
         tasks.spawn("remember tools", remembering);
         let audit = start_audit(audited, &store, &clock, &tasks, calls_ended)?;
         let (tools, of_services) = (hosts.clone(), engine.clone());
-        let services =
-            serve::Services { engine: of_services, models, agents, tools, ids, facts, blobs_idle, replicas };
+        let services = serve::Services {
+            engine: of_services,
+            models,
+            agents,
+            tools,
+            ids,
+            facts,
+            blobs_idle,
+            shared_database,
+        };
         let routes = services.routes(server.max_message_bytes, &tasks);
         let stop =
             Stop { engine: engine.clone(), hosts: hosts.clone(), cluster: cluster.clone(), offers_wait };
@@ -242,6 +251,12 @@ impl WorkParts {
 }
 
 impl ClusterParts {
+    /// The replicas, for operators.
+    fn shared_database(&self) -> SharedDatabase {
+        let reach = Reach::new(self.ownerships.clone(), self.links.clone());
+        SharedDatabase { replicas: self.replicas.clone(), reach }
+    }
+
     /// The tools of all replicas, and the task that keeps the way to their hosts. `hosts` are those of this replica.
     fn tools(self, hosts: Arc<RemoteTools>) -> (Arc<ClusterTools>, impl Future<Output = ()> + Send + use<>) {
         let Self { ownerships, locate, links } = self;

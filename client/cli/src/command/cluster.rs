@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_client::v1::{HostHealth, Replica, ReplicaState};
+use agentloop_client::v1::{Host, HostHealth, Replica, ReplicaState};
 
 use crate::{
     args::Global,
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, in_one_line},
     terminal::format,
     terminal::json,
     terminal::print,
+    terminal::text::sanitize,
 };
 
 /// Prints the replicas, and what an operator should know of them.
@@ -26,19 +27,28 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
         )?;
         return Ok(Exit::Completed);
     }
-    let hosts = client.list_hosts().await?;
-    let hosts = hosts.iter().filter(|host| host.health() != HostHealth::Lost).count();
+    let hosts = client.list_hosts().await;
     let rows: Vec<_> = replicas.iter().map(row).collect();
     let columns =
         ["REPLICA", "ADDRESS", "PART", "SHARDS", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"];
     print::table(columns, &rows)?;
-    let connected = if hosts == 1 { "1 tool host is".to_owned() } else { format!("{hosts} tool hosts are") };
+    match hosts {
+        Ok(hosts) => print::line(&connected(&hosts, &replicas))?,
+        // The replica that keeps them may be the one that cannot be called. The rest is known all the same.
+        Err(error) => print::line(&format!("the tool hosts are not known: {}", in_one_line(&error)))?,
+    }
+    notes(&replicas).iter().try_for_each(|note| print::line(note))?;
+    Ok(Exit::Completed)
+}
+
+/// The number of tool hosts, and their place.
+fn connected(hosts: &[Host], replicas: &[Replica]) -> String {
+    let count = hosts.iter().filter(|host| host.health() != HostHealth::Lost).count();
+    let connected = if count == 1 { "1 tool host is".to_owned() } else { format!("{count} tool hosts are") };
     let keeper = replicas.iter().find(|replica| replica.keeps_hosts);
     let kept =
         keeper.map_or_else(String::new, |keeper| format!(", all of them at replica {}", keeper.number));
-    print::line(&format!("{connected} connected{kept}"))?;
-    notes(&replicas).iter().try_for_each(|note| print::line(note))?;
-    Ok(Exit::Completed)
+    format!("{connected} connected{kept}")
 }
 
 fn row(replica: &Replica) -> [String; 8] {
@@ -61,6 +71,13 @@ fn notes(replicas: &[Replica]) -> Vec<String> {
         living.iter().map(|replica| of(replica)).collect::<BTreeSet<_>>().len() > 1
     };
     let mut notes = Vec::new();
+    for replica in living.iter().filter(|replica| !replica.problem.is_empty()) {
+        notes.push(format!(
+            "replica {} cannot be called by the one that answers: {}; correct its cluster.advertise, or the certificates",
+            replica.number,
+            sanitize(&replica.problem)
+        ));
+    }
     if is_mixed(|replica| &replica.configuration_digest) {
         let what = "their configurations differ: a run depends on which of them owns its session; give all the same file";
         notes.push(what.to_owned());
@@ -99,6 +116,11 @@ mod tests {
             found.len() == 2 && found[0].contains("configurations") && found[1].contains("versions"),
             "{found:?}"
         );
+        let unreached =
+            Replica { problem: "connection refused".to_owned(), ..replica(2, "0.1.0", "a", owner) };
+        let found = notes(&[replica(1, "0.1.0", "a", owner), unreached]);
+        assert!(found.len() == 1 && found[0].starts_with("replica 2 cannot be called"), "{found:?}");
+        assert!(found[0].contains("connection refused"), "{found:?}");
         let alone = [replica(1, "0.1.0", "a", owner), replica(2, "0.2.0", "b", ReplicaState::Fenced)];
         let found = notes(&alone);
         assert!(found.len() == 1 && found[0].contains("one replica"), "{found:?}");

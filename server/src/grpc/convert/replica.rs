@@ -7,7 +7,7 @@ use super::{duration, timestamp};
 use crate::cluster::{Peer, ReplicaPart, ReplicaRow};
 
 /// A replica on the wire.
-pub fn replica(row: ReplicaRow) -> wire::Replica {
+pub fn replica(row: ReplicaRow, problem: Option<String>) -> wire::Replica {
     let ReplicaRow { peer: Peer { number, address }, version, joined_at, part, silent_for, .. } = row;
     let state = match part {
         ReplicaPart::Owner => wire::ReplicaState::Owner,
@@ -25,5 +25,6 @@ pub fn replica(row: ReplicaRow) -> wire::Replica {
         configuration_digest: row.configuration_digest,
         shards: row.shards.into(),
         keeps_hosts: row.keeps_hosts,
+        problem: problem.unwrap_or_default(),
     }
 }

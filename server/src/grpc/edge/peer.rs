@@ -30,6 +30,7 @@ use crate::grpc::edge::forward::links::{
 use crate::grpc::edge::forward::local::ServiceSet;
 use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
 use crate::grpc::edge::forward::principal;
+use crate::grpc::edge::forward::reach::HERE;
 use crate::grpc::edge::forward::refusals::{self, REFUSED};
 use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer as Connected, connections, tls_connections};
 use crate::grpc::edge::run_changes;
@@ -150,6 +151,9 @@ impl PeerPort {
         }
         if number_in(request.headers(), &REPLICA).map(OwnerNo) != Some(self.ownerships.borrow().me()) {
             return look_again();
+        }
+        if request.uri().path() == HERE {
+            return Status::ok("").into_http();
         }
         if request.uri().path() == run_changes::PATH
             && let Some(engine) = &self.run_changes

@@ -8,15 +8,17 @@ use agentloop_core::limits::{PAGE_BYTES_MAX, QUEUED_RUNS_PER_SESSION_MAX, TOOL_R
 use agentloop_core::time::Timestamp;
 use agentloop_proto::v1;
 use agentloop_proto::v1::server_server::{self, ServerServer};
+use futures_util::future::join_all;
 use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
 
-use crate::cluster::Replicas;
+use crate::cluster::{ReplicaPart, Replicas};
 use crate::engine::Engine;
 use crate::grpc::convert::audit as convert;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::replica::replica;
 use crate::grpc::convert::{duration, timestamp};
+use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::usage::usage_of;
@@ -85,19 +87,27 @@ pub struct ServerService {
     engine: Engine,
     models: Arc<dyn Models>,
     agents: Arc<Agents>,
-    replicas: Option<Arc<dyn Replicas>>,
+    shared_database: Option<SharedDatabase>,
+}
+
+/// The replicas that share the database.
+pub struct SharedDatabase {
+    /// Knows all of them.
+    pub replicas: Arc<dyn Replicas>,
+    /// Finds out if they can be called.
+    pub reach: Reach,
 }
 
 impl ServerService {
-    /// The service for tonic's router. `replicas` are those that share the database, if it is shared.
+    /// The service for tonic's router. `shared_database` tells of the replicas that share it, if there are such.
     pub fn server(
         facts: ServerFacts,
         engine: Engine,
         models: Arc<dyn Models>,
         agents: Arc<Agents>,
-        replicas: Option<Arc<dyn Replicas>>,
+        shared_database: Option<SharedDatabase>,
     ) -> ServerServer<Self> {
-        ServerServer::new(Self { facts, engine, models, agents, replicas })
+        ServerServer::new(Self { facts, engine, models, agents, shared_database })
     }
 
     fn limits(&self) -> v1::ServerLimits {
@@ -196,10 +206,17 @@ impl server_server::Server for ServerService {
         &self,
         _request: Request<v1::ListReplicasRequest>,
     ) -> Result<Response<v1::ListReplicasResponse>, Status> {
-        let mut rows = self.replicas.as_ref().map(|replicas| replicas.rows()).unwrap_or_default();
+        let Some(SharedDatabase { replicas, reach }) = &self.shared_database else {
+            return Ok(Response::new(v1::ListReplicasResponse::default()));
+        };
+        let mut rows = replicas.rows();
         rows.sort_by_key(|row| (row.part, row.peer.number));
-        let replicas = rows.into_iter().map(replica).collect();
-        Ok(Response::new(v1::ListReplicasResponse { replicas }))
+        let shown = rows.into_iter().map(async |row| {
+            let is_other = row.silent_for.is_some() && row.part != ReplicaPart::Fenced;
+            let problem = if is_other { reach.problem(&row.peer).await } else { None };
+            replica(row, problem)
+        });
+        Ok(Response::new(v1::ListReplicasResponse { replicas: join_all(shown).await }))
     }
 
     async fn list_agents(

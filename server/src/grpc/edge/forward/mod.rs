@@ -17,6 +17,7 @@ pub(in crate::grpc::edge) mod metadata;
 mod outcome;
 mod passing;
 pub(in crate::grpc::edge) mod principal;
+pub mod reach;
 pub(in crate::grpc::edge) mod refusals;
 mod replayable;
 mod resume;

@@ -5,6 +5,7 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 
 use super::*;
 use crate::grpc::edge::forward::links::LinkTls;
+use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::peer::peer_acceptor;
 
 /// The certificate that replicas of a test share.
@@ -156,4 +157,21 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
     empty.open_as(&local);
     soon(calls.recv()).await.unwrap().answers(&result("r"));
     assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+}
+
+#[tokio::test]
+async fn operators_learn_which_replicas_cannot_be_called() {
+    let owner = Owner::start(2).await;
+    let problem = async |peer: Peer| {
+        let (_sender, ownerships) = watch::channel(ownership(ME, &[&peer], |_| ME));
+        soon(Reach::new(ownerships, Links::new(None)).problem(&peer)).await.unwrap_or_default()
+    };
+    assert_eq!(problem(owner.peer.clone()).await, "");
+    let gone = Peer { number: OwnerNo(3), ..owner.peer.clone() };
+    assert_eq!(problem(gone).await, "another replica has its address");
+    let nobody = Peer { address: "127.0.0.1:1".to_owned(), ..owner.peer.clone() };
+    let refused = problem(nobody).await;
+    assert!(refused.contains("refused"), "{refused}");
+    let no_address = Peer { address: "no address".to_owned(), ..owner.peer.clone() };
+    assert!(problem(no_address).await.contains("cannot be called"));
 }

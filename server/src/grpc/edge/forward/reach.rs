@@ -1,0 +1,54 @@
+//! Whether other replicas can be called, for operators.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::codegen::http::{self, HeaderValue, Method, Version};
+
+use crate::cluster::{Ownerships, Peer};
+use crate::grpc::edge::forward::links::Links;
+use crate::grpc::edge::forward::metadata::REPLICA;
+use crate::grpc::edge::forward::outcome::{Outcome, ResponseExtent, ask};
+
+/// The path of a call that does nothing.
+pub(in crate::grpc::edge) const HERE: &str = "/agentloop.replica/Here";
+/// Longest wait for the answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+
+/// Calls other replicas over the links that their calls take.
+#[derive(Clone)]
+pub struct Reach {
+    ownerships: Ownerships,
+    links: Links,
+}
+
+impl Reach {
+    /// Over these links.
+    #[must_use]
+    pub fn new(ownerships: Ownerships, links: Links) -> Self {
+        Self { ownerships, links }
+    }
+
+    /// The reason for which this replica cannot call the other one now. `None` if it can.
+    pub async fn problem(&self, peer: &Peer) -> Option<String> {
+        let link = match self.links.to(peer, &self.ownerships.borrow()) {
+            Ok(link) => link,
+            Err(bad) => return Some(bad.to_string()),
+        };
+        let mut request = http::Request::new(Body::empty());
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = http::Uri::from_static(HERE);
+        request.headers_mut().insert(REPLICA, HeaderValue::from(peer.number.0));
+        let asked = ask((*link).clone(), request, ResponseExtent::Begun);
+        match timeout(ANSWER_WAIT, asked).await {
+            // One of an earlier version refuses the call, so it was reached, too.
+            Ok(Outcome::Answered(_) | Outcome::Stopping(_)) => None,
+            Ok(Outcome::NotDone) => Some("another replica has its address".to_owned()),
+            Ok(Outcome::NotReached(why)) => Some(why),
+            Ok(Outcome::Broken) => Some("the connection to it broke".to_owned()),
+            Err(_late) => Some(format!("it does not answer within {} s", ANSWER_WAIT.as_secs())),
+        }
+    }
+}
