@@ -184,10 +184,10 @@ async fn set_readiness(health: &HealthReporter, status: ServingStatus) {
 /// Checks if calls are taken, and reports a change. Returns true if they are.
 async fn check(health: &HealthReporter, readiness: &mut Readiness, before: Option<bool>) -> bool {
     let now = readiness.check().await;
-    if let Err(why) = &now
-        && before != Some(false)
-    {
-        tracing::error!(%why, "not ready");
+    match (&now, before) {
+        (Err(why), None) => tracing::info!(%why, "not ready yet"),
+        (Err(why), Some(true)) => tracing::error!(%why, "not ready"),
+        (Err(_), Some(false)) | (Ok(()), _) => {}
     }
     if before != Some(now.is_ok()) {
         let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };

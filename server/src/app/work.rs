@@ -259,7 +259,7 @@ impl ClusterParts {
 
     /// The tools of all replicas, and the task that keeps the way to their hosts. `hosts` are those of this replica.
     fn tools(self, hosts: Arc<RemoteTools>) -> (Arc<ClusterTools>, impl Future<Output = ()> + Send + use<>) {
-        let Self { ownerships, locate, links } = self;
+        let Self { replicas: _, ownerships, locate, links } = self;
         let me = ownerships.borrow().me();
         let owners = Arc::new(LocatedOwners::new(locate, ownerships.clone()));
         let tools = ClusterTools::new(me, hosts, owners, ENCODE_REQUEST);

@@ -44,11 +44,13 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
 /// The number of tool hosts, and their place.
 fn connected(hosts: &[Host], replicas: &[Replica]) -> String {
     let count = hosts.iter().filter(|host| host.health() != HostHealth::Lost).count();
-    let connected = if count == 1 { "1 tool host is".to_owned() } else { format!("{count} tool hosts are") };
-    let keeper = replicas.iter().find(|replica| replica.keeps_hosts);
-    let kept =
-        keeper.map_or_else(String::new, |keeper| format!(", all of them at replica {}", keeper.number));
-    format!("{connected} connected{kept}")
+    let keeper = replicas.iter().find(|replica| replica.keeps_hosts).map(|keeper| keeper.number);
+    let kept = |how: &str| keeper.map_or_else(String::new, |keeper| format!("{how} replica {keeper}"));
+    match count {
+        0 => format!("no tool host is connected{}", kept("; they are all kept by")),
+        1 => format!("1 tool host is connected{}", kept(", at")),
+        _ => format!("{count} tool hosts are connected{}", kept(", all of them at")),
+    }
 }
 
 fn row(replica: &Replica) -> [String; 8] {

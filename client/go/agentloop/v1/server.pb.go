@@ -1708,7 +1708,10 @@ type Replica struct {
 	// Number of the shards that it owns: parts of all sessions, of which there are 1024.
 	Shards uint32 `protobuf:"varint,8,opt,name=shards,proto3" json:"shards,omitempty"`
 	// True if it keeps the streams of the tool hosts of all replicas.
-	KeepsHosts    bool `protobuf:"varint,9,opt,name=keeps_hosts,json=keepsHosts,proto3" json:"keeps_hosts,omitempty"`
+	KeepsHosts bool `protobuf:"varint,9,opt,name=keeps_hosts,json=keepsHosts,proto3" json:"keeps_hosts,omitempty"`
+	// The reason for which the replica that answers cannot call it now, for people. Empty if it can, for itself, and for
+	// one that is fenced.
+	Problem       string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1804,6 +1807,13 @@ func (x *Replica) GetKeepsHosts() bool {
 		return x.KeepsHosts
 	}
 	return false
+}
+
+func (x *Replica) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 var File_agentloop_v1_server_proto protoreflect.FileDescriptor
@@ -1946,7 +1956,7 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x10known_hash_found\x18\a \x01(\bR\x0eknownHashFound\"\x15\n" +
 	"\x13ListReplicasRequest\"I\n" +
 	"\x14ListReplicasResponse\x121\n" +
-	"\breplicas\x18\x01 \x03(\v2\x15.agentloop.v1.ReplicaR\breplicas\"\xe6\x02\n" +
+	"\breplicas\x18\x01 \x03(\v2\x15.agentloop.v1.ReplicaR\breplicas\"\x80\x03\n" +
 	"\aReplica\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -1958,7 +1968,9 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x14configuration_digest\x18\a \x01(\tR\x13configurationDigest\x12\x16\n" +
 	"\x06shards\x18\b \x01(\rR\x06shards\x12\x1f\n" +
 	"\vkeeps_hosts\x18\t \x01(\bR\n" +
-	"keepsHosts*\x8a\x01\n" +
+	"keepsHosts\x12\x18\n" +
+	"\aproblem\x18\n" +
+	" \x01(\tR\aproblem*\x8a\x01\n" +
 	"\n" +
 	"UsageGroup\x12\x1b\n" +
 	"\x17USAGE_GROUP_UNSPECIFIED\x10\x00\x12\x15\n" +

@@ -313,7 +313,7 @@ class ListReplicasResponse(_message.Message):
     def __init__(self, replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class Replica(_message.Message):
-    __slots__ = ("number", "address", "version", "joined_at", "state", "silent_for", "configuration_digest", "shards", "keeps_hosts")
+    __slots__ = ("number", "address", "version", "joined_at", "state", "silent_for", "configuration_digest", "shards", "keeps_hosts", "problem")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -323,6 +323,7 @@ class Replica(_message.Message):
     CONFIGURATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     KEEPS_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     number: int
     address: str
     version: str
@@ -332,4 +333,5 @@ class Replica(_message.Message):
     configuration_digest: str
     shards: int
     keeps_hosts: bool
-    def __init__(self, number: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., silent_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., configuration_digest: _Optional[str] = ..., shards: _Optional[int] = ..., keeps_hosts: _Optional[bool] = ...) -> None: ...
+    problem: str
+    def __init__(self, number: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., silent_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., configuration_digest: _Optional[str] = ..., shards: _Optional[int] = ..., keeps_hosts: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...

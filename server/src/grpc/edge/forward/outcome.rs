@@ -104,7 +104,7 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
 /// The owner of the call's session was not reached in time.
 pub(super) fn not_reached_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
-        "replica {number}, which owns the session of this call, cannot be reached by this one; try again"
+        "replica {number}, which has to do this call, cannot be reached by this one; try again"
     ))
 }
 

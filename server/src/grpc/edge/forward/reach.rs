@@ -1,4 +1,4 @@
-//! Whether other replicas can be called, for operators.
+//! Reachability of the other replicas, for operators.
 
 use std::time::Duration;
 

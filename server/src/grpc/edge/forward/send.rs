@@ -99,7 +99,7 @@ pub(super) async fn send(
                 Some((number, why)) => {
                     tracing::warn!(
                         replica = %number, why,
-                        "the replica that owns the session of a call cannot be reached; correct cluster.advertise there, or the certificates"
+                        "the replica that has to do a call cannot be reached; correct cluster.advertise there, or the certificates"
                     );
                     not_reached_status(number)
                 }

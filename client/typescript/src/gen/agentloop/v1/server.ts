@@ -397,6 +397,11 @@ export interface Replica {
   shards: number;
   /** True if it keeps the streams of the tool hosts of all replicas. */
   keepsHosts: boolean;
+  /**
+   * The reason for which the replica that answers cannot call it now, for people. Empty if it can, for itself, and for
+   * one that is fenced.
+   */
+  problem: string;
 }
 
 function createBaseGetServerInfoRequest(): GetServerInfoRequest {
@@ -2678,6 +2683,7 @@ function createBaseReplica(): Replica {
     configurationDigest: "",
     shards: 0,
     keepsHosts: false,
+    problem: "",
   };
 }
 
@@ -2712,6 +2718,9 @@ export const Replica: MessageFns<Replica> = {
     }
     if (message.keepsHosts !== false) {
       writer.uint32(72).bool(message.keepsHosts);
+    }
+    if (message.problem !== "") {
+      writer.uint32(82).string(message.problem);
     }
     return writer;
   },
@@ -2801,6 +2810,14 @@ export const Replica: MessageFns<Replica> = {
             message.keepsHosts = reader.bool();
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.problem = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2829,6 +2846,7 @@ export const Replica: MessageFns<Replica> = {
     message.configurationDigest = object.configurationDigest ?? "";
     message.shards = object.shards ?? 0;
     message.keepsHosts = object.keepsHosts ?? false;
+    message.problem = object.problem ?? "";
     return message;
   },
 };
