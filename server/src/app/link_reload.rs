@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::pem::read_pem;
 use super::security_error::SecurityError;
 use crate::config::ClusterTls;
-use crate::grpc::edge::forward::links::{LinkTls, Links};
+use crate::grpc::edge::forward::wire::links::{LinkTls, Links};
 use crate::grpc::edge::peer::peer_acceptor;
 use crate::grpc::edge::tls::Acceptor;
 

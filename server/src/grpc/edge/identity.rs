@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::engine::Author;
 use crate::grpc::access::Access;
 use crate::grpc::edge::audit::{AuditLog, Call, recorded};
-use crate::grpc::edge::forward::local::LocalServices;
+use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{permission_denied, quota_exceeded, unauthenticated};

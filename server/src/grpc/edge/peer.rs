@@ -21,17 +21,17 @@ use tower::{Layer, Service};
 use crate::auth::{ClientAuth, SubjectPattern};
 use crate::cluster::Ownerships;
 use crate::engine::Engine;
-use crate::grpc::edge::forward::call::Relayed;
 use crate::grpc::edge::forward::layer::ForwardLayer;
-use crate::grpc::edge::forward::leave::LEAVE;
-use crate::grpc::edge::forward::links::{
+use crate::grpc::edge::forward::outcome::leave::LEAVE;
+use crate::grpc::edge::forward::outcome::refusals::{self, REFUSED};
+use crate::grpc::edge::forward::reach::HERE;
+use crate::grpc::edge::forward::request::call::Relayed;
+use crate::grpc::edge::forward::route::local::ServiceSet;
+use crate::grpc::edge::forward::wire::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
-use crate::grpc::edge::forward::local::ServiceSet;
-use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
-use crate::grpc::edge::forward::principal;
-use crate::grpc::edge::forward::reach::HERE;
-use crate::grpc::edge::forward::refusals::{self, REFUSED};
+use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
+use crate::grpc::edge::forward::wire::principal;
 use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer as Connected, connections, tls_connections};
 use crate::grpc::edge::run_changes;
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::call::Call;
-use crate::grpc::edge::forward::ending::broken_off;
 use crate::grpc::edge::forward::outcome::ResponseExtent;
-use crate::grpc::edge::forward::route_key::RouteKey;
-use crate::grpc::edge::forward::routing::{EndSignal, Routing};
+use crate::grpc::edge::forward::outcome::ending::broken_off;
+use crate::grpc::edge::forward::request::call::Call;
+use crate::grpc::edge::forward::route::route_key::RouteKey;
+use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 use crate::grpc::edge::forward::send::send;
 
 /// Has a call done that streams its answer or its requests. Until the answer begins, the call may be sent to another owner.

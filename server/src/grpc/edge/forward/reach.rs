@@ -7,9 +7,9 @@ use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderValue, Method, Version};
 
 use crate::cluster::{Ownerships, Peer};
-use crate::grpc::edge::forward::links::Links;
-use crate::grpc::edge::forward::metadata::REPLICA;
 use crate::grpc::edge::forward::outcome::{Outcome, ResponseExtent, ask};
+use crate::grpc::edge::forward::wire::links::Links;
+use crate::grpc::edge::forward::wire::metadata::REPLICA;
 
 /// The path of a call that does nothing.
 pub(in crate::grpc::edge) const HERE: &str = "/agentloop.replica/Here";

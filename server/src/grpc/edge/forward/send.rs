@@ -9,13 +9,15 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::call::Call;
-use crate::grpc::edge::forward::leave::shutting_down;
+use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{
     Outcome, ResponseExtent, ask, ask_here, no_owner_status, not_reached_status, unanswered_status,
 };
-use crate::grpc::edge::forward::route_key::RouteKey;
-use crate::grpc::edge::forward::routing::{AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::request::call::Call;
+use crate::grpc::edge::forward::route::route_key::RouteKey;
+use crate::grpc::edge::forward::route::routing::{
+    AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT,
+};
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);

@@ -11,17 +11,19 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
-use crate::grpc::edge::forward::bodies::{NextFrame, end_with, next_frame, of_frames};
-use crate::grpc::edge::forward::buffered_call::BufferedCall;
-use crate::grpc::edge::forward::call::Call as _;
-use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::messages::Messages;
-use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status, refusal};
-use crate::grpc::edge::forward::resume::Position;
-use crate::grpc::edge::forward::route_key::RouteKey;
-use crate::grpc::edge::forward::routing::{AskedReplica, CallHandler, EndSignal, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
+use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
+use crate::grpc::edge::forward::request::call::Call as _;
+use crate::grpc::edge::forward::request::messages::Messages;
+use crate::grpc::edge::forward::request::resume::Position;
+use crate::grpc::edge::forward::route::route_key::RouteKey;
+use crate::grpc::edge::forward::route::routing::{
+    AskedReplica, CallHandler, EndSignal, Routing, SEARCH_WAIT,
+};
 use crate::grpc::edge::forward::send::{is_taken_over, send};
+use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::leaves_it_to_another;
 
 /// A stream that broke sooner and without any message counts as fruitless.

@@ -16,8 +16,8 @@ use tonic::{Request, Status, Streaming};
 
 use crate::cluster::{Ownerships, Peer};
 use crate::engine::{Engine, RunWatch};
-use crate::grpc::edge::forward::links::Links;
-use crate::grpc::edge::forward::metadata::REPLICA;
+use crate::grpc::edge::forward::wire::links::Links;
+use crate::grpc::edge::forward::wire::metadata::REPLICA;
 use crate::grpc::edge::run_changes::{PAGE_BYTES_MAX, PATH, read};
 use crate::grpc::edge::tool_link::FrameCodec;
 

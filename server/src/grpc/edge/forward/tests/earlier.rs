@@ -5,7 +5,7 @@ use agentloop_proto::v1::tool_host_client::ToolHostClient;
 
 use super::*;
 use crate::cluster::HUB;
-use crate::grpc::edge::forward::principal;
+use crate::grpc::edge::forward::wire::principal;
 
 /// The owner that a replica of an earlier version knows. All shards but the first are the other one's.
 async fn keeper(other: &Owner) -> Owner {

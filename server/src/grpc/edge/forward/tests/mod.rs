@@ -37,12 +37,12 @@ use tonic::{Code, Status};
 use tower::Service;
 use tower::util::MapRequestLayer;
 
-use super::bodies::{NextFrame, end_with, next_frame, of_frames};
-use super::budget::BufferBudget;
-use super::buffered_call::{BufferedCall, PREFIX_BYTES};
 use super::layer::ForwardLayer;
-use super::links::Links;
-use super::local::LocalServices;
+use super::request::bodies::{NextFrame, end_with, next_frame, of_frames};
+use super::request::budget::BufferBudget;
+use super::request::buffered_call::{BufferedCall, PREFIX_BYTES};
+use super::route::local::LocalServices;
+use super::wire::links::Links;
 use crate::auth::{HostGrant, Principal, Role};
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Ownerships, Peer};

@@ -4,8 +4,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use tonic::transport::{Certificate, ClientTlsConfig};
 
 use super::*;
-use crate::grpc::edge::forward::links::LinkTls;
 use crate::grpc::edge::forward::reach::Reach;
+use crate::grpc::edge::forward::wire::links::LinkTls;
 use crate::grpc::edge::peer::peer_acceptor;
 
 /// The certificate that replicas of a test share.

@@ -7,8 +7,8 @@ use tonic::Streaming;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
-use crate::grpc::edge::forward::call::Call as _;
-use crate::grpc::edge::forward::replayable::ReplayableCall;
+use crate::grpc::edge::forward::request::call::Call as _;
+use crate::grpc::edge::forward::request::replayable::ReplayableCall;
 
 fn hello(host_id: &str) -> wire::ConnectRequest {
     let hello = wire::Hello { host_id: host_id.to_owned(), ..Default::default() };

@@ -4,7 +4,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::cluster::HUB;
-use crate::grpc::edge::forward::route_key::spread;
+use crate::grpc::edge::forward::route::route_key::spread;
 use agentloop_core::id::RunKey;
 
 /// The replica that keeps the tool hosts, and the one that owns the session `s` with the run `r`.

@@ -6,8 +6,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::*;
-use crate::grpc::edge::forward::links::{PING_EVERY, PING_WAIT};
-use crate::grpc::edge::forward::routing::SEARCH_WAIT;
+use crate::grpc::edge::forward::route::routing::SEARCH_WAIT;
+use crate::grpc::edge::forward::wire::links::{PING_EVERY, PING_WAIT};
 
 /// The calls of this page, in the order in which they are started.
 const PATHS: [&str; 3] =

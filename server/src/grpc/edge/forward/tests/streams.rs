@@ -7,7 +7,7 @@ use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
 use crate::cluster::DEPOSED_AFTER;
-use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 
 fn event(seq: u64) -> NextFrame {
     let event =

@@ -107,7 +107,7 @@ impl Links {
     }
 
     /// All links that there are, those with earlier certificates too.
-    pub(super) fn all(&self) -> Vec<Channel> {
+    pub(in crate::grpc::edge::forward) fn all(&self) -> Vec<Channel> {
         let state = self.state();
         let earlier = state.earlier.iter().filter_map(Weak::upgrade);
         let links = state.links.values().map(|(_, channel)| channel.clone()).chain(earlier);

@@ -8,12 +8,12 @@ use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap, HeaderValue, Version, request::Parts};
 
 use crate::auth::Principal;
-use crate::grpc::edge::forward::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, sent_on};
-use crate::grpc::edge::forward::principal;
+use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, sent_on};
+use crate::grpc::edge::forward::wire::principal;
 use crate::grpc::edge::incoming::{Link, Peer};
 
 /// A call that is sent to an owner.
-pub(super) trait Call {
+pub(in crate::grpc::edge::forward) trait Call {
     /// Everything but its messages.
     fn head(&self) -> &Head;
 
@@ -30,7 +30,7 @@ pub(in crate::grpc::edge) struct Relayed;
 
 /// A call without its messages.
 #[derive(Clone)]
-pub(super) struct Head {
+pub(in crate::grpc::edge::forward) struct Head {
     parts: Parts,
     /// The headers for other replicas, without those that say which one is meant.
     for_replicas: HeaderMap,
@@ -38,7 +38,7 @@ pub(super) struct Head {
 
 impl Head {
     /// The head of a call whose caller is known.
-    pub(super) fn of(parts: Parts) -> Self {
+    pub(in crate::grpc::edge::forward) fn of(parts: Parts) -> Self {
         let mut for_replicas = sent_on(&parts.headers);
         if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
             for_replicas.insert(PRINCIPAL, principal::encode(principal));
@@ -53,18 +53,18 @@ impl Head {
         Self { parts, for_replicas }
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(in crate::grpc::edge::forward) fn path(&self) -> &str {
         self.parts.uri.path()
     }
 
     /// The tenant of the caller.
-    pub(super) fn tenant(&self) -> TenantId {
+    pub(in crate::grpc::edge::forward) fn tenant(&self) -> TenantId {
         let principal = self.parts.extensions.get::<Arc<Principal>>();
         principal.map_or_else(TenantId::local, |principal| principal.tenant.clone())
     }
 
     /// The same caller's call of another RPC.
-    pub(super) fn to_path(&self, path: &'static str) -> Self {
+    pub(in crate::grpc::edge::forward) fn to_path(&self, path: &'static str) -> Self {
         let mut head = self.clone();
         head.parts.uri = http::Uri::from_static(path);
         head
@@ -72,14 +72,19 @@ impl Head {
 
     /// The call for the services of this replica, and the link that it comes over: the one of an earlier version that sent it here,
     /// or one of its own.
-    pub(super) fn for_local(&self, body: Body) -> (http::Request<Body>, Link) {
+    pub(in crate::grpc::edge::forward) fn for_local(&self, body: Body) -> (http::Request<Body>, Link) {
         let mut request = http::Request::from_parts(self.parts.clone(), body);
         let link = request.extensions_mut().get_or_insert_with(Link::here).clone();
         (request, link)
     }
 
     /// The call for the replica of this number, which owns this shard.
-    pub(super) fn for_replica(&self, number: OwnerNo, shard: ShardNo, body: Body) -> http::Request<Body> {
+    pub(in crate::grpc::edge::forward) fn for_replica(
+        &self,
+        number: OwnerNo,
+        shard: ShardNo,
+        body: Body,
+    ) -> http::Request<Body> {
         let mut request = http::Request::new(body);
         *request.method_mut() = self.parts.method.clone();
         *request.version_mut() = Version::HTTP_2;

@@ -2,11 +2,11 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::grpc::edge::forward::buffered_call::PREFIX_BYTES;
+use crate::grpc::edge::forward::request::buffered_call::PREFIX_BYTES;
 
 /// The messages of one stream.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(in crate::grpc::edge::forward) struct Messages {
     /// The beginning of a message whose rest has not arrived.
     begun: BytesMut,
     /// Bytes that follow it.
@@ -15,12 +15,15 @@ pub(super) struct Messages {
 
 impl Messages {
     /// Takes the next bytes, once [`take`](Self::take) has nothing more.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(in crate::grpc::edge::forward) fn push(&mut self, bytes: Bytes) {
         self.rest = bytes;
     }
 
     /// The next whole messages with their prefixes, as many as arrived together and pass. Those that arrived whole are not copied.
-    pub(super) fn take(&mut self, mut passes: impl FnMut(&[u8]) -> bool) -> Option<Bytes> {
+    pub(in crate::grpc::edge::forward) fn take(
+        &mut self,
+        mut passes: impl FnMut(&[u8]) -> bool,
+    ) -> Option<Bytes> {
         if !self.begun.is_empty()
             && let Some(message) = self.complete_begun()
             && passes(&message)

@@ -16,7 +16,7 @@ pub(in crate::grpc::edge) const CALLER: HeaderName = HeaderName::from_static("ag
 /// have stopped.
 pub(in crate::grpc::edge) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
 /// In an answer: the session is another replica's, and nothing was done.
-pub(super) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);
+pub(in crate::grpc::edge::forward) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);
 
 /// Takes out what only replicas may say.
 pub(in crate::grpc::edge) fn strip(headers: &mut HeaderMap) {
@@ -26,7 +26,7 @@ pub(in crate::grpc::edge) fn strip(headers: &mut HeaderMap) {
 }
 
 /// The headers that are sent on. The credentials stay here, and the length may change with the ids that are filled in.
-pub(super) fn sent_on(headers: &HeaderMap) -> HeaderMap {
+pub(in crate::grpc::edge::forward) fn sent_on(headers: &HeaderMap) -> HeaderMap {
     let mut sent = headers.clone();
     strip(&mut sent);
     for name in [header::AUTHORIZATION, header::HOST, header::CONTENT_LENGTH] {

@@ -1,10 +1,10 @@
 //! The rule of each RPC, and the kind of its route: one table.
 
-use crate::grpc::edge::forward::route_key::RouteKind;
+use crate::grpc::edge::forward::route::route_key::RouteKind;
 
 /// The rule by which an RPC is sent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(in crate::grpc::edge::forward) enum Rule {
     /// One request and one answer, which the contract confirms when the call is repeated.
     Repeated,
     /// The same, if the request names a run. For a session, a repetition would abort its next run.
@@ -66,7 +66,7 @@ const TABLE: &[(&str, Rule, RouteKind)] = &[
 ];
 
 /// The rule and the kind of route of the RPC of this path; `None` for one that this version does not know.
-pub(super) fn of(path: &str) -> Option<(Rule, RouteKind)> {
+pub(in crate::grpc::edge::forward) fn of(path: &str) -> Option<(Rule, RouteKind)> {
     TABLE.iter().find(|(rpc, ..)| *rpc == path).map(|(_, rule, kind)| (*rule, *kind))
 }
 

@@ -4,8 +4,8 @@ use agentloop_core::id::SessionId;
 use agentloop_proto::v1 as wire;
 use prost::Message;
 
-use crate::grpc::edge::forward::buffered_call::{BufferedCall, PREFIX_BYTES};
-use crate::grpc::edge::forward::call::Call as _;
+use crate::grpc::edge::forward::request::buffered_call::{BufferedCall, PREFIX_BYTES};
+use crate::grpc::edge::forward::request::call::Call as _;
 
 /// The call that goes on with the events of a run.
 const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
@@ -13,7 +13,7 @@ const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
 const RUN_STREAM: &str = "/agentloop.v1.AgentLoop/RunStream";
 
 /// The position that a caller has reached.
-pub(super) enum Position {
+pub(in crate::grpc::edge::forward) enum Position {
     /// In the events that `Subscribe` shows: the last durable one, 0 before the first.
     Subscription(u64),
     /// In the events of a run that the caller started or joined.
@@ -23,7 +23,7 @@ pub(super) enum Position {
 }
 
 /// The position in the events of a run that the caller started or joined.
-pub(super) struct RunPosition {
+pub(in crate::grpc::edge::forward) struct RunPosition {
     /// The last durable event that the caller has; 0 before the first.
     after: u64,
     /// The run that the events are of, and its session; empty before the first.
@@ -71,7 +71,7 @@ struct ChangeMessage {
 
 impl Position {
     /// The beginning of the stream of `RunStream` or `Subscribe`.
-    pub(super) fn before_events(call: &BufferedCall) -> Self {
+    pub(in crate::grpc::edge::forward) fn before_events(call: &BufferedCall) -> Self {
         if call.head().path() == SUBSCRIBE {
             return Self::Subscription(0);
         }
@@ -88,12 +88,12 @@ impl Position {
     }
 
     /// The beginning of a stream of changes.
-    pub(super) fn before_changes() -> Self {
+    pub(in crate::grpc::edge::forward) fn before_changes() -> Self {
         Self::Changes(String::new())
     }
 
     /// Notes a message that the caller is about to get. Returns false for a durable event that the caller has already.
-    pub(super) fn passes(&mut self, framed: &[u8]) -> bool {
+    pub(in crate::grpc::edge::forward) fn passes(&mut self, framed: &[u8]) -> bool {
         let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
         let after = match self {
             Self::Changes(last) => {
@@ -123,18 +123,18 @@ impl Position {
     }
 
     /// True once the run is known, so that its id is all that is needed of the call.
-    pub(super) fn names_the_run(&self) -> bool {
+    pub(in crate::grpc::edge::forward) fn names_the_run(&self) -> bool {
         matches!(self, Self::Run(position) if position.after > 0)
     }
 
     /// The session of the run that the caller started or joined, once it is known.
-    pub(super) fn session(&self) -> Option<SessionId> {
+    pub(in crate::grpc::edge::forward) fn session(&self) -> Option<SessionId> {
         let Self::Run(position) = self else { return None };
         SessionId::parse(position.session.as_str()).ok()
     }
 
     /// The call that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
-    pub(super) fn call(&self, first: &BufferedCall) -> BufferedCall {
+    pub(in crate::grpc::edge::forward) fn call(&self, first: &BufferedCall) -> BufferedCall {
         let mut call = first.clone();
         match self {
             Self::Subscription(0) | Self::Run(RunPosition { after: 0, .. }) => {}

@@ -28,7 +28,7 @@ struct PrincipalOnWire {
 }
 
 /// The value of the metadata for this principal.
-pub(super) fn encode(principal: &Principal) -> HeaderValue {
+pub(in crate::grpc::edge::forward) fn encode(principal: &Principal) -> HeaderValue {
     let sent = PrincipalOnWire {
         name: principal.name.clone(),
         tenant: principal.tenant.to_string(),

@@ -16,7 +16,7 @@ const RUNS_MAX: usize = 16_384;
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// Finds the shards of runs, and remembers them.
-pub(super) struct RunShards {
+pub(in crate::grpc::edge::forward) struct RunShards {
     locate: Arc<dyn Locate>,
     known: Mutex<Known>,
 }
@@ -29,13 +29,17 @@ struct Known {
 }
 
 impl RunShards {
-    pub(super) fn new(locate: Arc<dyn Locate>) -> Self {
+    pub(in crate::grpc::edge::forward) fn new(locate: Arc<dyn Locate>) -> Self {
         Self { locate, known: Mutex::default() }
     }
 
     /// The shard of a run; `None` if nobody knows the run. With `again`, what is remembered does not count: it may have led to the
     /// wrong replica.
-    pub(super) async fn find(&self, key: &RunKey, again: bool) -> Result<Option<ShardNo>, LocateError> {
+    pub(in crate::grpc::edge::forward) async fn find(
+        &self,
+        key: &RunKey,
+        again: bool,
+    ) -> Result<Option<ShardNo>, LocateError> {
         if !again && let Some(shard) = self.known().get(key) {
             return Ok(Some(shard));
         }
@@ -47,7 +51,7 @@ impl RunShards {
     }
 
     /// True if the shard of the run was found before.
-    pub(super) fn remembers(&self, key: &RunKey) -> bool {
+    pub(in crate::grpc::edge::forward) fn remembers(&self, key: &RunKey) -> bool {
         self.known().get(key).is_some()
     }
 

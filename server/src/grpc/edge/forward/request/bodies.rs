@@ -10,7 +10,7 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
 /// One frame of a body, or the fault that ends it.
-pub(super) type NextFrame = Result<Frame<Bytes>, Status>;
+pub(in crate::grpc::edge::forward) type NextFrame = Result<Frame<Bytes>, Status>;
 
 /// A body whose frames come from a stream.
 struct Frames<S>(Pin<Box<S>>);
@@ -25,22 +25,24 @@ impl<S: Stream<Item = NextFrame> + Send> http_body::Body for Frames<S> {
 }
 
 /// A body with the frames of this stream.
-pub(super) fn of_frames(frames: impl Stream<Item = NextFrame> + Send + 'static) -> Body {
+pub(in crate::grpc::edge::forward) fn of_frames(
+    frames: impl Stream<Item = NextFrame> + Send + 'static,
+) -> Body {
     Body::new(Frames(Box::pin(frames)))
 }
 
 /// A body of these bytes alone.
-pub(super) fn of_bytes(bytes: Bytes) -> Body {
+pub(in crate::grpc::edge::forward) fn of_bytes(bytes: Bytes) -> Body {
     of_frames(futures_util::stream::iter([Ok(Frame::data(bytes))]))
 }
 
 /// The next frame of a body.
-pub(super) async fn next_frame(body: &mut Body) -> Option<NextFrame> {
+pub(in crate::grpc::edge::forward) async fn next_frame(body: &mut Body) -> Option<NextFrame> {
     std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *body), cx)).await
 }
 
 /// All bytes of a body; `None` if there are more than `max`, or it breaks off.
-pub(super) async fn read(mut body: Body, max: usize) -> Option<Vec<u8>> {
+pub(in crate::grpc::edge::forward) async fn read(mut body: Body, max: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(frame) = next_frame(&mut body).await {
         if let Some(piece) = frame.ok()?.data_ref() {
@@ -54,7 +56,7 @@ pub(super) async fn read(mut body: Body, max: usize) -> Option<Vec<u8>> {
 }
 
 /// The frame that ends a stream with this status.
-pub(super) fn end_with(status: &Status) -> NextFrame {
+pub(in crate::grpc::edge::forward) fn end_with(status: &Status) -> NextFrame {
     let mut trailers = http::HeaderMap::new();
     status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))
 }

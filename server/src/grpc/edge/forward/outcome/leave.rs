@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
-use crate::grpc::edge::forward::routing::{EndSignal, Routing};
+use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 
 /// The call with which a replica says that it stops. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const LEAVE: &str = "/agentloop.replica/Leave";
@@ -23,26 +23,26 @@ const TELL_WAIT: Duration = Duration::from_secs(1);
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// The status of calls that end with this replica.
-pub(super) fn shutting_down() -> Status {
+pub(in crate::grpc::edge::forward) fn shutting_down() -> Status {
     EngineError::ShuttingDown.into()
 }
 
 impl Routing {
     /// Resolves when this replica stops, as soon as the others have been told. From then on, a call that is given up here says
     /// nothing about its caller.
-    pub(super) async fn stopping(&self) {
+    pub(in crate::grpc::edge::forward) async fn stopping(&self) {
         self.stop.cancelled().await;
         self.told.get_or_init(async || drop(timeout(TELL_WAIT, self.tell()).await)).await;
     }
 
     /// The same for a stream, which outlives its call.
-    pub(super) fn stopping_stream(self: &Arc<Self>) -> EndSignal {
+    pub(in crate::grpc::edge::forward) fn stopping_stream(self: &Arc<Self>) -> EndSignal {
         let routing = self.clone();
         Box::pin(async move { routing.stopping().await })
     }
 
     /// Resolves when this replica stops and calls with one answer had time for it.
-    pub(super) async fn stopped(&self) {
+    pub(in crate::grpc::edge::forward) async fn stopped(&self) {
         self.stopping().await;
         tokio::time::sleep(ANSWER_WAIT).await;
     }

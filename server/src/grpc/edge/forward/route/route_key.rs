@@ -11,7 +11,7 @@ use crate::cluster::HUB;
 
 /// The kind of route of an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RouteKind {
+pub(in crate::grpc::edge::forward) enum RouteKind {
     /// At any replica: it reads the database, or tells of its own process.
     Here,
     /// At the owner of the session whose id is the first field.
@@ -37,7 +37,7 @@ pub(super) enum RouteKind {
 
 /// The key of a call, by which its replica is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RouteKey {
+pub(in crate::grpc::edge::forward) enum RouteKey {
     /// Nothing: any replica does the call. Requests that the service refuses are among them.
     Nothing,
     /// The shard of the session or user that the call names.
@@ -89,7 +89,12 @@ struct RunInputIds {
 impl RouteKind {
     /// The key in a request of this tenant. `has_new_ids` is true if this replica has made the ids in it. `None` stands for a
     /// message that cannot be read, which the service refuses.
-    pub(super) fn key(self, tenant: TenantId, message: Option<&[u8]>, has_new_ids: bool) -> RouteKey {
+    pub(in crate::grpc::edge::forward) fn key(
+        self,
+        tenant: TenantId,
+        message: Option<&[u8]>,
+        has_new_ids: bool,
+    ) -> RouteKey {
         match self {
             Self::Here => RouteKey::Nothing,
             Self::Hub => RouteKey::Shard(HUB),
@@ -142,7 +147,7 @@ fn start(tenant: TenantId, LeadingIds { first, second }: LeadingIds, is_new: boo
 
 /// A shard for something that belongs to none. All replicas of a version choose the same one, so a repeated call goes where its
 /// first try went.
-pub(super) fn spread(key: impl Hash) -> ShardNo {
+pub(in crate::grpc::edge::forward) fn spread(key: impl Hash) -> ShardNo {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     ShardNo(u16::try_from(hasher.finish() % u64::from(SHARDS)).unwrap_or_default())

@@ -7,7 +7,7 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::audit::{AuditLog, CountedRefusals, RefusedCall};
-use crate::grpc::edge::forward::bodies::read;
+use crate::grpc::edge::forward::request::bodies::read;
 
 /// The call with which a replica tells of refusals. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const REFUSED: &str = "/agentloop.replica/Refused";

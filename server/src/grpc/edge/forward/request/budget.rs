@@ -11,31 +11,31 @@ const UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// The budget for requests that are kept.
 #[derive(Clone)]
-pub(super) struct BufferBudget(Arc<Semaphore>);
+pub(in crate::grpc::edge::forward) struct BufferBudget(Arc<Semaphore>);
 
 /// The part of the budget that one request has. It is given back when this is dropped.
-pub(super) struct BudgetShare {
+pub(in crate::grpc::edge::forward) struct BudgetShare {
     budget: Arc<Semaphore>,
     bytes: usize,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl BufferBudget {
-    pub(super) fn new() -> Self {
+    pub(in crate::grpc::edge::forward) fn new() -> Self {
         Self::of(KEPT_BYTES_MAX)
     }
 
-    pub(super) fn of(bytes_max: usize) -> Self {
+    pub(in crate::grpc::edge::forward) fn of(bytes_max: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes_max)))
     }
 
     /// A share of no bytes, which can grow.
-    pub(super) fn empty_share(&self) -> BudgetShare {
+    pub(in crate::grpc::edge::forward) fn empty_share(&self) -> BudgetShare {
         BudgetShare { budget: self.0.clone(), bytes: 0, permit: None }
     }
 
     /// A share of so many bytes; `None` if there is not so much left.
-    pub(super) fn take(&self, bytes: usize) -> Option<BudgetShare> {
+    pub(in crate::grpc::edge::forward) fn take(&self, bytes: usize) -> Option<BudgetShare> {
         let mut share = self.empty_share();
         share.grow(bytes).then_some(share)
     }
@@ -43,7 +43,7 @@ impl BufferBudget {
 
 impl BudgetShare {
     /// Adds so many bytes. Returns false if there is not so much left; then nothing is added.
-    pub(super) fn grow(&mut self, more: usize) -> bool {
+    pub(in crate::grpc::edge::forward) fn grow(&mut self, more: usize) -> bool {
         let bytes = self.bytes.saturating_add(more);
         let counted = bytes.saturating_sub(UNCOUNTED_BYTES) - self.bytes.saturating_sub(UNCOUNTED_BYTES);
         let Ok(counted) = u32::try_from(counted) else { return false };
@@ -58,7 +58,7 @@ impl BudgetShare {
         true
     }
 
-    pub(super) fn give_back(&mut self) {
+    pub(in crate::grpc::edge::forward) fn give_back(&mut self) {
         self.bytes = 0;
         self.permit = None;
     }

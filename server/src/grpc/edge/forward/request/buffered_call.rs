@@ -8,18 +8,18 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 use tonic::{Code, Status};
 
-use crate::grpc::edge::forward::bodies::{next_frame, of_bytes};
-use crate::grpc::edge::forward::budget::{BudgetShare, BufferBudget};
-use crate::grpc::edge::forward::call::{Call, Head};
+use crate::grpc::edge::forward::request::bodies::{next_frame, of_bytes};
+use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
+use crate::grpc::edge::forward::request::call::{Call, Head};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
 
 /// Length of the gRPC prefix before each message: one byte of flags and four of length.
-pub(super) const PREFIX_BYTES: usize = 5;
+pub(in crate::grpc::edge::forward) const PREFIX_BYTES: usize = 5;
 
 /// A call with its one request message.
 #[derive(Clone)]
-pub(super) struct BufferedCall {
+pub(in crate::grpc::edge::forward) struct BufferedCall {
     head: Head,
     /// The message with its prefix, as it came.
     framed: Bytes,
@@ -32,7 +32,7 @@ impl BufferedCall {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED if it is larger or there is no budget for it; the error of its body if that breaks off.
-    pub(super) async fn read(
+    pub(in crate::grpc::edge::forward) async fn read(
         request: http::Request<Body>,
         bytes_max: usize,
         budget: &BufferBudget,
@@ -54,7 +54,7 @@ impl BufferedCall {
     }
 
     /// The encoded message; `None` if it is compressed or not whole, which the service refuses.
-    pub(super) fn message(&self) -> Option<&[u8]> {
+    pub(in crate::grpc::edge::forward) fn message(&self) -> Option<&[u8]> {
         let (prefix, message) = self.framed.split_at_checked(PREFIX_BYTES)?;
         let length = u32::from_be_bytes(prefix[1..].try_into().ok()?);
         (prefix[0] == 0 && usize::try_from(length) == Ok(message.len())).then_some(message)
@@ -62,20 +62,20 @@ impl BufferedCall {
 
     /// Sets fields of the message. Encoded messages that follow each other are merged, and the last value counts, so nothing that
     /// this version does not know is lost.
-    pub(super) fn set(&mut self, fields: &[u8]) {
+    pub(in crate::grpc::edge::forward) fn set(&mut self, fields: &[u8]) {
         if let Some(message) = self.message() {
             self.framed = framed(&[message, fields]);
         }
     }
 
     /// The same caller's call of another RPC, with this message, which is small.
-    pub(super) fn with(&self, path: &'static str, message: &[u8]) -> Self {
+    pub(in crate::grpc::edge::forward) fn with(&self, path: &'static str, message: &[u8]) -> Self {
         Self { head: self.head.to_path(path), framed: framed(&[message]), _share: None }
     }
 
     /// Adds the ids that the caller left to the server. A call that is repeated then finds what its first try created. Returns true
     /// if it added any.
-    pub(super) fn set_ids(&mut self, ids: &dyn Ids) -> bool {
+    pub(in crate::grpc::edge::forward) fn set_ids(&mut self, ids: &dyn Ids) -> bool {
         let fields = self.message().and_then(|message| missing_ids(self.head.path(), message, ids));
         fields.is_some_and(|fields| {
             self.set(&fields);
@@ -84,7 +84,7 @@ impl BufferedCall {
     }
 
     /// True if an `Abort` names a run.
-    pub(super) fn names_a_run(&self) -> bool {
+    pub(in crate::grpc::edge::forward) fn names_a_run(&self) -> bool {
         let request = self.message().and_then(|message| wire::AbortRequest::decode(message).ok());
         request.is_some_and(|request| matches!(request.target, Some(wire::abort_request::Target::RunId(_))))
     }

@@ -9,16 +9,16 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
-use crate::grpc::edge::forward::bodies::NextFrame;
-use crate::grpc::edge::forward::budget::{BudgetShare, BufferBudget};
-use crate::grpc::edge::forward::call::{Call, Head};
+use crate::grpc::edge::forward::request::bodies::NextFrame;
+use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
+use crate::grpc::edge::forward::request::call::{Call, Head};
 
 /// Bytes of one call that are kept at most: more than the declarations of most hosts. A call that sends more before its answer
 /// begins is sent once.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A call whose stream of requests has no answer yet.
-pub(super) struct ReplayableCall {
+pub(in crate::grpc::edge::forward) struct ReplayableCall {
     head: Head,
     requests: Arc<Mutex<Requests>>,
 }
@@ -44,7 +44,7 @@ struct AttemptBody {
 }
 
 impl ReplayableCall {
-    pub(super) fn of(request: http::Request<Body>, budget: &BufferBudget) -> Self {
+    pub(in crate::grpc::edge::forward) fn of(request: http::Request<Body>, budget: &BufferBudget) -> Self {
         let (parts, rest) = request.into_parts();
         let requests = Requests {
             rest: Some(rest),

@@ -12,32 +12,32 @@ use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
-use crate::grpc::edge::forward::links::Links;
-use crate::grpc::edge::forward::local::{LocalServices, ServiceSet};
-use crate::grpc::edge::forward::route_key::{RouteKey, spread};
-use crate::grpc::edge::forward::run_shards::RunShards;
+use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
+use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
+use crate::grpc::edge::forward::route::run_shards::RunShards;
+use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::incoming::Link;
 
 /// Time for which a call waits for an owner.
-pub(super) const SEARCH_WAIT: Duration = Duration::from_secs(10);
+pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
 /// The wait before a replica is asked again that did not take a call.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Finds the replica of each call.
-pub(super) struct Routing {
-    pub(super) ownerships: Ownerships,
-    pub(super) links: Links,
-    pub(super) local: LocalServices,
+pub(in crate::grpc::edge::forward) struct Routing {
+    pub(in crate::grpc::edge::forward) ownerships: Ownerships,
+    pub(in crate::grpc::edge::forward) links: Links,
+    pub(in crate::grpc::edge::forward) local: LocalServices,
     runs: RunShards,
     /// Cancelled when this replica stops.
-    pub(super) stop: CancellationToken,
+    pub(in crate::grpc::edge::forward) stop: CancellationToken,
     /// Set when the other replicas have been told that this one stops.
-    pub(super) told: OnceCell<()>,
+    pub(in crate::grpc::edge::forward) told: OnceCell<()>,
 }
 
 /// The destination of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(in crate::grpc::edge::forward) enum Destination {
     /// At this replica, whatever it owns.
     Here,
     /// At the owner of a shard.
@@ -45,7 +45,7 @@ pub(super) enum Destination {
 }
 
 /// The replica that does a call now.
-pub(super) enum ResolvedTarget {
+pub(in crate::grpc::edge::forward) enum ResolvedTarget {
     /// This replica does the call, with its own services.
     Local(ServiceSet),
     /// The call is sent to another replica.
@@ -61,15 +61,15 @@ pub(super) enum ResolvedTarget {
 
 /// The replica that was asked to do a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AskedReplica {
+pub(in crate::grpc::edge::forward) struct AskedReplica {
     /// Number of the replica; `None` for this one.
-    pub(super) number: Option<OwnerNo>,
+    pub(in crate::grpc::edge::forward) number: Option<OwnerNo>,
     /// The shard for which it was asked; `None` if any replica, or any owner, does the call.
-    pub(super) shard: Option<ShardNo>,
+    pub(in crate::grpc::edge::forward) shard: Option<ShardNo>,
 }
 
 /// The replica that does a call, kept as long as the call is open there.
-pub(super) enum CallHandler {
+pub(in crate::grpc::edge::forward) enum CallHandler {
     /// The services of this replica, which the call reaches over this link.
     Here(Link),
     /// The replica that owns the shard.
@@ -81,7 +81,7 @@ pub(super) enum CallHandler {
 
 impl CallHandler {
     /// Notes that this replica gives the call up, and that its caller has not left. Another replica is told by the link.
-    pub(super) fn give_up(&self) {
+    pub(in crate::grpc::edge::forward) fn give_up(&self) {
         match self {
             Self::Here(link) => link.leaves(),
             Self::Owner { .. } => {}
@@ -90,11 +90,11 @@ impl CallHandler {
 }
 
 /// Resolves when the replica that does a call must not go on with it.
-pub(super) type EndSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(in crate::grpc::edge::forward) type EndSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl ResolvedTarget {
     /// The replica that is asked, and the shard for which it is asked.
-    pub(super) fn asked(&self, destination: Destination) -> AskedReplica {
+    pub(in crate::grpc::edge::forward) fn asked(&self, destination: Destination) -> AskedReplica {
         let shard = match destination {
             Destination::Here => None,
             Destination::Owner(shard) => Some(shard),
@@ -107,7 +107,7 @@ impl ResolvedTarget {
 }
 
 impl Routing {
-    pub(super) fn new(
+    pub(in crate::grpc::edge::forward) fn new(
         ownerships: Ownerships,
         links: Links,
         local: LocalServices,
@@ -118,7 +118,10 @@ impl Routing {
     }
 
     /// The replica that does a call at this moment; `None` if none takes it.
-    pub(super) fn current_target(&self, destination: Destination) -> Option<ResolvedTarget> {
+    pub(in crate::grpc::edge::forward) fn current_target(
+        &self,
+        destination: Destination,
+    ) -> Option<ResolvedTarget> {
         let Destination::Owner(shard) = destination else {
             return self.local.get().map(ResolvedTarget::Local);
         };
@@ -137,7 +140,7 @@ impl Routing {
     }
 
     /// The replica that does a call. Waits for an owner until the given moment; `None` if there is none by then.
-    pub(super) async fn wait_for_target(
+    pub(in crate::grpc::edge::forward) async fn wait_for_target(
         &self,
         destination: Destination,
         until: Instant,
@@ -159,7 +162,7 @@ impl Routing {
 
     /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does. `again` is true if the call was sent before: its
     /// run may exist by now, and a remembered shard may be wrong.
-    pub(super) async fn resolve(
+    pub(in crate::grpc::edge::forward) async fn resolve(
         &self,
         route_key: &RouteKey,
         again: bool,
@@ -211,7 +214,7 @@ impl Routing {
     }
 
     /// True while the replica that was asked still owns the shard.
-    pub(super) fn is_still_owner(&self, asked: AskedReplica) -> bool {
+    pub(in crate::grpc::edge::forward) fn is_still_owner(&self, asked: AskedReplica) -> bool {
         let Some(shard) = asked.shard else { return true };
         let ownership = self.ownerships.borrow();
         match asked.number {
@@ -227,7 +230,7 @@ impl Routing {
     ///
     /// For this replica: when another one owns the shard, or it has had no valid lease for some time. Then it cannot reach the
     /// database, and others may own its shards without its knowledge.
-    pub(super) fn ownership_lost(&self, asked: AskedReplica) -> EndSignal {
+    pub(in crate::grpc::edge::forward) fn ownership_lost(&self, asked: AskedReplica) -> EndSignal {
         let ownerships = self.ownerships.clone();
         match (asked.number, asked.shard) {
             (Some(number), shard) => Box::pin(async move {
@@ -244,13 +247,17 @@ impl Routing {
     }
 
     /// Waits a moment before the same replica is asked again, or until it has [moved](Self::ownership_lost).
-    pub(super) async fn pause(&self, asked: AskedReplica, until: Instant) {
+    pub(in crate::grpc::edge::forward) async fn pause(&self, asked: AskedReplica, until: Instant) {
         let end = until.min(Instant::now() + ASK_AGAIN);
         let _still_there = timeout_at(end, self.ownership_lost(asked)).await;
     }
 
     /// Waits until another replica owns the shard. Returns false if none does by then.
-    pub(super) async fn other_than(&self, asked: AskedReplica, until: Instant) -> bool {
+    pub(in crate::grpc::edge::forward) async fn other_than(
+        &self,
+        asked: AskedReplica,
+        until: Instant,
+    ) -> bool {
         timeout_at(until, self.ownership_lost(asked)).await.is_ok()
     }
 }

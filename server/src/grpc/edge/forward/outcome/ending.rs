@@ -5,16 +5,16 @@ use http_body::Frame;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::bodies::{end_with, next_frame, of_frames};
-use crate::grpc::edge::forward::leave::shutting_down;
-use crate::grpc::edge::forward::local::ServiceSet;
+use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{refusal, unanswered_status};
-use crate::grpc::edge::forward::routing::{AskedReplica, EndSignal, Routing};
-use crate::grpc::edge::forward::rules::Rule;
+use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frames};
+use crate::grpc::edge::forward::route::local::ServiceSet;
+use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing};
+use crate::grpc::edge::forward::route::rules::Rule;
 
 /// Has a call done by the services of this replica, once and as it comes. Its stream ends when this replica
 /// [lets go](Routing::ownership_lost) of it; the services themselves end it when this replica stops.
-pub(super) async fn done_here(
+pub(in crate::grpc::edge::forward) async fn done_here(
     routing: &Routing,
     services: ServiceSet,
     asked: AskedReplica,
@@ -31,7 +31,7 @@ pub(super) async fn done_here(
 }
 
 /// The response, which ends with UNAVAILABLE when the owner moves, the link breaks or this replica stops.
-pub(super) fn broken_off(
+pub(in crate::grpc::edge::forward) fn broken_off(
     response: http::Response<Body>,
     ownership_lost: EndSignal,
     stopping: EndSignal,

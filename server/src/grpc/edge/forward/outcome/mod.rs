@@ -1,5 +1,9 @@
 //! One attempt to have a call done, and its outcome.
 
+pub(in crate::grpc::edge::forward) mod ending;
+pub(in crate::grpc::edge) mod leave;
+pub(in crate::grpc::edge) mod refusals;
+
 use std::error::Error as StdError;
 
 use agentloop_core::cluster::shard::OwnerNo;
@@ -9,14 +13,14 @@ use tonic::transport::Channel;
 use tonic::{ConnectError, Status};
 use tower::ServiceExt as _;
 
-use crate::grpc::edge::forward::bodies::{next_frame, of_frames};
-use crate::grpc::edge::forward::local::ServiceSet;
-use crate::grpc::edge::forward::metadata::LOOK_AGAIN;
+use crate::grpc::edge::forward::request::bodies::{next_frame, of_frames};
+use crate::grpc::edge::forward::route::local::ServiceSet;
+use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 use crate::telemetry::with_causes;
 
 /// The outcome of one attempt.
-pub(super) enum Outcome {
+pub(in crate::grpc::edge::forward) enum Outcome {
     /// The call was done, or refused.
     Answered(http::Response<Body>),
     /// The replica stops, or has lost the session. The response says so.
@@ -31,7 +35,7 @@ pub(super) enum Outcome {
 
 /// The part of a response that an attempt waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResponseExtent {
+pub(in crate::grpc::edge::forward) enum ResponseExtent {
     /// Its beginning: what follows is a stream.
     Begun,
     /// All of it, so that a link that breaks in the middle is noticed before the caller has a part.
@@ -39,7 +43,11 @@ pub(super) enum ResponseExtent {
 }
 
 /// Sends a call over a link, and waits for its answer.
-pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: ResponseExtent) -> Outcome {
+pub(in crate::grpc::edge::forward) async fn ask(
+    link: Channel,
+    request: http::Request<Body>,
+    until: ResponseExtent,
+) -> Outcome {
     let response = match link.oneshot(request).await {
         Ok(response) => response,
         Err(error) if was_never_sent(&error) => return Outcome::NotReached(with_causes(&error)),
@@ -57,7 +65,10 @@ pub(super) async fn ask(link: Channel, request: http::Request<Body>, until: Resp
 }
 
 /// Has a call done by the services of this replica.
-pub(super) async fn ask_here(services: ServiceSet, request: http::Request<Body>) -> Outcome {
+pub(in crate::grpc::edge::forward) async fn ask_here(
+    services: ServiceSet,
+    request: http::Request<Body>,
+) -> Outcome {
     outcome(services.call(request).await)
 }
 
@@ -70,7 +81,7 @@ fn outcome(response: http::Response<Body>) -> Outcome {
 }
 
 /// The status of a response that has nothing else.
-pub(super) fn refusal(response: &http::Response<Body>) -> Option<Status> {
+pub(in crate::grpc::edge::forward) fn refusal(response: &http::Response<Body>) -> Option<Status> {
     response.headers().get(Status::GRPC_STATUS)?;
     Status::from_header_map(response.headers())
 }
@@ -102,19 +113,19 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
 }
 
 /// The owner of the call's session was not reached in time.
-pub(super) fn not_reached_status(number: OwnerNo) -> Status {
+pub(in crate::grpc::edge::forward) fn not_reached_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
         "replica {number}, which has to do this call, cannot be reached by this one; try again"
     ))
 }
 
 /// No owner took the call in time.
-pub(super) fn no_owner_status() -> Status {
+pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
     owner_unavailable("no replica owns the session of this call for now; try again")
 }
 
 /// The owner had the call, and its answer did not come.
-pub(super) fn unanswered_status() -> Status {
+pub(in crate::grpc::edge::forward) fn unanswered_status() -> Status {
     owner_unavailable(
         "the owner of the session changed before its answer came; look whether the call was done, and try again",
     )

@@ -38,7 +38,7 @@ impl LocalServices {
 
     /// Puts the same services there as in another place.
     #[cfg(test)]
-    pub(super) fn open_as(&self, other: &Self) {
+    pub(in crate::grpc::edge::forward) fn open_as(&self, other: &Self) {
         self.0.send_replace(other.get());
     }
 

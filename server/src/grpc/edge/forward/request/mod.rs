@@ -1,0 +1,9 @@
+//! Calls that may be sent on: their messages are held so that they can be sent again.
+
+pub(in crate::grpc::edge::forward) mod bodies;
+pub(in crate::grpc::edge::forward) mod budget;
+pub(in crate::grpc::edge::forward) mod buffered_call;
+pub(in crate::grpc::edge) mod call;
+pub(in crate::grpc::edge::forward) mod messages;
+pub(in crate::grpc::edge::forward) mod replayable;
+pub(in crate::grpc::edge::forward) mod resume;

@@ -1,0 +1,5 @@
+//! The traffic between replicas: the links, and the metadata of a call that goes over one.
+
+pub mod links;
+pub(in crate::grpc::edge) mod metadata;
+pub(in crate::grpc::edge) mod principal;
