@@ -10,7 +10,7 @@ const SAME: Duration = Duration::from_millis(1);
 
 /// A timer that is armed for the deadline or for an earlier time.
 ///
-/// The deadline of a run or of a model's answer moves with nearly every event, and is mostly far away. If it moves later,
+/// The deadline of a run or of a model's response moves with nearly every event, and is mostly far away. If it moves later,
 /// the timer is left alone, which saves an operation on the timer wheel. A timer that fires too early is armed again.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);

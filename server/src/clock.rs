@@ -9,8 +9,8 @@ use agentloop_core::time::{Millis, Timestamp};
 
 /// Tells the time of day.
 ///
-/// Every wait of a run follows it, so it should pass evenly. A run takes a time before that of its last event for that
-/// time, so a jump back, also one over a restart, makes no wait longer than it was when it began.
+/// Every wait of a run follows it, so it should pass evenly. If the clock is behind a run's last event,
+/// the run uses the time of that event. So a jump back, also one over a restart, makes no wait longer than when it began.
 pub trait Clock: Send + Sync + 'static {
     /// The time of day, in milliseconds since 1970.
     fn now(&self) -> Timestamp;

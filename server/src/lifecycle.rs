@@ -40,7 +40,7 @@ pub enum Exit {
     Forced,
     /// These tasks, on which the process depends, panicked.
     Crashed(Vec<&'static str>),
-    /// Another replica has taken this one for dead, and its place. A supervisor starts it again, and it stands by.
+    /// Another replica has taken this one for dead, and its place. A supervisor starts it again, and it joins as a new replica.
     Fenced,
 }
 

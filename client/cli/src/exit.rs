@@ -68,7 +68,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// True if the reader of the output is gone, as `head` is after its last line. That is no failure.
+    /// True if the reader of the output is gone, as `head` is after its last line. The command has not failed then.
     pub(crate) fn is_closed_output(&self) -> bool {
         matches!(self, Failure::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

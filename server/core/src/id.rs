@@ -362,7 +362,8 @@ impl EntryNo {
     }
 }
 
-/// Number of a start of the server, which fences writes: a write with an older epoch than the run's is refused.
+/// A number that fences writes: a write with another epoch than the run's is refused. It rises with each start of a server
+/// and with each claim of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);

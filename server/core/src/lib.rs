@@ -35,7 +35,7 @@
 //! | phase | the current activity of a run |
 //! | step | one instruction of a run that is moved by hand, one call of `Step` at a time |
 //! | owner | the process that may write to a run's journal |
-//! | epoch | the number of a start of the server. It fences writes: a writer with an old epoch writes nothing |
+//! | epoch | a number that rises with each start of a server and each claim of a run. A writer with an old epoch writes nothing |
 //! | park | to end a run's task while the run waits for something outside, and free its memory |
 //!
 //! ## Replicas
@@ -81,6 +81,7 @@
 //! | feed | the live events of one run, for its subscribers |
 //! | delta | a piece of a model's response while it arrives. Deltas are not durable |
 //! | snapshot | the response of a model so far, for a subscriber that joins in the middle |
+//! | watcher | a client that follows a list of runs and gets the newest row of each, not its events |
 //!
 //! ## Models
 //!
@@ -107,6 +108,7 @@
 //! | settle | to give a tool call its one result, from its host or otherwise |
 //! | effect class | the effect of running a call of a tool twice |
 //! | in doubt | nobody knows if a call took effect |
+//! | terms | a tool's name, effect class, approval, runtime and schema. Hosts of one tool declare the same. Not a shard's term |
 //! | tool host | a process that runs tools. It connects to the server |
 //! | fleet | all tool hosts, and the calls that they have |
 //! | connection | one stream of a tool host |
@@ -119,10 +121,10 @@
 //! | heartbeat | a frame by which a host says that it lives, and which calls it runs |
 //! | grace period | the time that a disconnected host has to reconnect before its calls are lost |
 //! | claim | a statement that something is one's own: of a replica about a shard, of an owner about a run, of a reconnecting host about a call |
-//! | reclaim | the word of a recovered run that a host may have its call |
+//! | reclaim | a message of a recovered run that a host may have its call |
 //! | checkpoint | progress that a call saves for its next attempt |
 //! | result | the outcome of a tool call: output or failure |
-//! | acknowledgement | the server's word to a host that a result is dealt with. Until then the host keeps the result |
+//! | acknowledgement | the server's frame which tells a host that a result is dealt with. Until then the host keeps the result |
 //! | runtime | a place that a tool runs in, such as a browser. A host opens it for one run |
 //!
 //! ## People and rules
@@ -131,7 +133,7 @@
 //! |---|---|
 //! | question | something put to people: an approval, a call in doubt, a text, a choice, a form or a visit to a link. Never a request to a model or an extension |
 //! | answer | a person's reply to a question |
-//! | approval | a question whether a tool call may run |
+//! | approval | a question: may a tool call run? |
 //! | decision | an answer as the journal keeps it. It may also be made by time, or by the end of the run |
 //! | rule | allows, asks about or denies tool calls by tool and arguments |
 //! | policy | the rules that apply to a run, and its bounds for tool calls |

@@ -226,7 +226,7 @@ const _: () = assert!(
     "a list of all remembered rules fits into one message"
 );
 
-/// Rows of usage that one answer may have.
+/// Rows of usage that one response may have.
 pub const USAGE_ROWS_MAX: usize = 10_000;
 
 /// Bytes of a host's text about its state. The server cuts off the rest.

@@ -139,8 +139,8 @@ impl Server {
         &self.engine
     }
 
-    /// Reads the certificate and the tokens again, as SIGHUP does. What is wrong is logged, and what it would replace stays
-    /// in use.
+    /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one
+    /// stays in use.
     pub async fn reload(&self) {
         if let Some(reloader) = &self.reloader {
             security::reload(reloader.clone()).await;

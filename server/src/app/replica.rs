@@ -1,5 +1,5 @@
-//! A server that shares its database with others: each does the work of its part of the sessions, takes any call, and sends those
-//! that are about other sessions on.
+//! A server that shares its database with others. Each does the work of its own sessions. It takes calls for any session, and
+//! sends a call for another replica's session to that replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -90,8 +90,8 @@ impl ReplicaServer {
         self.metrics_address
     }
 
-    /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one counts
-    /// on.
+    /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one
+    /// stays in use.
     pub async fn reload(&self) {
         if let Some(reloader) = &self.reloader {
             security::reload(reloader.clone()).await;

@@ -243,7 +243,7 @@ impl TokenReload {
 }
 
 impl Reloader {
-    /// Reads the files again. What is wrong is reported, and what it would replace stays in use.
+    /// Reads the files again. A file that cannot be used is reported, and the old one stays in use.
     pub(super) fn reload(&self) {
         if let Some(tls) = &self.tls {
             let done = tls.reload();

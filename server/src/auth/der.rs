@@ -1,4 +1,4 @@
-//! A reader of DER, as far as certificates need it. Whatever is wrong ends the reading; nothing is allocated.
+//! A reader of DER, as far as certificates need it. The first fault ends the reading; nothing is allocated.
 
 /// The tags that certificates have.
 pub(super) mod tag {

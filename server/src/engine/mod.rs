@@ -1,4 +1,4 @@
-//! The engine runs the agent loop: it starts, continues and ends runs, and answers questions about them.
+//! The engine runs the agent loop: it starts, continues and ends runs, and tells callers about them.
 
 mod after;
 mod blobs;

@@ -149,7 +149,7 @@ pub struct Executors {
     pub model: Option<Arc<dyn Model>>,
     /// Runs tool calls of the tools that it takes.
     pub tools: Option<Arc<dyn ToolExecutor>>,
-    /// Does compactions of every strategy except `trim`. That one, the last resort, stays built in.
+    /// Does compactions of every strategy except `trim`, which stays built in as the last resort.
     pub compactor: Option<Arc<dyn Compactor>>,
     /// Answers questions in a human's place.
     pub human: Option<Arc<dyn HumanExecutor>>,

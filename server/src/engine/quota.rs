@@ -1,5 +1,5 @@
-//! Quotas on what is stored: sessions, bytes, and the tokens and cost of a window. The store is asked, because it knows also
-//! what was there before this process. What this process adds counts from the moment at which it is let through.
+//! Quotas on stored things: sessions, bytes, and the tokens and cost of a window. The store is asked, because it also has the
+//! usage from before this process. An addition of this process counts from the moment at which it is allowed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -57,7 +57,7 @@ impl ShardStops {
 }
 
 impl Engine {
-    /// Continues the work of shards that this replica has gained. That of its other shards goes on.
+    /// Continues the work of shards that this replica has gained. The work of its other shards goes on.
     pub async fn gained(&self) {
         self.wake_signal().run_parked();
         self.deps().jobs.notify();

@@ -18,7 +18,7 @@ use crate::grpc::bounded::{self, InvalidFields};
 use crate::store::StoreError;
 
 /// The domain of every `ErrorInfo`.
-pub const DOMAIN: &str = "agentloop.v1";
+const DOMAIN: &str = "agentloop.v1";
 /// The delay in `RetryInfo` for errors that pass with time.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
@@ -62,8 +62,8 @@ pub fn owner_unavailable(message: &str) -> Status {
     retryable(Code::Unavailable, ErrorReason::OwnerUnavailable, message)
 }
 
-/// The header of an answer which says that nothing was done, because another replica owns what the call is about. Replicas look for
-/// the owner again then, and do not show the answer to their callers.
+/// The header of a response to a call that was not done, because another replica owns its session. The replica that sent the
+/// call looks for the owner again, and does not show the response to its caller.
 pub const LOOK_AGAIN: &str = "agentloop-look-again";
 
 /// UNAVAILABLE, with RetryInfo and [`LOOK_AGAIN`].

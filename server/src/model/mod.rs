@@ -1,4 +1,4 @@
-//! Language models behind one trait. Requests and answers are in the core's own types; each provider's
+//! Language models behind one trait. Requests and responses are in the core's own types; each provider's
 //! wire format is private.
 
 pub mod estimate;

@@ -63,7 +63,7 @@ impl RunFilter {
         is_one_of(&status, &self.statuses)
     }
 
-    /// True if the run meets every condition but that on its status. That never changes.
+    /// True if the run meets every condition but that on its status. The result is the same for the whole life of the run.
     #[must_use]
     pub fn matches_for_good(&self, row: &RunRow) -> bool {
         self.session.as_ref().is_none_or(|session| row.session == *session)
@@ -145,7 +145,7 @@ pub enum AnswersInput {
 impl Answerer {
     /// True if the answer would count: the person may answer, and has not approved yet. `created_by` started the run.
     #[must_use]
-    pub fn may_answer(&self, row: &RequestRow, created_by: Option<&str>) -> bool {
+    fn may_answer(&self, row: &RequestRow, created_by: Option<&str>) -> bool {
         let is_requester = self.person.is_proved && created_by == Some(self.person.name.as_str());
         if !row.question.kind.is_about_a_call() {
             return match self.answers {

@@ -151,7 +151,7 @@ pub trait Tools: Send + Sync + 'static {
         self.seek(owner, call, tool)
     }
 
-    /// True while a run that offered a call should wait for word of it before it stops.
+    /// True while a run that offered a call should wait, before it stops, for its host to confirm or reject the call.
     fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {
         false
     }

@@ -103,7 +103,7 @@ impl Pastes {
         }
     }
 
-    /// The text with everything in place of its marks. What stands in place of a mark is not searched for marks.
+    /// The text with each mark replaced by its pasted text. The pasted texts are not searched for marks.
     pub(super) fn whole(&self, shown: &str) -> String {
         let mut whole = String::with_capacity(shown.len());
         let mut rest = shown;

@@ -112,7 +112,7 @@ struct Exported {
     open: BTreeMap<String, ToolCall>,
 }
 
-/// Messages that one model gave the answers of.
+/// Messages of which one model gave the responses.
 #[derive(Debug, Default)]
 struct Batch {
     model: String,

@@ -1321,7 +1321,7 @@ func (x *ListPendingRequest) GetFilter() *PendingFilter {
 	return nil
 }
 
-// Which questions a list has. A question must match every field that is set.
+// Conditions on the questions of a list. A question must match every field that is set.
 type PendingFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only of these kinds; empty means all.

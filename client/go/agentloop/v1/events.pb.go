@@ -871,7 +871,7 @@ type RunEvent_HumanApproved struct {
 }
 
 type RunEvent_ModelDelta struct {
-	// Transient. A piece of the model's answer.
+	// Transient. A piece of the model's response.
 	ModelDelta *ModelDelta `protobuf:"bytes,60,opt,name=model_delta,json=modelDelta,proto3,oneof"`
 }
 

@@ -146,7 +146,7 @@ type WaitKind int32
 const (
 	// Not set; never sent.
 	WaitKind_WAIT_KIND_UNSPECIFIED WaitKind = 0
-	// The answer of the model.
+	// The response of the model.
 	WaitKind_WAIT_KIND_MODEL WaitKind = 1
 	// The time of the next attempt of a model call.
 	WaitKind_WAIT_KIND_BACKOFF WaitKind = 2
@@ -899,7 +899,7 @@ func (x *Run) GetStartAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Which runs a list has. A run must match every field that is set.
+// Conditions on the runs of a list. A run must match every field that is set.
 type RunFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only of this session; empty means all.

@@ -875,7 +875,7 @@ func (x *ListSessionsRequest) GetFilter() *SessionFilter {
 	return nil
 }
 
-// Which sessions a list has. A session must match every field that is set.
+// Conditions on the sessions of a list. A session must match every field that is set.
 type SessionFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only sessions with all of these labels. `user` and `project` are indexed.

@@ -33,9 +33,9 @@ impl PromptTemplates {
 /// Placeholder of the agent's prompt in a template.
 pub const SYSTEM_PROMPT: &str = "{{system_prompt}}";
 /// Placeholder of the environment in a prompt or template. Without it, the environment follows the prompt.
-pub const ENVIRONMENT: &str = "{{environment}}";
+const ENVIRONMENT: &str = "{{environment}}";
 /// Placeholder of the instruction files in a prompt or template. Without it, they follow the environment.
-pub const INSTRUCTIONS: &str = "{{instructions}}";
+const INSTRUCTIONS: &str = "{{instructions}}";
 
 /// The whole system prompt: the filled template, or the agent's prompt if there is no template. Empty sections add
 /// nothing.

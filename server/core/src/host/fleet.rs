@@ -78,8 +78,8 @@ impl Fleet {
         self.pools.values().any(Pool::has_open_offers)
     }
 
-    /// True while a run that offered this call should wait for word of it: the host has not answered, or the answer is
-    /// on its way to the run.
+    /// True while a run that offered this call should wait: its host has not confirmed or rejected it, or the run has not
+    /// been told yet.
     #[must_use]
     pub fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
         self.pools.get(tenant).is_some_and(|pool| pool.is_offer_open(call))

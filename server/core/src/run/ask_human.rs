@@ -1,4 +1,5 @@
-//! The built-in tool by which a model asks people for text, a choice, a form or a visit to a link. No host runs it: the answer is its result.
+//! The built-in tool by which a model asks people for text, a choice, a form or a visit to a link. No host runs it: the
+//! answer is its result.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -13,7 +13,7 @@ use crate::engine::ports::JobExecutor;
 use crate::fair::FairQueue;
 use crate::store::{Job, JobId, JobKind};
 
-/// Jobs that are done at the same time, of all runs.
+/// The most jobs that are under way at the same time, of all runs.
 pub(in crate::engine) const JOBS_TOGETHER_MAX: usize = 8;
 
 /// Connects the runs, whose ends bring jobs, with the runner that does them. The jobs themselves are in the store.
@@ -26,9 +26,9 @@ pub(in crate::engine) struct JobQueue {
 #[derive(Default)]
 struct UnderWay {
     jobs: BTreeMap<JobId, RunningJob>,
-    /// The jobs that have ended since the runner began to read the due ones. What it reads may still name them.
+    /// The jobs that have ended since the runner began to read the due ones. The rows that it reads may still name them.
     ended: BTreeSet<JobId>,
-    /// The tenant of the job that was begun last. It is served last from then on.
+    /// The tenant of the job that was begun last. The other tenants have their turn before it.
     served: Option<TenantId>,
 }
 
@@ -88,7 +88,7 @@ impl JobQueue {
         left.for_each(|(_, job)| job.stop.cancel());
     }
 
-    /// Called before the due jobs are read from the store. Returns the tenant behind which the others have their turn.
+    /// Called before the due jobs are read from the store. Returns the tenant that was served last: the next one has its turn.
     pub(in crate::engine) fn begin_read(&self) -> Option<TenantId> {
         let mut under_way = self.under_way();
         under_way.ended.clear();

@@ -1,4 +1,4 @@
-//! Runs whose store failed, told together: a database that is away for a while fails in every live run.
+//! Runs whose store failed. They are logged together, because a database that is away fails in every live run.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Tasks;
 
-/// The wait for more of them after the first one. A replica that others have taken for dead learns of it from its next beat, and
-/// has a line of its own for that: its process ends before this is over.
+/// The time between the first failure and its line, in which more runs may fail. A replica that others have taken for dead
+/// logs a line of its own. It learns of its end from its next beat, and its process ends within this time.
 const TELL_AFTER: Duration = Duration::from_millis(900);
 /// The least time between two lines.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ struct Lost {
     runs: usize,
     /// The failure of the run that was noted last.
     error: String,
-    /// True while a task is to tell of them.
+    /// True while a task is going to log them.
     is_told: bool,
 }
 
@@ -40,7 +40,7 @@ impl LostRuns {
         }
     }
 
-    /// Tells of them until there are no more.
+    /// Logs lines until no more runs have failed since the last one.
     async fn tell(self, soft: CancellationToken) {
         tokio::time::sleep(TELL_AFTER).await;
         while self.tell_once() {
@@ -49,7 +49,7 @@ impl LostRuns {
         }
     }
 
-    /// Logs the line. Returns false if there is nothing to tell; then the next failure starts another task.
+    /// Logs the line. Returns false if no run has failed since the last line; then the next failure starts another task.
     fn tell_once(&self) -> bool {
         let mut lost = self.lost();
         let runs = std::mem::take(&mut lost.runs);

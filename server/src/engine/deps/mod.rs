@@ -63,19 +63,19 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) panics: RunCounts,
     /// Failures of the store in each run, which set the wait before its next retry.
     pub(in crate::engine) store_failures: RunCounts,
-    /// Runs that are retried until the store is back.
+    /// Runs whose store failed. Each is retried until the store is back.
     pub(in crate::engine) retries: RunRetries,
-    /// Tells of runs whose store failed.
+    /// Logs the runs whose store failed, many in one line.
     pub(in crate::engine) lost_runs: LostRuns,
 }
 
 impl Deps {
-    /// The account of everything that live runs hold.
+    /// The account of all memory that live runs hold.
     pub(in crate::engine) fn ledger(&self) -> &MemoryLedger {
         self.histories.memory().ledger()
     }
 
-    /// Tells those who watch lists of runs that a run's row has changed. Nothing while nobody watches.
+    /// Tells watchers of lists of runs that a run's row has changed. Does nothing while there are none.
     pub(in crate::engine) fn run_changed(
         &self,
         tenant: &TenantId,
@@ -93,12 +93,12 @@ impl Deps {
         self.slow_subscribers.fetch_add(subscribers, Ordering::Relaxed);
     }
 
-    /// The same account, for what runs of this tenant hold.
+    /// The account of the memory that live runs of this tenant hold.
     pub(in crate::engine) fn ledger_of(&self, tenant: &TenantId) -> MemoryLedger {
         self.ledger().of(tenant)
     }
 
-    /// Reserves memory. Idle histories make room for it. `None` if there is none, or if others that wait come before.
+    /// Reserves memory. Drops idle histories if that makes room. `None` if there is no room, or if others waited before.
     pub(in crate::engine) fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
         self.make_room(tenant, bytes);
         self.ledger().try_reserve(tenant, bytes)

@@ -1,4 +1,4 @@
-//! Joins pieces of a model's answer that arrive together.
+//! Joins pieces of a model's response that arrive together.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,7 +11,7 @@ use crate::model::ModelError;
 /// A piece of this size is shown at once, however fast the model writes.
 const JOINED_BYTES: usize = 4 * 1024;
 
-/// A model's answer in the pieces that are shown. It never waits for more text to join.
+/// A model's response in the pieces that are shown. It never waits for more text to join.
 pub(in crate::engine) struct DeltaCoalescer<S> {
     stream: S,
     /// A piece that was read and cannot be joined to the one before it.

@@ -18,11 +18,11 @@ pub(in crate::engine) struct CompletionRequest<'a> {
     pub(in crate::engine) model: Option<&'a str>,
     /// The instructions to the model.
     pub(in crate::engine) system_prompt: &'a str,
-    /// The most tokens of the answer.
+    /// The most tokens of the response.
     pub(in crate::engine) max_output_tokens: u32,
 }
 
-/// The model's answer, which may be empty, and its usage.
+/// The model's response, which may be empty, and its usage.
 ///
 /// # Errors
 /// The model's. Nothing is retried here.

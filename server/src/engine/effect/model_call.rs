@@ -169,7 +169,7 @@ impl ModelCall {
                 ..ModelError::new(ModelErrorKind::RateLimited, exceeded.to_string())
             }),
             Err(error) => {
-                tracing::warn!(%error, run.id = %self.run, "cannot read what is used of a quota; the call is made");
+                tracing::warn!(%error, run.id = %self.run, "cannot read the usage of a quota; the call is made");
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -42,16 +42,16 @@ pub struct Transient {
 /// Work in progress, which is not part of the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
-    /// A piece of the model's answer.
+    /// A piece of the model's response.
     Delta {
         /// The attempt of the model call that it belongs to.
         call: ModelAttempt,
         /// Number of the piece, counted from 1 within the attempt.
         delta_seq: u64,
-        /// The text, or another part of the answer.
+        /// The text, or another part of the response.
         delta: Delta,
     },
-    /// A snapshot of the model's answer.
+    /// A snapshot of the model's response.
     Partial {
         /// The attempt of the model call that it belongs to.
         call: ModelAttempt,

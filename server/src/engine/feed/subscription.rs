@@ -149,7 +149,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Follows the feed from here on, after a snapshot of the model's answer so far.
+    /// Follows the feed from here on, after a snapshot of the model's response so far.
     fn go_live(&mut self) {
         self.mode = Mode::Live;
         if let Some(partial) = self.feed.snapshot(self.deps.clock.now()) {
@@ -190,8 +190,8 @@ impl Subscription {
         }
     }
 
-    /// True if no delta of the attempt is missing before this one. A subscriber that joins as an answer ends may find its last
-    /// deltas in the ring, but no snapshot of the earlier ones. It gets the finished message instead.
+    /// True if no delta of the attempt is missing before this one. A subscriber that joins as a response ends may find its
+    /// last deltas in the ring, but no snapshot of the earlier ones. It gets the finished message instead.
     fn is_next(&self, call: ModelAttempt, delta_seq: u64) -> bool {
         match self.last_delta {
             Some((last, seq)) if last == call => seq.checked_add(1) == Some(delta_seq),

@@ -50,7 +50,7 @@ impl HistoryMemory {
         Self { ledger: ledger.clone(), messages, encoded, tenants: None }
     }
 
-    /// The memory of one tenant's histories. What they share is charged to that tenant, so it is shared with no other.
+    /// The memory of one tenant's histories. Values that they share are charged to that tenant, so no other tenant shares them.
     pub(in crate::engine) fn of(&self, tenant: &TenantId) -> Self {
         let Some(tenants) = &self.tenants else { return self.clone() };
         let mut tenants = tenants.lock().unwrap_or_else(PoisonError::into_inner);

@@ -92,7 +92,7 @@ impl History {
         Ok(history)
     }
 
-    /// True if all entries are in memory. What is derived from the entries may be asked for only then.
+    /// True if all entries are in memory. Only then may a caller ask for anything that is derived from them.
     pub(in crate::engine) fn is_loaded(&self) -> bool {
         self.entries.len() as u64 == self.last.0
     }

@@ -30,8 +30,9 @@ pub struct StepDone {
 }
 
 impl Engine {
-    /// Carries out the next instruction of a stepped run. `by` approves the question, if there is one. Waits until it is done, waits for a human, or ends the run. The
-    /// same request again waits for the same step and returns the same events.
+    /// Carries out the next instruction of a stepped run. `by` approves the question, if there is one. Waits until the
+    /// instruction is done, waits for a human, or ends the run. The same request again waits for the same step and returns
+    /// the same events.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`]; [`EngineError::RequestNotFound`] or [`EngineError::Refused`] for a question that

@@ -1,5 +1,5 @@
-//! Runs that end with their caller. One whose request asks for that is watched when it comes up without a caller: the server
-//! restarted, or its store failed, and the connection is gone.
+//! Runs that end with their caller, because their request asks for that. After a restart of the server, or a failure of its
+//! store, such a run may come up without a caller. Then it is aborted unless somebody comes back for it in time.
 
 use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::run::input::AbortCause;
@@ -17,8 +17,8 @@ impl Engine {
         drop(self.deps().tasks.spawn("caller", engine.abort_if_nobody_comes(key)));
     }
 
-    /// Aborts a run because its caller has left, in a task of its own. If `is_lost` says that only the connection to the caller is
-    /// lost, somebody may come back for the run within `caller_grace`.
+    /// Aborts a run because its caller has left, in a task of its own. If `is_lost` says that only the connection is lost,
+    /// somebody may come back for the run within `caller_grace`.
     pub fn abort_unless_lost(
         self,
         tenant: TenantId,
@@ -41,15 +41,15 @@ impl Engine {
         {
             return;
         }
-        // The run may have asked a human meanwhile. It then waits for the human, as a unary call would have told.
+        // The run may have asked a human meanwhile. It then waits for the answer: a unary call would have returned by now.
         if self.state_of(&key).await.is_ok_and(|state| ends_with_its_caller(&state)) {
             self.abort_later(key.tenant, key.run, AbortCause::Disconnect);
         }
     }
 }
 
-/// True if the run has to end when its caller goes away. A call of `Run` has its response once the run waits for somebody,
-/// so a run that ever did so may rightly have no caller.
+/// True if the run has to end when its caller goes away. A call of `Run` returns once the run waits for somebody, so a run
+/// that has ever waited may rightly have no caller.
 fn ends_with_its_caller(state: &RunState) -> bool {
     state.spec().cancel_on_disconnect && state.is_live() && !state.has_waited_for_somebody()
 }

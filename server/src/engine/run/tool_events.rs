@@ -208,7 +208,7 @@ impl Engine {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot record what a call asks or leaves; its host says it again")
+                tracing::warn!(call.id = %call, %error, "cannot record a question or resume state of a call; its host sends it again")
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The handle with which the transport between replicas serves watched lists of runs: it learns when to follow the changes at other
-//! replicas, and says whether it does.
+//! The handle of the transport between replicas for watched lists of runs. From it the transport learns when to follow the
+//! changes at other replicas. It reports back if it follows them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -402,8 +402,8 @@ fn is_another(row: &SessionRow, told: &SessionRow) -> bool {
     SessionRow { updated_at, last_entry, live_run, last_run, ..told.clone() } != *row
 }
 
-/// The next event of any run, and the place of that run: the earliest one. Of events of the same time, those of the run that has the
-/// session come first, so that a run's end comes before the begin of the next one, and then those of older runs.
+/// The next event of any run, and the place of that run: the earliest one. Of events of the same time, those of the run that has
+/// entered the session come first, so that its end comes before the start of the next run. Then those of older runs come first.
 async fn next_event(runs: &mut [FollowedRun]) -> (usize, Option<Result<FeedItem, EngineError>>) {
     std::future::poll_fn(|context| {
         let mut may_be_earlier = false;

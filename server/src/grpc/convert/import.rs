@@ -252,8 +252,8 @@ fn tool_result(
     Some(ToolResult { slot, provider_id, name, status, output: result.output, images: images?, attachments })
 }
 
-/// The size that bounds apply to: of a model's answer its contents, as where a model gives it; of other messages the encoded
-/// size, as where a caller sends them.
+/// The size that bounds apply to. Of a model's message it is the size of its contents, as for one that a model has just
+/// sent. Of other messages it is the encoded size, as for one that a caller sends.
 fn bytes(message: &wire::Message) -> usize {
     let part = |part: &wire::Part| match &part.content {
         Some(Content::Text(text)) => text.len(),

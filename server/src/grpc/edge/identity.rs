@@ -256,7 +256,7 @@ pub struct Identified<S> {
     layer: IdentityLayer,
 }
 
-/// The answer of a call that is looked at on its way.
+/// The response to a call, which is inspected before it is sent.
 type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
 impl<S> Service<http::Request<Body>> for Identified<S>
@@ -370,7 +370,7 @@ impl Caller {
         self.reads_only_of().filter(|_| !self.has_any(&[Role::Host]))
     }
 
-    /// Whom new runs and sessions are recorded with, and whether it may use only those of its own.
+    /// The author of new runs and sessions. Its `only_own` is true if the caller may use no others.
     pub(in crate::grpc) fn author(&self) -> Author {
         let groups = self.principal.as_ref().map(|principal| principal.groups.clone()).unwrap_or_default();
         Author { name: self.name().map(str::to_owned), groups, only_own: !self.has_any(&[Role::Operator]) }

@@ -1,4 +1,5 @@
-//! The port for other replicas: takes the calls that they send on, for the callers whom they have authenticated.
+//! The port for other replicas. It takes the calls that they send on, for callers whom they have authenticated, and their
+//! streams: tool links and changes of runs.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -40,7 +41,7 @@ use crate::grpc::status::{self, unauthenticated};
 
 /// Connections of other replicas. Each replica keeps one.
 const CONNECTIONS_MAX: usize = 256;
-/// Calls on one link: those of all callers of a replica. That replica bounds them.
+/// Calls on one link: those of all callers of a replica. The replica that sends them bounds them.
 const STREAMS_MAX: u32 = 1_000_000;
 /// Streams that may be reset before they are accepted. Many callers share a link, and many may leave at one time.
 const PENDING_RESETS_MAX: usize = 10_000;
@@ -49,8 +50,8 @@ const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// Time for the handshake of a connection.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
-/// Takes calls that other replicas send on. Those of replicas of this version end here. Replicas of an earlier version know only
-/// one owner, so the [`ForwardLayer`] sends their calls on to the right one.
+/// Takes the calls and streams of other replicas. Calls of replicas of this version are done here. Replicas of an earlier
+/// version know only one owner, so the [`ForwardLayer`] sends their calls on to the right one.
 #[derive(Clone)]
 pub struct PeerPort {
     ownerships: Ownerships,
@@ -205,8 +206,8 @@ impl PeerPort {
 }
 
 impl PeerPort {
-    /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments. To wait
-    /// here costs less than to have every call sent again.
+    /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments, so
+    /// this waits for them: that costs less than to send every call again.
     async fn services(&self, shard: ShardNo) -> Option<ServiceSet> {
         let (mut ownerships, mut local) = (self.ownerships.clone(), self.forward.local().subscribe());
         let until = Instant::now() + OPEN_WAIT;

@@ -1,4 +1,4 @@
-//! Recordings: a file with a provider's requests and answers, and a model that replays such a file.
+//! Recordings: a file with a provider's requests and responses, and a model that replays such a file.
 //!
 //! | file | purpose |
 //! |---|---|

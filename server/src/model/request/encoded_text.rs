@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::memory::{Charged, Pool};
 
-/// A piece is closed once it has this many bytes. What is shorter is copied into each request.
+/// A piece is closed once it has this many bytes. A shorter one is copied into each request.
 const PIECE_BYTES_MIN: usize = 64 * 1024;
 
 /// A piece that is complete.

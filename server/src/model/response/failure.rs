@@ -44,7 +44,7 @@ pub(crate) struct ProviderFailure {
 }
 
 impl ProviderFailure {
-    /// Reads an error event of a stream, or the body of an error answer. It knows the shapes in use: an object
+    /// Reads an error event of a stream, or the body of an error response. It knows the shapes in use: an object
     /// or a text under `error`, `detail` or `message`, a list with one such object, or plain text.
     pub(crate) fn read(status: Option<u16>, body: &str) -> Self {
         match serde_json::from_str::<Value>(body) {

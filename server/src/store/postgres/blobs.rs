@@ -1,7 +1,7 @@
 //! Blobs: their bytes are pieces in a table, under the number of their upload.
 //!
-//! **Invariant:** an upload is nobody's until the write that ends it, which gives it its digest and makes the row of the blob. What a
-//! crash leaves has no digest, and is deleted by the next start of a server alone, or by a sweep.
+//! **Invariant:** an upload is nobody's until the write that ends it, which gives it its digest and makes the row of the blob.
+//! After a crash an upload has no digest. The next start of a server alone, or a sweep, deletes it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -213,8 +213,8 @@ pub(in crate::store::postgres) async fn open(
     Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started, tasks })
 }
 
-/// Opens the database for a replica. What a start changes is one transaction behind the fence: one that was fenced meanwhile
-/// changes nothing.
+/// Opens the database for a replica. All changes of a start are one transaction behind the fence: a replica that was fenced
+/// meanwhile changes nothing.
 pub(in crate::store::postgres) async fn open_replica(
     options: &PostgresOptions,
     number: OwnerNo,

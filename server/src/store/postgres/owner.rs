@@ -4,8 +4,8 @@
 //! starting. The owner's row keeps an older server from writing: every commit changes that row first, and finds none if
 //! another server has started since. So it does no harm that the lock goes with its connection.
 //!
-//! Replicas share that lock among them, on connections that do not write, so that a server without `[cluster]` keeps out. Which
-//! of them has a row of an owner is the matter of `replica/`.
+//! Replicas share that lock among them, on connections that do not write, so that it keeps out a server without `[cluster]`.
+//! `replica/` decides which of them has a row of an owner.
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};

@@ -1,4 +1,4 @@
-//! The reading connections. What a query waits for is bounded here too: a database whose machine is gone says nothing at all.
+//! The reading connections. The time of a query is bounded here too, since a database whose machine is gone never responds.
 
 use std::ops::Deref;
 use std::pin::pin;

@@ -18,7 +18,7 @@ pub(in crate::store::postgres) use crate::store::sql::row::{event, job, run, ses
 const INDEXED_BYTES_MAX: usize = 2_048;
 
 /// The error code that the function `agentloop_must` raises.
-pub(in crate::store::postgres) const DIFFERS: &str = "AL001";
+const DIFFERS: &str = "AL001";
 
 /// PostgreSQL's code of an error. `None` for errors that are not the server's.
 pub(in crate::store::postgres) fn code(error: &Error) -> Option<Cow<'_, str>> {

@@ -64,7 +64,7 @@ impl Scope {
         self.has(shard) && !self.0.as_ref().is_some_and(is_leaving)
     }
 
-    /// Nothing is begun any more for the sessions of a shard that is about to be given away. What is under way may go on.
+    /// Begins nothing more for the sessions of a shard that is about to be given away. Work that is under way may go on.
     pub(in crate::store::postgres) fn leave(&self, shard: ShardNo) {
         if let Some(owned) = &self.0 {
             let (word, bit) = place(shard);
@@ -98,8 +98,8 @@ impl Scope {
         }
     }
 
-    /// The number of times that a shard was added. When it has risen, numbers of runs come from a new block: a later run of a session has a higher
-    /// number, also than those of the owner before.
+    /// The number of times that a shard was added. When it has risen, numbers of runs come from a new block. So a later run
+    /// of a session has a higher number than the runs of the owner before.
     pub(in crate::store::postgres) fn additions(&self) -> u64 {
         self.0.as_ref().map_or(0, |owned| owned.additions.load(Ordering::Acquire))
     }

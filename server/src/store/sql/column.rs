@@ -60,7 +60,7 @@ pub(in crate::store) fn parsed<T, E: Into<BoxDynError>>(
 }
 
 /// A column with a text that `parse` reads, or NULL.
-pub(in crate::store) fn parsed_if_any<T, E: Into<BoxDynError>>(
+fn parsed_if_any<T, E: Into<BoxDynError>>(
     row: &impl SqlRow,
     column: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,

@@ -1,6 +1,6 @@
-//! The time that the present hub has been there, as this replica sees it. A hub may lose the database and not its hosts: they stay with
-//! it for a while. The next hub waits for them if the lost one was there for long. Where hubs follow each other sooner, the wait
-//! counts from the first loss, so that calls of hosts that are gone are given up all the same.
+//! The age of the present hub, as this replica sees it. A hub that loses the database keeps its hosts for a while, so the
+//! next hub waits for them if the lost one had been there for long. If hubs follow each other sooner, the wait counts from
+//! the first loss. So calls of hosts that are gone are given up in any case.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //!
 //! Nothing here is durable. Each replica keeps a [`table`] of the open calls of its own runs. When its link breaks, or another
 //! replica becomes the hub, it asks for them again: it seeks a host for those that had none, and reclaims those that were
-//! offered, as it does after a restart. So a link may break at any point. What follows from each:
+//! offered, as it does after a restart. So a link may break at any point of a call:
 //!
 //! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise

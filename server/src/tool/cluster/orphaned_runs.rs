@@ -1,6 +1,6 @@
-//! Runs whose owner has orphaned: its link has ended, and with it what it had to say to hosts and had not sent. Hosts work on calls of
-//! these runs, and keep runtimes for them. After a while the hub asks what hosts are to do with them, as it does for a host that
-//! comes back.
+//! Runs whose owner has lost its link. Commands that it had not sent to hosts are lost with it. Hosts still work on calls of
+//! these runs, and keep runtimes for them. After a while the hub asks what hosts are to do with these, as it does for a
+//! host that comes back.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

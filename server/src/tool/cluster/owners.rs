@@ -52,7 +52,7 @@ impl RunOwners for LocatedOwners {
             },
             Ok(None) => RunOwner::Here,
             Err(error) => {
-                tracing::warn!(run.id = %run, %error, "the owner of a run cannot be found; what its hosts say waits");
+                tracing::warn!(run.id = %run, %error, "the owner of a run cannot be found; the reports of its hosts wait");
                 RunOwner::Nobody
             }
         }

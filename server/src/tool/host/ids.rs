@@ -1,4 +1,5 @@
-//! The ids of hosts, each with the principal that has it. Nobody else's host takes its place, also after a restart and at another replica.
+//! The ids of hosts, each with the principal that has it. No host of another principal takes its place, also after a restart
+//! and at another replica.
 
 use std::fmt::Debug;
 

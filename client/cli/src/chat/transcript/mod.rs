@@ -19,7 +19,7 @@ use crate::terminal::{
     text::{sanitize, truncate},
 };
 
-/// Beginning of the note that the server adds for the model after an answer that was cut off.
+/// Beginning of the note that the server adds for the model after a response that was cut off.
 pub(crate) const CUT_OFF_NOTE: &str = "[The answer above was cut off";
 
 /// Bound on blocks. Older ones are dropped; the session has them.

@@ -1,4 +1,4 @@
-//! Events of a run as text: the model's answer on one stream, everything else on another.
+//! Events of a run as text: the model's response on one stream, everything else on another.
 
 mod model_text;
 pub(crate) mod status;

@@ -53,8 +53,8 @@ impl Pool {
         })
     }
 
-    /// True if the run of an offered call should wait for word of it. A call that is gone from here was lost or turned
-    /// away, and its run is about to hear of that.
+    /// True if the run of an offered call should wait until its host confirms or rejects it. A call that is not here was
+    /// lost or rejected, and its run is about to be told so.
     pub(in crate::host) fn is_offer_open(&self, call: &CallId) -> bool {
         match self.calls.get(call).map(|call| &call.state) {
             Some(CallState::Assigned(assignment)) => assignment.is_unanswered(),

@@ -219,7 +219,7 @@ fn job_error(error: ModelError) -> JobError {
     }
 }
 
-/// The title in a model's answer: its first line with words, as plain text.
+/// The title in a model's response: its first line with words, as plain text.
 fn clean_title(answer: &str) -> String {
     let is_markup = |c: char| c.is_whitespace() || "\"'`*#_“”„‘’«»「」".contains(c);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

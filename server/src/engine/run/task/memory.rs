@@ -155,7 +155,7 @@ impl RunTask {
         self.memory_wait = Some(MemoryWait { start, room, _listed: listed, before_asking: false });
     }
 
-    /// Loads what is missing of the history. What is loaded counts against the reservation.
+    /// Loads the missing part of the history. The loaded bytes count against the reservation.
     async fn load_history(&mut self, mut room: Charge) -> Result<Loaded, StoreError> {
         let reserved = room.bytes();
         let max = self.bytes_max();

@@ -1,4 +1,4 @@
-//! Calls that reach a replica which does not own what they are about are sent on to the one that does.
+//! Sends a call for another replica's session on to that replica.
 //!
 //! [`layer::ForwardLayer`] takes the calls of the public port, behind the check of credentials. It gives them to the services of this
 //! replica, or sends them over a link to the owner, whose [`peer`](super::peer) port takes them. The caller is authenticated where it

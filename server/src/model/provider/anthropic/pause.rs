@@ -1,5 +1,5 @@
 //! Continues paused responses. Anthropic ends a long turn of its own server tools with `pause_turn`, and
-//! continues it when the partial answer is sent back unchanged.
+//! continues it when the partial response is sent back unchanged.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
 
 /// Finish reason of a paused response.
-pub(super) const PAUSE_TURN: &str = "pause_turn";
+const PAUSE_TURN: &str = "pause_turn";
 /// Maximum number of pauses in one response.
 const PAUSES_MAX: u32 = 32;
 
@@ -23,10 +23,10 @@ struct PausableResponse {
     provider: Arc<Provider>,
     request: ModelRequest,
     call: CallContext,
-    /// Number of messages in the request, without the partial answer.
+    /// Number of messages in the request, without the partial response.
     messages: usize,
     deltas: BoxStream<'static, Result<Delta, ModelError>>,
-    /// The partial answer, to be sent back.
+    /// The partial response, to be sent back.
     assembler: Assembler,
     seq: u64,
     /// Tokens of the earlier requests of this response.

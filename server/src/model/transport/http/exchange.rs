@@ -1,4 +1,4 @@
-//! One request and its streamed answer: sent when first polled, limited in time and size, cancelled by dropping.
+//! One request and its streamed response: sent when first polled, limited in time and size, cancelled by dropping.
 
 use std::collections::VecDeque;
 use std::pin::pin;

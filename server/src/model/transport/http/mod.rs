@@ -151,7 +151,7 @@ impl Endpoint {
     }
 
     /// Adds a secret to remove from error messages, for a key that is only part of a header value.
-    pub(crate) fn redacting(mut self, secret: Option<&Secret>) -> Self {
+    fn redacting(mut self, secret: Option<&Secret>) -> Self {
         let target = Arc::make_mut(&mut self.0);
         target.secrets = target.secrets.iter().chain(secret).cloned().collect();
         self

@@ -44,7 +44,7 @@ pub(crate) struct ResponseReader<D> {
 }
 
 impl<D: Decoder> ResponseReader<D> {
-    /// Creates a reader for a new answer.
+    /// Creates a reader for a new response.
     pub(crate) fn new(decoder: D) -> Self {
         Self { decoder, parser: SseParser::new(), wire_bytes: 0, message_bytes: 0 }
     }
@@ -100,8 +100,8 @@ impl<D: Decoder> ResponseReader<D> {
     /// Reads a response that arrived as one JSON document.
     ///
     /// # Errors
-    /// If the document is an error, not a response of this format, or too large. A document that is not an
-    /// answer is reported as a bad request, because repeating the request would cost the same again.
+    /// If the document is an error, not a response of this format, or too large. A document that is not a
+    /// response is reported as a bad request, because repeating the request would cost the same again.
     pub(crate) fn document(
         &mut self,
         document: &serde_json::Value,

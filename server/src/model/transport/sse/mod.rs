@@ -12,7 +12,7 @@ use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use memchr::memchr2;
 
 /// Maximum size of one event. Larger than any response, so that a response in a single event still passes.
-pub(crate) const EVENT_BYTES_MAX: usize = MODEL_MESSAGE_BYTES_MAX + 1024 * 1024;
+const EVENT_BYTES_MAX: usize = MODEL_MESSAGE_BYTES_MAX + 1024 * 1024;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 

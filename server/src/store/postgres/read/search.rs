@@ -10,7 +10,7 @@ use crate::store::postgres::words;
 use crate::store::sql::entry::stored_entry;
 use crate::store::sql::search::{Found, Search};
 
-/// The best documents that pass the filter, each with the entry that it is shown as. That is the entry of the session
+/// The best documents that pass the filter, each with the entry that it is shown as: the one of the session
 /// that was asked for, else the original one, else that of any fork. A short text ranks above a long one with the same words.
 const SEARCH: &str = "
     WITH asked AS MATERIALIZED (SELECT to_tsquery('agentloop', $1) AS query),

@@ -9,7 +9,7 @@
 //! - `lease`: what it tells others of who owns what.
 //! - `thread`: the thread that all of this is in.
 //!
-//! **Invariant:** the database decides who owns it. What a replica knows of itself only makes it fall silent in time.
+//! **Invariant:** the database decides who owns it. A replica's own view only makes it stop in time.
 
 mod driver;
 mod lease;

@@ -18,8 +18,8 @@ const LOCK: &str =
 /// Writes rows behind the last one, in a transaction that is open and writes nothing afterwards. `end` is the chain's end, if
 /// it is known. Returns the new one.
 ///
-/// Other replicas write to the same chain, so its end is read again each time, under a lock. Whoever has that lock waits for
-/// no other one any more.
+/// Other replicas write to the same chain, so its end is read again each time, under a lock. It is the last lock that a
+/// write takes.
 pub(in crate::store::postgres) async fn write(
     db: &mut PgConnection,
     hold: Hold,

@@ -78,8 +78,8 @@ const UNENDED: &str = "
     SELECT upload_no FROM blob_uploads WHERE digest IS NULL AND began_at < $1
     ORDER BY upload_no FOR UPDATE SKIP LOCKED";
 
-/// Deletes specs that no run has for long. Whoever is about to use one locks the note first, or knew it to be stored after it was
-/// written. The note goes first here, too.
+/// Deletes specs that no run has used for long. A writer that is about to use one locks its note first, or knew it to be
+/// stored after it was written. This deletes the note first, too.
 const SWEEP_SPECS: &str = "
     WITH unused AS (
         DELETE FROM unused_specs AS u

@@ -28,7 +28,7 @@ impl BlobFolder {
         let uploads = folder.path.join(UPLOADS);
         match fs::remove_dir_all(&uploads) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, path = %uploads.display(), "cannot delete what is left of uploads");
+                tracing::warn!(%error, path = %uploads.display(), "cannot delete the remains of uploads");
             }
             Ok(()) | Err(_) => {}
         }

@@ -20,7 +20,7 @@ use super::log_of;
 const FILE_BYTES: usize = 512;
 
 /// The highest numbers that a database has ever given out, deleted rows included, and the number of deletions.
-pub(in crate::store::sqlite) const HIGHEST: &str = "
+const HIGHEST: &str = "
     SELECT max(coalesce((SELECT max(run_no) FROM runs), 0),
                coalesce((SELECT value FROM meta WHERE key = 'last_run'), 0)) AS run,
            max(coalesce((SELECT max(session_no) FROM sessions), 0),
@@ -108,7 +108,7 @@ impl LastState {
             file.write_all(text.as_bytes())
         });
         if let Err(error) = saved {
-            tracing::debug!(%error, "the file that says what the database has was not written");
+            tracing::debug!(%error, "the `.last` file of the database was not written");
         }
     }
 

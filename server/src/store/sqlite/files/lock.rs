@@ -1,5 +1,5 @@
 //! One server per database, because the store relies on being its only writer. On Linux the lock is on the database file
-//! itself, whatever happens to its names; elsewhere it is on a file beside it. That file also names the process.
+//! itself, whatever happens to its names; elsewhere it is on a file beside it. The file beside it also names the process.
 //!
 //! SQLite has locks of its own on the same file. The operating system drops those of a process when the process closes any
 //! descriptor of the file. So the descriptor of the lock is opened before SQLite's and closed after them.

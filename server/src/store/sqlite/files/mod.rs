@@ -1,5 +1,5 @@
-//! The files of a database as they are before SQLite opens them: one name, a lock, and a write-ahead log that SQLite will
-//! not ignore.
+//! The files of a database. This file checks them before SQLite opens them: their name and the write-ahead log. The modules
+//! lock them, find out if they were replaced, and note the last state of the database.
 
 pub(in crate::store::sqlite) mod error;
 pub(in crate::store::sqlite) mod last_state;

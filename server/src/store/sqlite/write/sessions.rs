@@ -256,8 +256,8 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
     query.fetch_one(db).await?.try_get("same")
 }
 
-/// Deletes a session that has neither a live run, other than the damaged one, nor a queue. Foreign keys delete everything that belongs to it. With an
-/// index, the numbers of the documents that it has to delete are kept for it.
+/// Deletes a session that has neither a live run, other than the damaged one, nor a queue. Foreign keys delete everything
+/// that belongs to it. If there is a search index, the numbers of the documents that it has to delete are kept for it.
 pub(in crate::store::sqlite) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,

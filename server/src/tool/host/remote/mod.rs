@@ -287,7 +287,7 @@ impl RemoteTools {
     }
 
     /// Like [`Self::record`], for a caller that knows that all earlier updates are delivered.
-    pub(in crate::tool) async fn record_now(
+    async fn record_now(
         &self,
         tenant: &TenantId,
         AcceptedResult { host, result }: AcceptedResult,

@@ -139,8 +139,8 @@ impl RemoteTools {
         self.lock().terms.refused_count()
     }
 
-    /// Says that the terms of these names were lost. Call it before hosts connect. Unless a name's terms are known all the
-    /// same, they count as the strictest that there are, UNSAFE with approval, until a host declares such or an operator
+    /// Says that the terms of these names were lost. Call it before hosts connect. Terms of a name that are not
+    /// known count as the strictest: UNSAFE with approval. They count until a host declares such terms, or an operator
     /// accepts weaker ones.
     pub fn lose_terms(&self, names: BTreeSet<String>) {
         self.lock().terms.lose(names);

@@ -263,7 +263,7 @@ export interface ListPendingRequest {
   filter?: PendingFilter | undefined;
 }
 
-/** Which questions a list has. A question must match every field that is set. */
+/** Conditions on the questions of a list. A question must match every field that is set. */
 export interface PendingFilter {
   /** Only of these kinds; empty means all. */
   kinds: HumanRequestKind[];

@@ -205,7 +205,7 @@ export interface RunEvent {
     /** Durable. One person approved a call that several must approve. The question stays open. */
     { $case: "humanApproved"; value: HumanApproved }
     | //
-    /** Transient. A piece of the model's answer. */
+    /** Transient. A piece of the model's response. */
     { $case: "modelDelta"; value: ModelDelta }
     | //
     /** Transient. The model's answer so far, which replaces all deltas before it. */

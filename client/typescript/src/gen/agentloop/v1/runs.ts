@@ -65,7 +65,7 @@ export enum BusySessionPolicy {
 export enum WaitKind {
   /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** MODEL - The answer of the model. */
+  /** MODEL - The response of the model. */
   MODEL = 1,
   /** BACKOFF - The time of the next attempt of a model call. */
   BACKOFF = 2,
@@ -309,7 +309,7 @@ export interface Run_LabelsEntry {
   value: string;
 }
 
-/** Which runs a list has. A run must match every field that is set. */
+/** Conditions on the runs of a list. A run must match every field that is set. */
 export interface RunFilter {
   /** Only of this session; empty means all. */
   sessionId: string;

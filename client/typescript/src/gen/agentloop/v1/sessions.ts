@@ -222,7 +222,7 @@ export interface ListSessionsRequest {
   filter?: SessionFilter | undefined;
 }
 
-/** Which sessions a list has. A session must match every field that is set. */
+/** Conditions on the sessions of a list. A session must match every field that is set. */
 export interface SessionFilter {
   /** Only sessions with all of these labels. `user` and `project` are indexed. */
   labels: { [key: string]: string };

@@ -47,7 +47,7 @@ fn finish(builder: &mut TransitionBuilder<'_>, outcome: Outcome, error: Option<R
     builder.emit(Event::Finished { outcome, error, totals });
 }
 
-/// Name of the source of the note that the model reads after an answer that was cut off.
+/// Name of the source of the note that the model reads after a response that was cut off.
 const CUT_OFF_SOURCE: &str = "cut_off";
 
 /// Keeps the response under way, withdraws every question, settles every open call, and lets waiting messages enter, so that

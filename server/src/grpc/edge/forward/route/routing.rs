@@ -160,8 +160,8 @@ impl Routing {
         }
     }
 
-    /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does. `again` is true if the call was sent before: its
-    /// run may exist by now, and a remembered shard may be wrong.
+    /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does. `again` is true
+    /// if the call was sent before: its run may exist by now, and a remembered shard may be wrong.
     pub(in crate::grpc::edge::forward) async fn resolve(
         &self,
         route_key: &RouteKey,
