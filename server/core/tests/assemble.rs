@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agentloop_core::context::assemble::{AssembleError, AssembledMessage, Assembler};
+use agentloop_core::context::assemble::{AssembleError, AssembledMessage, Assembler, CUT_OFF_ARGUMENTS};
 use agentloop_core::delta::Delta;
 use agentloop_core::id::CallSlot;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
@@ -327,4 +327,39 @@ fn size(part: &Part) -> usize {
         }
         Part::Image { .. } | Part::ToolResult(_) => unreachable!("no answer has these"),
     }
+}
+
+/// The arguments of the calls of a message that ends for this reason.
+fn arguments(finish: FinishReason, deltas: &[Delta]) -> Vec<String> {
+    let mut assembler = Assembler::new(MODEL_CALL);
+    let deltas = deltas.iter().cloned().chain([Delta::Finish { reason: finish }]);
+    for (seq, delta) in (0..).zip(deltas) {
+        assembler.consume(seq, delta).expect("it is taken");
+    }
+    let message = assembler.finish().expect("it is finished").message;
+    message.tool_calls().map(|call| call.arguments.clone()).collect()
+}
+
+/// A tool without arguments and a call that was cut off before its arguments look alike, and must not be taken for each other.
+#[test]
+fn a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any() {
+    let start = |index: u32| Delta::ToolCallStart {
+        index,
+        provider_id: format!("id-{index}"),
+        name: "wipe".to_owned(),
+    };
+    let text = Delta::Text { text: "Done.".to_owned() };
+    for cut in [FinishReason::Length, FinishReason::ContextWindow] {
+        assert_eq!(arguments(cut.clone(), &[start(0)]), [CUT_OFF_ARGUMENTS]);
+        assert_eq!(
+            arguments(cut.clone(), &[start(0), start(1)]),
+            ["{}", CUT_OFF_ARGUMENTS],
+            "the first is whole"
+        );
+        assert_eq!(arguments(cut, &[start(0), text.clone()]), ["{}"], "text came after it");
+    }
+    let whole = Delta::ToolCallArguments { index: 0, fragment: r#"{"all":true}"#.to_owned() };
+    assert_eq!(arguments(FinishReason::Length, &[start(0), whole]), [r#"{"all":true}"#]);
+    assert_eq!(arguments(FinishReason::ToolCalls, &[start(0)]), ["{}"]);
+    assert!(serde_json::from_str::<serde_json::Value>(CUT_OFF_ARGUMENTS).is_err(), "it is never run");
 }

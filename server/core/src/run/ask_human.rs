@@ -54,6 +54,14 @@ struct Arguments {
 pub fn question(arguments: &str) -> Result<QuestionContent, String> {
     let Arguments { question, options, multiple, form, url } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
+    for (at, option) in options.iter().enumerate() {
+        if option.trim().is_empty() {
+            return Err(format!("options[{at}]: must not be empty"));
+        }
+        if options[..at].contains(option) {
+            return Err(format!("options[{at}]: is that of an earlier option"));
+        }
+    }
     let options =
         (1..).zip(options).map(|(number, label): (u32, _)| SelectOption { id: number.to_string(), label });
     let form = form.map(|form| form.get().to_owned());
@@ -65,7 +73,8 @@ pub fn question(arguments: &str) -> Result<QuestionContent, String> {
         url,
         ..QuestionContent::default()
     };
-    content.check().map_err(|problem| problem.to_string())?;
+    // The model knows the form by another name.
+    content.check().map_err(|problem| problem.to_string().replace("form_schema_json", "form"))?;
     Ok(content)
 }
 
@@ -124,6 +133,12 @@ mod tests {
     fn bad_arguments_are_refused() {
         let long = format!(r#"{{"question":"{}"}}"#, "x".repeat(SHORT_TEXT_BYTES_MAX + 1));
         let many = format!(r#"{{"question":"x","options":{:?}}}"#, vec!["y"; OPTIONS_MAX + 1]);
+        let mixed = r#"{"question":"x","options":["a"],"form":{"type":"object","properties":{}}}"#;
+        assert_eq!(question(mixed).unwrap_err(), "question: takes one of options, form and url");
+        let twice = r#"{"question":"x","options":["a","b","a"]}"#;
+        assert_eq!(question(twice).unwrap_err(), "options[2]: is that of an earlier option");
+        let empty = r#"{"question":"x","options":["a",""]}"#;
+        assert_eq!(question(empty).unwrap_err(), "options[1]: must not be empty");
         for bad in ["", "{}", r#"{"question":""}"#, r#"{"question":"x","option":[]}"#, &long, &many] {
             assert!(question(bad).is_err(), "{bad}");
         }

@@ -207,6 +207,10 @@ impl Conversation {
                 continue;
             };
             let OpenCall { call, .. } = self.open.remove(place);
+            if !result.name.is_empty() && result.name != call.name {
+                bad.add(format!("{field}.tool_result.name"), "must be that of the call, or empty");
+                continue;
+            }
             if let Some(result) = tool_result(&format!("{field}.tool_result"), call, result, bad) {
                 let message = Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] };
                 self.messages.push(Arc::new(message));

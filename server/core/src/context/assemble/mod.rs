@@ -16,6 +16,21 @@ use crate::limits::{
 };
 use crate::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
 
+/// The arguments of a call that was cut off before its arguments began. They are no JSON, because such a call must not run.
+pub const CUT_OFF_ARGUMENTS: &str = "(cut off)";
+
+/// True if a response that ends so may have lost its last words.
+fn is_cut(finish: &FinishReason) -> bool {
+    match finish {
+        FinishReason::Length | FinishReason::ContextWindow | FinishReason::CutOff => true,
+        FinishReason::Stop
+        | FinishReason::ToolCalls
+        | FinishReason::Refusal
+        | FinishReason::ContentFilter
+        | FinishReason::Other(_) => false,
+    }
+}
+
 /// Assembles the deltas of one attempt of a model call.
 #[derive(Debug, Clone)]
 pub struct Assembler {
@@ -115,7 +130,8 @@ impl Assembler {
         self.usage
     }
 
-    /// Ends the response and returns its message. Empty arguments of tool calls become `{}`.
+    /// Ends the response and returns its message. Empty arguments of tool calls become `{}`, or [`CUT_OFF_ARGUMENTS`] if the
+    /// response was cut off before they began.
     ///
     /// # Errors
     /// If no delta ended the response.
@@ -127,11 +143,12 @@ impl Assembler {
             (FinishReason::ToolCalls, true) => FinishReason::Stop,
             (reason, _) => reason,
         };
-        for part in &mut self.parts {
+        let cut = self.last_call().filter(|_| is_cut(&finish_reason));
+        for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::ToolCall(call) = part
                 && call.arguments.trim().is_empty()
             {
-                call.arguments = "{}".to_owned();
+                call.arguments = if cut == Some(at) { CUT_OFF_ARGUMENTS } else { "{}" }.to_owned();
             }
         }
         Ok(AssembledMessage {
@@ -139,6 +156,13 @@ impl Assembler {
             finish_reason,
             usage: self.usage,
         })
+    }
+
+    /// The place of the last tool call, unless text follows it: then it is whole.
+    fn last_call(&self) -> Option<usize> {
+        let last =
+            self.parts.iter().rposition(|part| matches!(part, Part::ToolCall(_) | Part::Text { .. }))?;
+        matches!(self.parts[last], Part::ToolCall(_)).then_some(last)
     }
 
     fn take(&mut self, delta: &Delta) -> Result<(), AssembleError> {

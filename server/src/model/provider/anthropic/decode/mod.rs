@@ -253,7 +253,8 @@ impl MessagesDecoder {
             Some(OpenBlock::Redacted { data }) => {
                 self.end_thinking(ThoughtState { redacted: Some(data), ..ThoughtState::default() }, deltas);
             }
-            Some(OpenBlock::Call { index, full_input: Some(fragment) }) => {
+            // An empty object stands for an input that was to be streamed: the response may be cut off before it.
+            Some(OpenBlock::Call { index, full_input: Some(fragment) }) if fragment.trim() != "{}" => {
                 deltas.push(Delta::ToolCallArguments { index, fragment });
             }
             Some(OpenBlock::Text { citations }) if citations.is_empty() => self.after_text = true,
@@ -266,7 +267,7 @@ impl MessagesDecoder {
             Some(OpenBlock::Opaque { block, input }) => {
                 deltas.push(Delta::Opaque(self.origin.state(with_input(block, &input))));
             }
-            Some(OpenBlock::Call { full_input: None, .. }) | None => {}
+            Some(OpenBlock::Call { .. }) | None => {}
         }
     }
 

@@ -326,3 +326,16 @@ fn blocks_and_calls_are_bounded() {
         assert_eq!(decode(&lines).unwrap_err().kind, ModelErrorKind::TooLarge, "{kind}");
     }
 }
+
+#[test]
+fn a_call_that_is_cut_off_before_its_input_is_not_one_without_input() {
+    const CALL: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"wipe","input":{}}}"#;
+    const LENGTH: &str =
+        r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"output_tokens":15}}"#;
+    let arguments = |end: &str| {
+        let finished = finished(&[START, CALL, TEXT_END, end, STOP]);
+        finished.message.tool_calls().map(|call| call.arguments.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(arguments(TOOL_USE), ["{}"]);
+    assert_eq!(arguments(LENGTH), ["(cut off)"]);
+}
