@@ -180,8 +180,16 @@ async fn what_is_not_paired_is_refused() {
     let asks = || message(Role::Assistant, vec![call("a"), call("b")]);
     let one = || message(Role::Tool, vec![result("a", "1")]);
     let long = "x".repeat(2_000);
+    let of_another_tool = || {
+        let Content::ToolResult(result) = result("a", "1") else { unreachable!("it is one") };
+        Content::ToolResult(wire::ToolResult { name: "tides".to_owned(), ..result })
+    };
     for (messages, fields) in [
-        (vec![], &["messages"][..]),
+        (
+            vec![message(Role::Assistant, vec![call("a")]), message(Role::Tool, vec![of_another_tool()])],
+            &["messages[1].parts[0].tool_result.name"][..],
+        ),
+        (vec![], &["messages"]),
         (vec![says(Role::User, "x"); 1_025], &["messages"]),
         (vec![asks(), one()], &["messages"]),
         (vec![asks(), one(), says(Role::User, "x")], &["messages[2]"]),
