@@ -345,7 +345,7 @@ fn arguments(finish: FinishReason, deltas: &[Delta]) -> Vec<String> {
 fn a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any() {
     let start = |index: u32| Delta::ToolCallStart {
         index,
-        provider_id: format!("id-{index}"),
+        provider_id: Some(format!("id-{index}")),
         name: "wipe".to_owned(),
     };
     let text = Delta::Text { text: "Done.".to_owned() };
