@@ -128,7 +128,7 @@ fn a_form_that_is_none_is_told_to_the_model() {
     script.asks([question("").with(nested)]);
     let (status, told) = script.result(A);
     assert_eq!(status, ToolStatus::Rejected);
-    assert!(told.starts_with("form_schema_json: properties.a:"), "{told}");
+    assert!(told.starts_with("form: properties.a:"), "{told}");
 }
 
 #[test]
