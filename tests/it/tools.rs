@@ -420,3 +420,24 @@ async fn without_credentials_a_tool_is_told_no_name() {
     server.run(prompt("look")).await;
     assert_eq!(host.gate.callers(), [caller("", "local", &[])]);
 }
+
+/// It looks like a call of a tool without arguments.
+#[tokio::test]
+async fn a_call_that_the_token_limit_cut_off_before_its_arguments_is_not_run() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::open(&server).await;
+    host.send(Frame::Hello(hello("h", vec![declared("wipe", wire::EffectClass::Unsafe)])));
+    host.wait_for(|frame| matches!(frame, ServerFrame::Welcome(_))).await;
+    let mut speech = model.speaks();
+    model.says("I was cut off.");
+    let events = server.stream(named("r1", "clean up")).await;
+    speech.asked().await;
+    speech.ask(0, "wipe", &json!(""));
+    speech.end_at_limit();
+    let events = events.rest().await;
+    let [result] = &results(&events)[..] else { panic!("one result") };
+    assert_eq!(result.status(), ToolStatus::Rejected, "{}", result.output);
+    assert!(!names(&events).contains(&"tool_call_offered"), "{:?}", names(&events));
+    assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}

@@ -61,7 +61,7 @@ pub(super) struct WorkParts {
 
 /// The parts of a server that shares its database with others.
 pub(super) struct ClusterParts {
-    /// All replicas.
+    /// Knows all replicas, as the last beat showed them.
     pub(super) replicas: Arc<dyn Replicas>,
     /// Tells, as it changes, which replica owns which shards.
     pub(super) ownerships: Ownerships,

@@ -212,6 +212,11 @@ impl Speech {
         self.send(sse::end("tool_calls"));
     }
 
+    /// The message ends at the limit of output tokens.
+    pub fn end_at_limit(self) {
+        self.send(sse::end("length"));
+    }
+
     /// Waits until the server closes the connection.
     ///
     /// # Panics

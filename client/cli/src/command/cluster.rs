@@ -127,4 +127,21 @@ mod tests {
         let found = notes(&alone);
         assert!(found.len() == 1 && found[0].contains("one replica"), "{found:?}");
     }
+
+    #[test]
+    fn hosts_are_counted_with_the_replica_that_keeps_them() {
+        let keeper = Replica { keeps_hosts: true, ..replica(7, "0.1.0", "a", ReplicaState::Owner) };
+        let replicas = [replica(1, "0.1.0", "a", ReplicaState::Owner), keeper];
+        let [there, lost] = [HostHealth::Connected, HostHealth::Lost]
+            .map(|health| Host { health: health.into(), ..Host::default() });
+        assert_eq!(
+            connected(std::slice::from_ref(&lost), &replicas),
+            "no tool host is connected; they are all kept by replica 7"
+        );
+        assert_eq!(connected(&[lost, there.clone()], &replicas), "1 tool host is connected, at replica 7");
+        assert_eq!(
+            connected(&[there.clone(), there], &replicas),
+            "2 tool hosts are connected, all of them at replica 7"
+        );
+    }
 }

@@ -73,7 +73,7 @@ pub struct LastAttempt {
     pub host: Option<HostId>,
     /// The process behind the host's id, if it gave its name.
     pub instance: Option<InstanceId>,
-    /// Its runtime.
+    /// The runtime that the host runs it in, if the tool needs one.
     pub runtime: Option<RuntimeId>,
     /// Digest of the schema of the typed output under which it was offered, if it is known.
     pub output_schema: Option<Digest>,
@@ -81,7 +81,7 @@ pub struct LastAttempt {
     pub timed_from: Seq,
     /// The checkpoint that it saved.
     pub checkpoint: Option<Vec<u8>>,
-    /// Its open questions.
+    /// Number of its questions that nobody has answered.
     pub open_inputs: u32,
     /// True if a person answered a question of it.
     pub heard_person: bool,
@@ -213,7 +213,7 @@ impl CallTerms {
 }
 
 impl LastAttempt {
-    /// None was begun.
+    /// The state before the first offer.
     fn none() -> Self {
         Self {
             host: None,

@@ -24,7 +24,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Over these links.
+    /// A check that takes the links which calls take.
     #[must_use]
     pub fn new(ownerships: Ownerships, links: Links) -> Self {
         Self { ownerships, links }

@@ -4,6 +4,7 @@
 //! events, indices or pieces. Text that did not arrive in pieces is taken from the complete item, and items
 //! that did not arrive are taken from the complete response at its end.
 
+use agentloop_core::context::assemble::CUT_OFF_ARGUMENTS;
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::FinishReason;
@@ -21,9 +22,6 @@ use crate::model::{ModelError, ModelErrorKind};
 
 /// Maximum number of items in one response. Each call is one, and each may have reasoning before it.
 const ITEMS_MAX: usize = 4 * CALLS_PER_MESSAGE_MAX;
-
-/// Appended to the arguments of an incomplete call, so that they are not valid JSON.
-const CUT_OFF: &str = " (cut off)";
 
 /// State of one response's stream.
 #[derive(Debug, Default)]
@@ -403,7 +401,7 @@ impl Item {
     /// Makes the arguments of a cut call invalid JSON, because such a call must not be run.
     fn invalidation(&self) -> Option<Delta> {
         let ItemKind::Call(CallItem { number: Some(index), .. }) = self.kind else { return None };
-        self.is_cut.then(|| Delta::ToolCallArguments { index, fragment: CUT_OFF.to_owned() })
+        self.is_cut.then(|| Delta::ToolCallArguments { index, fragment: format!(" {CUT_OFF_ARGUMENTS}") })
     }
 }
 
