@@ -19,11 +19,26 @@ async fn returns_at_the_end_with_the_answer_and_what_it_cost() {
     model.says("hello there");
     let result = server.run(prompt("hi")).await;
     assert_eq!(result.status(), RunStatus::Completed);
-    assert_eq!(text(&result.final_assistant_message.expect("an answer")), "hello there");
-    assert_eq!(result.last_error, None);
+    assert_eq!(text(result.final_assistant_message.as_ref().expect("an answer")), "hello there");
+    assert_eq!((result.finish_reason(), &result.last_error), (wire::FinishReason::Stop, &None));
     let usage = result.usage.expect("usage");
     assert_eq!((usage.input_tokens, usage.output_tokens), (10, 5));
     assert_eq!(server.get_run(&result.run_id).await.last_seq, result.last_seq);
+}
+
+/// A caller of a typed answer sees that it has a part only.
+#[tokio::test]
+async fn an_answer_that_reached_its_limit_is_told_as_one() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let speech = model.speaks();
+    speech.say("{\"city\": \"Par");
+    speech.end_at_limit();
+    let result = server.run(named("r1", "Where?")).await;
+    assert_eq!((result.status(), result.finish_reason()), (RunStatus::Completed, wire::FinishReason::Length));
+    assert_eq!(server.get_run("r1").await.finish_reason(), wire::FinishReason::Length);
+    server.restart().await;
+    assert_eq!(server.run(named("r1", "Where?")).await, result);
 }
 
 #[tokio::test]
@@ -36,6 +51,7 @@ async fn returns_when_a_human_is_needed_and_waits_on_after_the_decision() {
     let waits = server.run(input.clone()).await;
     assert_eq!(waits.status(), RunStatus::AwaitingHuman);
     assert_eq!(waits.final_assistant_message, None);
+    assert_eq!(waits.finish_reason(), wire::FinishReason::Unspecified);
     let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
     assert_eq!((question.tool.as_str(), question.arguments_json.as_str()), ("mail", r#"{"to":"bob"}"#));
     assert_eq!(server.run(input.clone()).await, waits, "nothing has changed");

@@ -129,7 +129,10 @@ async fn the_same_request_for_another_question_is_refused() {
         for other in [eve.as_str(), ""] {
             assert_refused(server.step("r1", "3", other).await, Code::AlreadyExists, "ID_REUSED");
         }
-        assert_refused(server.step("r1", "2", bob).await, Code::AlreadyExists, "ID_REUSED");
+        for no_question_of_it in [bob.as_str(), "r2:1.0:0"] {
+            let reused = server.step("r1", "2", no_question_of_it).await;
+            assert_refused(reused, Code::AlreadyExists, "ID_REUSED");
+        }
         server.restart().await;
     }
     assert_eq!(server.pending().await.len(), 1, "nothing came of what was refused");

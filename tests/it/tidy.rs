@@ -25,6 +25,7 @@ const LAYERS: [&[&str]; 7] = [
         "lifecycle",
         "mask",
         "memory",
+        "schema",
         "secret",
         "telemetry",
     ],

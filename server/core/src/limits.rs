@@ -109,10 +109,10 @@ pub const INPUT_ANSWERS_PER_CALL_BYTES_MAX: usize = 1024 * 1024;
 pub const INPUT_FRAMES_PER_CALL_MAX: u32 = 64;
 /// Number of items of a to-do list.
 pub const TODOS_MAX: usize = 100;
-/// Size of the text of one item of a to-do list.
-pub const TODO_BYTES_MAX: usize = 1024;
-/// Size of the id of one item of a to-do list.
-pub const TODO_ID_BYTES_MAX: usize = 64;
+/// Characters of the text of one item of a to-do list.
+pub const TODO_CHARS_MAX: usize = 1024;
+/// Characters of the id of one item of a to-do list.
+pub const TODO_ID_CHARS_MAX: usize = 64;
 /// Number of messages that one request may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
 /// Number of messages that one import may bring.

@@ -17,10 +17,13 @@ use crate::app::security::{self, Reloader};
 use crate::app::store::{OwnStore, postgres_options};
 use crate::app::work::{ClusterParts, Stop};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
+use crate::cluster::Peer;
 use crate::cluster::locate::Locate;
 use crate::config::{ClusterOptions, Config, StoreLocation};
 use crate::engine::Engine;
+use crate::grpc::edge::forward::ANSWER_WAIT;
 use crate::grpc::edge::forward::layer::ForwardLayer;
+use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::identity::IdentityLayer;
@@ -34,8 +37,14 @@ use crate::telemetry::otlp::Otlp;
 /// Time for which an owner that is told to stop waits for its runs to come to a durable point. They stand still until other replicas
 /// own their sessions, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    ANSWER_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),
+    "callers are told before their connections end"
+);
 /// Time for which one that owns nothing lets its callers' last answers leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
+/// Time in which the ends of the streams of a fenced replica leave.
+const FENCED_WAIT: Duration = Duration::from_millis(200);
 /// Time for the last commit of an owner that stops.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// The wait before the database is opened again after a failure, and the number of tries.
@@ -188,6 +197,7 @@ impl ServerBuilder {
         let changes = work.engine.clone();
         local.open(work.routes, work.audit);
         spawn_shard_tasks(&replica, store, &own, work.engine, &stop, &tasks);
+        let reach = Reach::new(ownerships.clone(), links.clone());
         let front = ForwardLayer::new(
             ownerships.clone(),
             links,
@@ -220,6 +230,8 @@ impl ServerBuilder {
         });
         // Now it can do the work of the shards that it takes.
         replica.ready();
+        let me = Peer { number: replica.number(), address: replica_address.clone() };
+        drop(tasks.spawn("own address", dial_itself(reach, me)));
         tracing::info!(%address, replica = replica.number().0, at = replica_address, "listening");
         Ok(ReplicaServer {
             address,
@@ -382,15 +394,30 @@ async fn give_away(replica: Arc<Replica>, store: Arc<PostgresStore>, engine: Eng
     let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
 }
 
-/// Ends the process at once when another replica has taken this one for dead. There is nothing to save: no write of this one
-/// counts any more.
+/// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one
+/// counts any more. But streams are ended first, so that their callers connect to another replica.
 async fn end_when_fenced(replica: Arc<Replica>, tasks: Tasks, stop: Stop) {
     if tasks.soft().run_until_cancelled(replica.failed().cancelled()).await.is_some() {
         tracing::error!(
             runs = stop.runs(),
-            "another replica has taken this one for dead, and takes its place: the runs at work here go on there; ending at once"
+            "another replica has taken this one for dead, and takes its place: the runs at work here go on there; ending"
         );
+        tasks.soft().cancel();
+        tokio::time::sleep(FENCED_WAIT).await;
         tasks.hard().cancel();
+    }
+}
+
+/// Warns if this replica is not at the address that it gives the others. It takes its part all the same, since others may reach
+/// an address that it cannot dial itself.
+async fn dial_itself(reach: Reach, me: Peer) {
+    if let Some(why) = reach.problem(&me).await {
+        tracing::warn!(
+            at = me.address,
+            why,
+            "this replica does not reach itself at the address that it gives the others; if they do not either, calls for its \
+             sessions fail there: correct cluster.advertise, or the certificates"
+        );
     }
 }
 

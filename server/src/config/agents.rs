@@ -16,6 +16,7 @@ use super::hint::did_you_mean_one_of;
 use super::prompts::{self, text_of};
 use super::rules::rules;
 use super::section::Section;
+use crate::schema::check_response_schema;
 
 const MILLISECOND: Millis = Millis(1);
 const HOUR: Millis = Millis::secs(60 * 60);
@@ -266,7 +267,11 @@ fn response_schema(section: &mut Section<'_, '_>) -> Option<ResponseSchema> {
     } else if set(section) && !section.is_set("name") {
         section.problem(&["schema", "schema_file"], "expected a name beside it".to_owned());
     }
-    Some(ResponseSchema { name: name?, schema: inline.or(from_file)?, strict })
+    let schema = inline.or(from_file)?;
+    if let Err(fault) = check_response_schema(&schema) {
+        section.problem(&["schema", "schema_file"], format!("expected a JSON schema; {fault}"));
+    }
+    Some(ResponseSchema { name: name?, schema, strict })
 }
 
 fn json_object(text: &str) -> Result<String, String> {

@@ -243,6 +243,15 @@ const INPUTS: &[Case] = &[
         },
         &["input.model_options.response_schema.schema_json", "input.model_options.response_schema.name"],
     ),
+    (
+        |input| {
+            let schema_json = r#"{"type": "list"}"#.to_owned();
+            let schema = wire::ResponseSchema { schema_json, ..Default::default() };
+            input.model_options =
+                Some(wire::ModelOptions { response_schema: Some(schema), ..Default::default() });
+        },
+        &["input.model_options.response_schema.schema_json"],
+    ),
     (|input| input.runtime_init_data_json = Some("7".to_owned()), &["input.runtime_init_data_json"]),
     (|input| input.runtime_hints_json = Some("{".to_owned()), &["input.runtime_hints_json"]),
     (

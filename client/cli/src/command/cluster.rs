@@ -74,8 +74,10 @@ fn notes(replicas: &[Replica]) -> Vec<String> {
     };
     let mut notes = Vec::new();
     for replica in living.iter().filter(|replica| !replica.problem.is_empty()) {
+        // The one that answers has no silence of its own.
+        let by = if replica.silent_for.is_none() { "itself" } else { "the one that answers" };
         notes.push(format!(
-            "replica {} cannot be called by the one that answers: {}; correct its cluster.advertise, or the certificates",
+            "replica {} cannot be called by {by}: {}; correct its cluster.advertise, or the certificates",
             replica.number,
             sanitize(&replica.problem)
         ));

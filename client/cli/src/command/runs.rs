@@ -2,7 +2,10 @@
 
 use agentloop_client::{
     Client, Error, WatchUpdate,
-    v1::{ListRunsRequest, Run, RunFilter, WaitingOn, WatchRunsResponse, watch_runs_response::Change},
+    v1::{
+        FinishReason, ListRunsRequest, Run, RunFilter, WaitingOn, WatchRunsResponse,
+        watch_runs_response::Change,
+    },
 };
 
 use crate::{
@@ -171,10 +174,14 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
         let command = style.strip_unsafe(&command);
         [question(style, request, OptionNames::Ids), style.dim(&format!("  {command}"))]
     }));
+    let cut = match run.finish_reason() {
+        FinishReason::Length => " (cut off at the model's limit)",
+        _ => "",
+    };
     lines.extend(
         run.final_assistant_message
             .as_ref()
-            .map(|message| format!("answer\n{}", style.strip_unsafe(&format::text(message)))),
+            .map(|message| format!("answer{cut}\n{}", style.strip_unsafe(&format::text(message)))),
     );
     Ok(print::line(&lines.join("\n"))?)
 }

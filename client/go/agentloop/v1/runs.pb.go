@@ -548,7 +548,9 @@ type RunResult struct {
 	// `seq` of the last durable event, for `Subscribe`.
 	LastSeq uint64 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	// Time in model calls and in tool calls. Parallel calls count each.
-	Durations     *RunDurations `protobuf:"bytes,9,opt,name=durations,proto3" json:"durations,omitempty"`
+	Durations *RunDurations `protobuf:"bytes,9,opt,name=durations,proto3" json:"durations,omitempty"`
+	// Reason why the model ended the final message: with LENGTH, the message is cut off. Only where that message is.
+	FinishReason  FinishReason `protobuf:"varint,10,opt,name=finish_reason,json=finishReason,proto3,enum=agentloop.v1.FinishReason" json:"finish_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -646,6 +648,13 @@ func (x *RunResult) GetDurations() *RunDurations {
 	return nil
 }
 
+func (x *RunResult) GetFinishReason() FinishReason {
+	if x != nil {
+		return x.FinishReason
+	}
+	return FinishReason_FINISH_REASON_UNSPECIFIED
+}
+
 // A run as `GetRun` and `ListRuns` show it.
 type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -696,7 +705,9 @@ type Run struct {
 	// Beginning of the caller's first message, on one line, at most 200 characters.
 	Preview string `protobuf:"bytes,23,opt,name=preview,proto3" json:"preview,omitempty"`
 	// When it begins; absent where it began at once.
-	StartAt       *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	StartAt *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	// Reason why the model ended the final message: with LENGTH, the message is cut off. Only where that message is.
+	FinishReason  FinishReason `protobuf:"varint,25,opt,name=finish_reason,json=finishReason,proto3,enum=agentloop.v1.FinishReason" json:"finish_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -897,6 +908,13 @@ func (x *Run) GetStartAt() *timestamppb.Timestamp {
 		return x.StartAt
 	}
 	return nil
+}
+
+func (x *Run) GetFinishReason() FinishReason {
+	if x != nil {
+		return x.FinishReason
+	}
+	return FinishReason_FINISH_REASON_UNSPECIFIED
 }
 
 // Conditions on the runs of a list. A run must match every field that is set.
@@ -1275,7 +1293,7 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x19_approval_timeout_secondsB\n" +
 	"\n" +
 	"\b_plannerB\x10\n" +
-	"\x0e_parent_run_id\"\xae\x03\n" +
+	"\x0e_parent_run_id\"\xef\x03\n" +
 	"\tRunResult\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -1287,7 +1305,9 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x124\n" +
 	"\apending\x18\a \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12\x19\n" +
 	"\blast_seq\x18\b \x01(\x04R\alastSeq\x128\n" +
-	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xd2\b\n" +
+	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\x12?\n" +
+	"\rfinish_reason\x18\n" +
+	" \x01(\x0e2\x1a.agentloop.v1.FinishReasonR\ffinishReason\"\x93\t\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1322,7 +1342,8 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\n" +
 	"created_by\x18\x16 \x01(\tR\tcreatedBy\x12\x18\n" +
 	"\apreview\x18\x17 \x01(\tR\apreview\x125\n" +
-	"\bstart_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\astartAt\x1a9\n" +
+	"\bstart_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\astartAt\x12?\n" +
+	"\rfinish_reason\x18\x19 \x01(\x0e2\x1a.agentloop.v1.FinishReasonR\ffinishReason\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x04\n" +
@@ -1427,7 +1448,8 @@ var file_agentloop_v1_runs_proto_goTypes = []any{
 	(*Usage)(nil),                 // 25: agentloop.v1.Usage
 	(*HumanRequest)(nil),          // 26: agentloop.v1.HumanRequest
 	(*RunDurations)(nil),          // 27: agentloop.v1.RunDurations
-	(ToolCallState)(0),            // 28: agentloop.v1.ToolCallState
+	(FinishReason)(0),             // 28: agentloop.v1.FinishReason
+	(ToolCallState)(0),            // 29: agentloop.v1.ToolCallState
 }
 var file_agentloop_v1_runs_proto_depIdxs = []int32{
 	13, // 0: agentloop.v1.RunInput.input_messages:type_name -> agentloop.v1.Message
@@ -1451,33 +1473,35 @@ var file_agentloop_v1_runs_proto_depIdxs = []int32{
 	25, // 18: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
 	26, // 19: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
 	27, // 20: agentloop.v1.RunResult.durations:type_name -> agentloop.v1.RunDurations
-	23, // 21: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
-	22, // 22: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	22, // 23: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
-	24, // 24: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
-	25, // 25: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
-	11, // 26: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
-	13, // 27: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
-	8,  // 28: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
-	26, // 29: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
-	7,  // 30: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
-	27, // 31: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
-	22, // 32: agentloop.v1.Run.start_at:type_name -> google.protobuf.Timestamp
-	23, // 33: agentloop.v1.RunFilter.statuses:type_name -> agentloop.v1.RunStatus
-	12, // 34: agentloop.v1.RunFilter.labels:type_name -> agentloop.v1.RunFilter.LabelsEntry
-	22, // 35: agentloop.v1.RunFilter.created_after:type_name -> google.protobuf.Timestamp
-	22, // 36: agentloop.v1.RunFilter.created_before:type_name -> google.protobuf.Timestamp
-	28, // 37: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
-	22, // 38: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 39: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
-	22, // 40: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
-	22, // 41: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
-	24, // 42: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	28, // 21: agentloop.v1.RunResult.finish_reason:type_name -> agentloop.v1.FinishReason
+	23, // 22: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
+	22, // 23: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	22, // 24: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
+	24, // 25: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
+	25, // 26: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
+	11, // 27: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
+	13, // 28: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
+	8,  // 29: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
+	26, // 30: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
+	7,  // 31: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
+	27, // 32: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
+	22, // 33: agentloop.v1.Run.start_at:type_name -> google.protobuf.Timestamp
+	28, // 34: agentloop.v1.Run.finish_reason:type_name -> agentloop.v1.FinishReason
+	23, // 35: agentloop.v1.RunFilter.statuses:type_name -> agentloop.v1.RunStatus
+	12, // 36: agentloop.v1.RunFilter.labels:type_name -> agentloop.v1.RunFilter.LabelsEntry
+	22, // 37: agentloop.v1.RunFilter.created_after:type_name -> google.protobuf.Timestamp
+	22, // 38: agentloop.v1.RunFilter.created_before:type_name -> google.protobuf.Timestamp
+	29, // 39: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
+	22, // 40: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
+	2,  // 41: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
+	22, // 42: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
+	22, // 43: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
+	24, // 44: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_runs_proto_init() }

@@ -1709,8 +1709,8 @@ type Replica struct {
 	Shards uint32 `protobuf:"varint,8,opt,name=shards,proto3" json:"shards,omitempty"`
 	// True if it keeps the streams of the tool hosts of all replicas.
 	KeepsHosts bool `protobuf:"varint,9,opt,name=keeps_hosts,json=keepsHosts,proto3" json:"keeps_hosts,omitempty"`
-	// The reason for which the replica that answers cannot call it now, for people. Empty if it can, for itself, and for
-	// one that is fenced.
+	// The reason for which the replica that answers cannot call it now, for people. Empty if it can, and for one that is
+	// fenced. The replica that answers calls itself, too, at the address that it gives the others.
 	Problem       string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -243,7 +243,7 @@ func (ToolCallState) EnumDescriptor() ([]byte, []int) {
 type FinishReason int32
 
 const (
-	// Not set; never sent.
+	// Not set: there is no such message.
 	FinishReason_FINISH_REASON_UNSPECIFIED FinishReason = 0
 	// It was done, or met a stop sequence.
 	FinishReason_FINISH_REASON_STOP FinishReason = 1
@@ -3648,12 +3648,13 @@ func (*ToolChoice_Mode) isToolChoice_Choice() {}
 
 func (*ToolChoice_Name) isToolChoice_Choice() {}
 
-// The JSON schema that the final answer must follow.
+// The JSON schema that the final answer must follow. The provider is told of it. The server checks the schema, and not the
+// answer: with `strict`, the provider keeps to it, unless the answer ends early (see `finish_reason` of the run).
 type ResponseSchema struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the schema for the provider: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The schema as JSON text.
+	// The schema as JSON text: an object, at most 64 KiB, with no references to other documents.
 	SchemaJson string `protobuf:"bytes,2,opt,name=schema_json,json=schemaJson,proto3" json:"schema_json,omitempty"`
 	// True makes the provider enforce the schema while the model writes.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
@@ -5096,7 +5097,7 @@ type TodoItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the item within the list, as the model chose.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The thing to be done. At most 1 KiB.
+	// The thing to be done. At most 1024 characters.
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	// State of the item.
 	Status TodoStatus `protobuf:"varint,3,opt,name=status,proto3,enum=agentloop.v1.TodoStatus" json:"status,omitempty"`

@@ -135,7 +135,7 @@ class RunInput(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., prompt: _Optional[str] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., system_prompt_override: _Optional[str] = ..., allowed_tools: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., tool_order: _Optional[_Iterable[str]] = ..., tool_policy: _Optional[_Union[_types_pb2.ToolPolicy, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., auto_create_session: _Optional[bool] = ..., runtime_init_data_json: _Optional[str] = ..., runtime_hints_json: _Optional[str] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., model_options: _Optional[_Union[_types_pb2.ModelOptions, _Mapping]] = ..., retry_policy: _Optional[_Union[_types_pb2.RetryPolicy, _Mapping]] = ..., on_disconnect: _Optional[_Union[DisconnectPolicy, str]] = ..., on_busy_session: _Optional[_Union[BusySessionPolicy, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., approval_timeout_seconds: _Optional[int] = ..., stepped: _Optional[bool] = ..., instruction_files: _Optional[_Iterable[_Union[_types_pb2.InstructionFile, _Mapping]]] = ..., environment: _Optional[_Mapping[str, str]] = ..., context_policy: _Optional[_Union[_types_pb2.ContextPolicy, _Mapping]] = ..., planner: _Optional[str] = ..., hooks: _Optional[_Union[_types_pb2.Names, _Mapping]] = ..., context_sources: _Optional[_Union[_types_pb2.Names, _Mapping]] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_run_id: _Optional[str] = ...) -> None: ...
 
 class RunResult(_message.Message):
-    __slots__ = ("session_id", "run_id", "status", "final_assistant_message", "last_error", "usage", "pending", "last_seq", "durations")
+    __slots__ = ("session_id", "run_id", "status", "final_assistant_message", "last_error", "usage", "pending", "last_seq", "durations", "finish_reason")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,7 @@ class RunResult(_message.Message):
     PENDING_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
     DURATIONS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     run_id: str
     status: _types_pb2.RunStatus
@@ -154,10 +155,11 @@ class RunResult(_message.Message):
     pending: _containers.RepeatedCompositeFieldContainer[_types_pb2.HumanRequest]
     last_seq: int
     durations: _types_pb2.RunDurations
-    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., last_seq: _Optional[int] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ...) -> None: ...
+    finish_reason: _types_pb2.FinishReason
+    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., last_seq: _Optional[int] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position", "parent_run_id", "root_run_id", "created_by", "preview", "start_at")
+    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position", "parent_run_id", "root_run_id", "created_by", "preview", "start_at", "finish_reason")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -189,6 +191,7 @@ class Run(_message.Message):
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
     START_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     session_id: str
     status: _types_pb2.RunStatus
@@ -213,7 +216,8 @@ class Run(_message.Message):
     created_by: str
     preview: str
     start_at: _timestamp_pb2.Timestamp
-    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ..., parent_run_id: _Optional[str] = ..., root_run_id: _Optional[str] = ..., created_by: _Optional[str] = ..., preview: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    finish_reason: _types_pb2.FinishReason
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ..., parent_run_id: _Optional[str] = ..., root_run_id: _Optional[str] = ..., created_by: _Optional[str] = ..., preview: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ...) -> None: ...
 
 class RunFilter(_message.Message):
     __slots__ = ("session_id", "statuses", "labels", "agents", "models", "created_after", "created_before", "text", "parent_run_id", "root_run_id", "created_by")

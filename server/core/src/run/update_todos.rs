@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use crate::limits::{TODO_BYTES_MAX, TODO_ID_BYTES_MAX, TODOS_MAX};
+use crate::limits::{TODO_CHARS_MAX, TODO_ID_CHARS_MAX, TODOS_MAX};
 use crate::run::built_in::{self, text_schema};
 use crate::todo::{TodoItem, TodoStatus};
 use crate::tool::{EffectClass, ToolDeclaration};
@@ -23,8 +23,8 @@ pub fn declaration() -> ToolDeclaration {
 }
 
 fn schema() -> String {
-    let id = text_schema("Names the item; keep it while the item is in the list.", TODO_ID_BYTES_MAX);
-    let content = text_schema("What is to be done.", TODO_BYTES_MAX);
+    let id = text_schema("Names the item; keep it while the item is in the list.", TODO_ID_CHARS_MAX);
+    let content = text_schema("What is to be done.", TODO_CHARS_MAX);
     format!(
         r#"{{"type":"object","properties":{{"todos":{{"type":"array","description":"The whole list, in order.","maxItems":{TODOS_MAX},"items":{{"type":"object","properties":{{"id":{id},"content":{content},"status":{{"type":"string","enum":["pending","in_progress","completed","cancelled"]}},"priority":{{"type":"string","enum":["low","medium","high"]}}}},"required":["id","content","status"],"additionalProperties":false}}}}}},"required":["todos"],"additionalProperties":false}}"#
     )
@@ -48,17 +48,22 @@ pub fn list(arguments: &str) -> Result<Vec<TodoItem>, String> {
     }
     let mut ids = BTreeSet::new();
     for (at, TodoItem { id, content, .. }) in todos.iter().enumerate() {
-        if id.is_empty() || id.len() > TODO_ID_BYTES_MAX {
-            return Err(format!("todos[{at}].id: 1 to {TODO_ID_BYTES_MAX} bytes"));
+        if !is_within(id, TODO_ID_CHARS_MAX) {
+            return Err(format!("todos[{at}].id: 1 to {TODO_ID_CHARS_MAX} characters"));
         }
-        if content.is_empty() || content.len() > TODO_BYTES_MAX {
-            return Err(format!("todos[{at}].content: 1 to {TODO_BYTES_MAX} bytes"));
+        if !is_within(content, TODO_CHARS_MAX) {
+            return Err(format!("todos[{at}].content: 1 to {TODO_CHARS_MAX} characters"));
         }
         if !ids.insert(id) {
             return Err(format!("todos[{at}].id: another item has it"));
         }
     }
     Ok(todos)
+}
+
+/// True if the text has 1 to `max` characters, as JSON schema counts them.
+fn is_within(text: &str, max: usize) -> bool {
+    !text.is_empty() && text.chars().take(max + 1).count() <= max
 }
 
 /// The result that the model reads.
@@ -88,11 +93,21 @@ mod tests {
     }
 
     #[test]
+    fn lengths_are_characters_as_in_the_schema() {
+        let arguments = |length| {
+            let content = "ä".repeat(length);
+            format!(r#"{{"todos":[{{"id":"1","content":"{content}","status":"pending"}}]}}"#)
+        };
+        assert_eq!(list(&arguments(TODO_CHARS_MAX)).map(|items| items.len()), Ok(1));
+        assert!(list(&arguments(TODO_CHARS_MAX + 1)).is_err());
+    }
+
+    #[test]
     fn bad_arguments_are_refused() {
         let item =
             |id: &str, content: &str| format!(r#"{{"id":"{id}","content":"{content}","status":"pending"}}"#);
         let todos = |items: &[String]| format!(r#"{{"todos":[{}]}}"#, items.join(","));
-        let (long, longer) = ("x".repeat(TODO_ID_BYTES_MAX + 1), "x".repeat(TODO_BYTES_MAX + 1));
+        let (long, longer) = ("x".repeat(TODO_ID_CHARS_MAX + 1), "x".repeat(TODO_CHARS_MAX + 1));
         let many: Vec<String> = (0..=TODOS_MAX).map(|at| item(&at.to_string(), "x")).collect();
         for bad in [
             String::new(),
@@ -117,7 +132,7 @@ mod tests {
         assert_eq!(schema["properties"]["todos"]["maxItems"], TODOS_MAX);
         assert_eq!(
             schema["properties"]["todos"]["items"]["properties"]["content"]["maxLength"],
-            TODO_BYTES_MAX
+            TODO_CHARS_MAX
         );
     }
 }

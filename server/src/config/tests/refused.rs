@@ -339,6 +339,17 @@ fn agent_settings_that_contradict_each_other() {
 }
 
 #[test]
+fn schemas_that_are_none() {
+    check(
+        "[agents.a.options.response_schema]\nname = 'x'\nschema = { type = 'list' }",
+        &[
+            "agentloop.toml:3:10: agents.a.options.response_schema.schema: expected a JSON schema; the response schema \
+             is not valid at /type: \"list\" is not valid under any of the schemas listed in the 'anyOf' keyword",
+        ],
+    );
+}
+
+#[test]
 fn a_template_has_a_place_for_the_prompt() {
     check(
         "[agents.a]\nprompt_template = 'Be brief.'\nprompt_template_file = 'b'",

@@ -26,6 +26,7 @@ use super::{json_object, millis, provider_options, within};
 use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 use crate::model::Models;
+use crate::schema::check_response_schema;
 
 /// Largest system prompt that a request may bring.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
@@ -393,7 +394,9 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
         wire::ReasoningEffort::High => Some(ReasoningEffort::High),
     };
     if let Some(schema) = options.response_schema {
-        bad.take(&format!("{FIELD}.response_schema.schema_json"), json_object(&schema.schema_json));
+        let checked =
+            json_object(&schema.schema_json).and_then(|()| check_response_schema(&schema.schema_json));
+        bad.take(&format!("{FIELD}.response_schema.schema_json"), checked);
         let name = if schema.name.is_empty() { "answer".to_owned() } else { schema.name };
         if name.len() > TOOL_NAME_BYTES_MAX
             || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))

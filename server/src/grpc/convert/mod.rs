@@ -30,6 +30,7 @@ use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};
 
 use crate::grpc::status::Violations;
+use crate::schema::depth;
 
 /// The last time that protobuf can express, the end of the year 9999. Other languages refuse a message with a later one.
 const TIMESTAMP_MAX: Timestamp = Timestamp(253_402_300_799_999);
@@ -87,17 +88,6 @@ pub fn json_object(text: &str) -> Result<(), String> {
             Err(format!("must be nested at most {JSON_DEPTH_MAX} deep"))
         }
         Ok(_) => Ok(()),
-    }
-}
-
-fn depth(value: &serde_json::Value) -> usize {
-    match value {
-        serde_json::Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        serde_json::Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
-        serde_json::Value::Null
-        | serde_json::Value::Bool(_)
-        | serde_json::Value::Number(_)
-        | serde_json::Value::String(_) => 0,
     }
 }
 

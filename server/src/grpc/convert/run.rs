@@ -10,7 +10,7 @@ use agentloop_core::time::Millis;
 use agentloop_proto::v1 as wire;
 use prost::Message as _;
 
-use super::message::{call_id, message, usage};
+use super::message::{call_id, finish_reason, message, usage};
 use super::{duration, human, timestamp};
 use crate::engine::{RunView, WatchChange, Watched};
 use crate::store::RunRow;
@@ -43,6 +43,7 @@ pub fn row(row: &RunRow) -> wire::Run {
         tool_calls_open: Vec::new(),
         durations: None,
         queue_position: 0,
+        finish_reason: wire::FinishReason::Unspecified.into(),
         created_by: row.created_by.clone().unwrap_or_default(),
     }
 }
@@ -74,6 +75,7 @@ pub fn view(view: &RunView) -> wire::Run {
     }
     run.last_seq = run.last_seq.max(state.seq().0);
     run.final_assistant_message = final_message(state);
+    run.finish_reason = final_finish(state).into();
     run.waiting_on = state.waiting_on().map(|mut waiting| {
         if view.waits_for_memory {
             waiting.kind = WaitKind::Memory;
@@ -102,6 +104,7 @@ pub fn result(session: &SessionId, state: &RunState) -> wire::RunResult {
         pending: pending(session, state),
         last_seq: state.seq().0,
         durations: Some(state_durations(state)),
+        finish_reason: final_finish(state).into(),
     }
 }
 
@@ -122,6 +125,11 @@ pub fn durations(total: Millis, model: Millis, tools: Millis) -> wire::RunDurati
 fn final_message(state: &RunState) -> Option<wire::Message> {
     let done = state.status() == Some(RunStatus::Completed);
     state.last_message().as_ref().filter(|_| done).map(|last| message(state.run(), last))
+}
+
+fn final_finish(state: &RunState) -> wire::FinishReason {
+    let done = state.status() == Some(RunStatus::Completed);
+    state.last_finish().filter(|_| done).map_or(wire::FinishReason::Unspecified, finish_reason)
 }
 
 /// The open questions, as many as fit into a message. `ListPending` has all of them.

@@ -212,8 +212,8 @@ impl server_server::Server for ServerService {
         let mut rows = replicas.rows();
         rows.sort_by_key(|row| (row.part, row.peer.number));
         let shown = rows.into_iter().map(async |row| {
-            let is_other = row.silent_for.is_some() && row.part != ReplicaPart::Fenced;
-            let problem = if is_other { reach.problem(&row.peer).await } else { None };
+            let is_called = row.part != ReplicaPart::Fenced;
+            let problem = if is_called { reach.problem(&row.peer).await } else { None };
             replica(row, problem)
         });
         Ok(Response::new(v1::ListReplicasResponse { replicas: join_all(shown).await }))

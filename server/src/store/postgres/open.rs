@@ -94,8 +94,8 @@ pub enum OpenError {
     },
     /// Replicas use the database, and this server is none.
     #[error(
-        "the database at {at} is in use by replicas ({holder}), and this server has no [cluster]; set cluster.listen to make \
-         it one of them, stop them, or name another database"
+        "the database at {at} is in use by replicas ({holder}); stop them, or name another database (a server with \
+         cluster.listen in its configuration becomes one of them)"
     )]
     InUseByReplicas {
         /// Host, port and database.

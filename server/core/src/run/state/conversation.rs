@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::{EntryNo, Seq};
-use crate::message::SharedMessage;
+use crate::message::{FinishReason, SharedMessage};
 use crate::run::state::RunState;
 
 /// The part of the conversation that the run itself must know. The rest is in the session.
@@ -20,6 +20,8 @@ pub(super) struct Conversation {
 pub(super) struct LastMessage {
     pub(super) entry: EntryNo,
     pub(super) message: SharedMessage,
+    /// Reason why the model ended it; none in a message that was imported without one.
+    pub(super) finish: Option<FinishReason>,
 }
 
 /// A message that waits to enter the session.
@@ -48,6 +50,12 @@ impl RunState {
     #[must_use]
     pub fn last_message(&self) -> Option<&SharedMessage> {
         self.conversation.last_message.as_ref().map(|last| &last.message)
+    }
+
+    /// Reason why the model ended its last message. None before the first, and for one that was imported.
+    #[must_use]
+    pub fn last_finish(&self) -> Option<&FinishReason> {
+        self.conversation.last_message.as_ref()?.finish.as_ref()
     }
 
     /// The entry of the model's last message; 0 before the first.

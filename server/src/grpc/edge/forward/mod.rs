@@ -14,5 +14,7 @@ mod send;
 mod streams;
 pub mod wire;
 
+pub(crate) use outcome::leave::ANSWER_WAIT;
+
 #[cfg(test)]
 mod tests;

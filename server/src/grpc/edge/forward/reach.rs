@@ -30,9 +30,10 @@ impl Reach {
         Self { ownerships, links }
     }
 
-    /// The reason for which this replica cannot call the other one now. `None` if it can.
+    /// The reason for which this replica cannot call that one now. `None` if it can. This replica can be asked about itself, too:
+    /// then it dials the address that it gives the others.
     pub async fn problem(&self, peer: &Peer) -> Option<String> {
-        let link = match self.links.to(peer, &self.ownerships.borrow()) {
+        let link = match self.links_to(peer).to(peer, &self.ownerships.borrow()) {
             Ok(link) => link,
             Err(bad) => return Some(bad.to_string()),
         };
@@ -49,6 +50,14 @@ impl Reach {
             Ok(Outcome::NotReached(why)) => Some(why),
             Ok(Outcome::Broken) => Some("the connection to it broke".to_owned()),
             Err(_late) => Some(format!("it does not answer within {} s", ANSWER_WAIT.as_secs())),
+        }
+    }
+
+    /// The links that calls take. There is none to this replica itself, so that one is made for this time only.
+    fn links_to(&self, peer: &Peer) -> Links {
+        match peer.number == self.ownerships.borrow().me() {
+            true => self.links.apart(),
+            false => self.links.clone(),
         }
     }
 }

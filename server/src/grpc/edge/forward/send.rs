@@ -11,7 +11,8 @@ use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{
-    Outcome, ResponseExtent, ask, ask_here, no_owner_status, not_reached_status, unanswered_status,
+    Outcome, ResponseExtent, ask, ask_here, no_owner_status, not_reached_status, not_taken_status,
+    unanswered_status,
 };
 use crate::grpc::edge::forward::request::call::Call;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
@@ -64,7 +65,7 @@ pub(super) async fn send(
         let Some((outcome, handler)) = attempt(routing, call, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
-        let mut not_reached = None;
+        let mut unable = None;
         match outcome {
             Outcome::Answered(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
@@ -87,9 +88,13 @@ pub(super) async fn send(
                 );
                 return Sent::refused(unanswered_status());
             }
-            Outcome::NotDone | Outcome::Broken => routing.pause(asked, give_up).await,
+            Outcome::NotDone => {
+                unable = asked.number.map(Unable::refuses);
+                routing.pause(asked, give_up).await;
+            }
+            Outcome::Broken => routing.pause(asked, give_up).await,
             Outcome::NotReached(why) => {
-                not_reached = asked.number.map(|number| (number, why));
+                unable = asked.number.map(|number| Unable::not_reached(number, why));
                 routing.pause(asked, give_up).await;
             }
         }
@@ -97,17 +102,36 @@ pub(super) async fn send(
             give_up = Instant::now() + SEARCH_WAIT;
         }
         if Instant::now() >= give_up {
-            return Sent::refused(match not_reached {
-                Some((number, why)) => {
-                    tracing::warn!(
-                        replica = %number, why,
-                        "the replica that has to do a call cannot be reached; correct cluster.advertise there, or the certificates"
-                    );
-                    not_reached_status(number)
-                }
-                None => no_owner_status(),
-            });
+            return Sent::refused(unable.map_or_else(no_owner_status, |unable| unable.logged()));
         }
+    }
+}
+
+/// The owner of a call's session, which did not take the call in all the time of a search.
+struct Unable {
+    number: OwnerNo,
+    /// The reason, for the log.
+    why: String,
+    status: Status,
+}
+
+impl Unable {
+    fn not_reached(number: OwnerNo, why: String) -> Self {
+        Self { number, why, status: not_reached_status(number) }
+    }
+
+    fn refuses(number: OwnerNo) -> Self {
+        let why = "it says that it does not own the session, or another replica has its address".to_owned();
+        Self { number, why, status: not_taken_status(number) }
+    }
+
+    fn logged(self) -> Status {
+        let Self { number, why, status } = self;
+        tracing::warn!(
+            replica = %number, why,
+            "the replica that has to do a call does not take it; correct cluster.advertise there, or the certificates"
+        );
+        status
     }
 }
 

@@ -317,9 +317,6 @@ impl AgentLoop for AgentLoopService {
         let run = required("run_id", message.run_id, RunId::parse)?;
         let request = required("request_id", message.request_id, RequestId::parse)?;
         let approve = optional("approve_request_id", message.approve_request_id, RequestId::parse)?;
-        if approve.as_ref().is_some_and(|question| question.run().as_ref() != Some(&run)) {
-            return Err(EngineError::RequestNotFound.into());
-        }
         check_run(&self.engine, &caller, &run, Right::Change).await?;
         let done = self
             .engine

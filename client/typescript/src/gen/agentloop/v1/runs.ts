@@ -9,6 +9,7 @@ import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import {
   ContextPolicy,
+  FinishReason,
   HumanRequest,
   InstructionFile,
   LoopLimits,
@@ -235,7 +236,11 @@ export interface RunResult {
   /** `seq` of the last durable event, for `Subscribe`. */
   lastSeq: bigint;
   /** Time in model calls and in tool calls. Parallel calls count each. */
-  durations?: RunDurations | undefined;
+  durations?:
+    | RunDurations
+    | undefined;
+  /** Reason why the model ended the final message: with LENGTH, the message is cut off. Only where that message is. */
+  finishReason: FinishReason;
 }
 
 /** A run as `GetRun` and `ListRuns` show it. */
@@ -301,7 +306,11 @@ export interface Run {
   /** Beginning of the caller's first message, on one line, at most 200 characters. */
   preview: string;
   /** When it begins; absent where it began at once. */
-  startAt?: Date | undefined;
+  startAt?:
+    | Date
+    | undefined;
+  /** Reason why the model ended the final message: with LENGTH, the message is cut off. Only where that message is. */
+  finishReason: FinishReason;
 }
 
 export interface Run_LabelsEntry {
@@ -982,6 +991,7 @@ function createBaseRunResult(): RunResult {
     pending: [],
     lastSeq: 0n,
     durations: undefined,
+    finishReason: 0,
   };
 }
 
@@ -1016,6 +1026,9 @@ export const RunResult: MessageFns<RunResult> = {
     }
     if (message.durations !== undefined) {
       RunDurations.encode(message.durations, writer.uint32(74).fork()).join();
+    }
+    if (message.finishReason !== 0) {
+      writer.uint32(80).int32(message.finishReason);
     }
     return writer;
   },
@@ -1105,6 +1118,14 @@ export const RunResult: MessageFns<RunResult> = {
             message.durations = RunDurations.decode(reader, reader.uint32());
             continue;
           }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.finishReason = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1138,6 +1159,7 @@ export const RunResult: MessageFns<RunResult> = {
     message.durations = (object.durations !== undefined && object.durations !== null)
       ? RunDurations.fromPartial(object.durations)
       : undefined;
+    message.finishReason = object.finishReason ?? 0;
     return message;
   },
 };
@@ -1168,6 +1190,7 @@ function createBaseRun(): Run {
     createdBy: "",
     preview: "",
     startAt: undefined,
+    finishReason: 0,
   };
 }
 
@@ -1247,6 +1270,9 @@ export const Run: MessageFns<Run> = {
     }
     if (message.startAt !== undefined) {
       Timestamp.encode(toTimestamp(message.startAt), writer.uint32(194).fork()).join();
+    }
+    if (message.finishReason !== 0) {
+      writer.uint32(200).int32(message.finishReason);
     }
     return writer;
   },
@@ -1459,6 +1485,14 @@ export const Run: MessageFns<Run> = {
             message.startAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 25: {
+            if (tag !== 200) {
+              break;
+            }
+
+            message.finishReason = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1517,6 +1551,7 @@ export const Run: MessageFns<Run> = {
     message.createdBy = object.createdBy ?? "";
     message.preview = object.preview ?? "";
     message.startAt = object.startAt ?? undefined;
+    message.finishReason = object.finishReason ?? 0;
     return message;
   },
 };

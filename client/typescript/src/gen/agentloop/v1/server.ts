@@ -398,8 +398,8 @@ export interface Replica {
   /** True if it keeps the streams of the tool hosts of all replicas. */
   keepsHosts: boolean;
   /**
-   * The reason for which the replica that answers cannot call it now, for people. Empty if it can, for itself, and for
-   * one that is fenced.
+   * The reason for which the replica that answers cannot call it now, for people. Empty if it can, and for one that is
+   * fenced. The replica that answers calls itself, too, at the address that it gives the others.
    */
   problem: string;
 }

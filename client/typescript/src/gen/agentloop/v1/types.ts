@@ -76,7 +76,7 @@ export enum ToolCallState {
 
 /** Reason why a model stopped. */
 export enum FinishReason {
-  /** UNSPECIFIED - Not set; never sent. */
+  /** UNSPECIFIED - Not set: there is no such message. */
   UNSPECIFIED = 0,
   /** STOP - It was done, or met a stop sequence. */
   STOP = 1,
@@ -822,11 +822,14 @@ export interface ToolChoice {
     | undefined;
 }
 
-/** The JSON schema that the final answer must follow. */
+/**
+ * The JSON schema that the final answer must follow. The provider is told of it. The server checks the schema, and not the
+ * answer: with `strict`, the provider keeps to it, unless the answer ends early (see `finish_reason` of the run).
+ */
 export interface ResponseSchema {
   /** Name of the schema for the provider: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`. */
   name: string;
-  /** The schema as JSON text. */
+  /** The schema as JSON text: an object, at most 64 KiB, with no references to other documents. */
   schemaJson: string;
   /** True makes the provider enforce the schema while the model writes. */
   strict: boolean;
@@ -1104,7 +1107,7 @@ export interface Caller {
 export interface TodoItem {
   /** Name of the item within the list, as the model chose. */
   id: string;
-  /** The thing to be done. At most 1 KiB. */
+  /** The thing to be done. At most 1024 characters. */
   content: string;
   /** State of the item. */
   status: TodoStatus;

@@ -18,7 +18,8 @@ impl RunState {
     /// The last message of the model that is imported is the run's result.
     pub(super) fn imported(&mut self, entry: EntryNo, message: &SharedMessage) {
         if message.role == Role::Assistant {
-            self.conversation.last_message = Some(LastMessage { entry, message: message.clone() });
+            self.conversation.last_message =
+                Some(LastMessage { entry, message: message.clone(), finish: None });
         }
     }
 

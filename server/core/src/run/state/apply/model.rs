@@ -46,7 +46,8 @@ impl RunState {
         self.context.compactions = 0;
         self.context.due = full;
         self.last_error = None;
-        self.conversation.last_message = Some(LastMessage { entry, message: message.clone() });
+        self.conversation.last_message =
+            Some(LastMessage { entry, message: message.clone(), finish: Some(finish.clone()) });
         for call in message.tool_calls() {
             self.tools.repetition = Some(Repetition::next(self.tools.repetition.as_ref(), call));
         }

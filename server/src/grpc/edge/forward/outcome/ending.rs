@@ -6,7 +6,7 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::leave::shutting_down;
-use crate::grpc::edge::forward::outcome::{refusal, unanswered_status};
+use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing};
@@ -49,7 +49,7 @@ pub(in crate::grpc::edge::forward) fn broken_off(
                 frame = next_frame(&mut body) => frame.and_then(Result::ok),
             };
             match frame {
-                None => Some((end_with(&unanswered_status()), None)),
+                None => Some((end_with(&broken_off_status()), None)),
                 Some(frame) if frame.is_trailers() => Some((Ok(frame), None)),
                 Some(frame) => Some((Ok::<Frame<_>, _>(frame), Some((body, ownership_lost, stopping)))),
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
@@ -18,9 +18,10 @@ use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 /// The call with which a replica says that it stops. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const LEAVE: &str = "/agentloop.replica/Leave";
 /// Time in which the others are told.
-const TELL_WAIT: Duration = Duration::from_secs(1);
-/// Time that is left to calls with one answer. Most need less.
-const ANSWER_WAIT: Duration = Duration::from_secs(1);
+const TELL_WAIT: Duration = Duration::from_millis(500);
+/// Time that is left to calls with one answer at other replicas, from the moment at which this replica stops. Most need less.
+/// Then their callers are told that it shuts down, so the process must live longer than this.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_millis(700);
 
 /// The status of calls that end with this replica.
 pub(in crate::grpc::edge::forward) fn shutting_down() -> Status {
@@ -31,8 +32,18 @@ impl Routing {
     /// Resolves when this replica stops, as soon as the others have been told. From then on, a call that is given up here says
     /// nothing about its caller.
     pub(in crate::grpc::edge::forward) async fn stopping(&self) {
+        self.stopping_since().await;
+    }
+
+    /// The same. Returns the moment at which this replica began to tell the others.
+    async fn stopping_since(&self) -> Instant {
         self.stop.cancelled().await;
-        self.told.get_or_init(async || drop(timeout(TELL_WAIT, self.tell()).await)).await;
+        let told = self.told.get_or_init(async || {
+            let since = Instant::now();
+            drop(timeout(TELL_WAIT, self.tell()).await);
+            since
+        });
+        *told.await
     }
 
     /// The same for a stream, which outlives its call.
@@ -43,8 +54,7 @@ impl Routing {
 
     /// Resolves when this replica stops and calls with one answer had time for it.
     pub(in crate::grpc::edge::forward) async fn stopped(&self) {
-        self.stopping().await;
-        tokio::time::sleep(ANSWER_WAIT).await;
+        sleep_until(self.stopping_since().await + ANSWER_WAIT).await;
     }
 
     async fn tell(&self) {

@@ -119,14 +119,30 @@ pub(in crate::grpc::edge::forward) fn not_reached_status(number: OwnerNo) -> Sta
     ))
 }
 
+/// The owner of the call's session did not take it in time.
+pub(in crate::grpc::edge::forward) fn not_taken_status(number: OwnerNo) -> Status {
+    owner_unavailable(&format!(
+        "replica {number}, which has to do this call, does not take it: it cannot reach the database, or another replica has \
+         its address; try again"
+    ))
+}
+
 /// No owner took the call in time.
 pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
     owner_unavailable("no replica owns the session of this call for now; try again")
 }
 
-/// The owner had the call, and its answer did not come.
+/// A replica had the call, and its answer did not come.
 pub(in crate::grpc::edge::forward) fn unanswered_status() -> Status {
     owner_unavailable(
-        "the owner of the session changed before its answer came; look whether the call was done, and try again",
+        "the replica that did this call was lost, or its work moved to another one, before the answer came; look whether the \
+         call was done, and try again",
+    )
+}
+
+/// A replica served the stream, and does not go on with it.
+pub(in crate::grpc::edge::forward) fn broken_off_status() -> Status {
+    owner_unavailable(
+        "the replica that served this stream was lost, or its work moved to another one; open the stream again",
     )
 }

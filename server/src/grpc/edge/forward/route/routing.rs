@@ -31,8 +31,8 @@ pub(in crate::grpc::edge::forward) struct Routing {
     runs: RunShards,
     /// Cancelled when this replica stops.
     pub(in crate::grpc::edge::forward) stop: CancellationToken,
-    /// Set when the other replicas have been told that this one stops.
-    pub(in crate::grpc::edge::forward) told: OnceCell<()>,
+    /// Set when the other replicas have been told that this one stops, to the moment at which that began.
+    pub(in crate::grpc::edge::forward) told: OnceCell<Instant>,
 }
 
 /// The destination of a call.

@@ -70,6 +70,12 @@ impl Links {
         Self(Arc::new(Mutex::new(State { tls, ..State::default() })))
     }
 
+    /// Other links, with the same certificates.
+    #[must_use]
+    pub(in crate::grpc::edge::forward) fn apart(&self) -> Self {
+        Self::new(self.state().tls.clone())
+    }
+
     /// Uses other certificates for links that are made from now on. Calls under way keep theirs.
     pub fn renew(&self, tls: Option<LinkTls>) {
         let state = &mut *self.state();
