@@ -147,7 +147,7 @@ impl PostgresStore {
     pub async fn wake_runs_of_the_future(&self) -> Result<(), StoreError> {
         let now = SystemClock.now();
         let sql = "UPDATE run_states SET wake_at = $1
-                   WHERE wake_at > $1 AND updated_at > $1 AND ($2::bigint[] IS NULL OR shard = ANY ($2))";
+                   WHERE wake_at > $1 AND updated_at > $1 AND ($2::text::bigint[] IS NULL OR shard = ANY ($2::text::bigint[]))";
         let query = sqlx::query(sql).bind(int(now.0)).bind(self.scope.listed()).execute(&*self.readers);
         let woken = self.readers.in_time(query).await?;
         woken.map(|_| ()).map_err(|error| rows::failure("waits of runs", &error))
@@ -205,15 +205,14 @@ impl PostgresStore {
             audited: None,
         };
         let is_alone = opened.hold == Hold::Lock;
-        let (bounds, readers) = (options.blobs, opened.readers.clone());
-        let blobs = Blobs::new(bounds, is_alone, readers, writes.downgrade(), tasks.clone());
+        let readers = opened.readers.within(scope.clone());
+        let blobs = Blobs::new(options.blobs, is_alone, readers.clone(), writes.downgrade(), tasks.clone());
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let own = (!is_alone).then_some(opened.owner.no);
-        let index =
-            options.search.then(|| Index::start(opened.readers.clone(), own, closing.clone(), &tasks));
+        let index = options.search.then(|| Index::start(readers.clone(), own, closing.clone(), &tasks));
         Self {
             writes,
-            readers: opened.readers,
+            readers,
             epoch: opened.started.epoch,
             scope,
             counters,

@@ -9,6 +9,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::PostgresOptions;
 use super::reader_pool::ReaderPool;
+use super::scope::Scope;
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 
@@ -21,6 +22,8 @@ pub(in crate::store::postgres) struct Readers {
     pool: ReaderPool,
     /// Longest wait for a query.
     wait: Duration,
+    /// The shards that a query for work of this server looks at.
+    scope: Scope,
 }
 
 /// The database has not answered in time.
@@ -69,7 +72,17 @@ impl Readers {
         let base = base.options([("statement_timeout", timeout.as_str()), ("jit", "off")]);
         let pool = ReaderPool::new(base, options.readers, tasks);
         drop(pool.acquire().await?);
-        Ok(Self { pool, wait: options.statement_timeout + MARGIN })
+        Ok(Self { pool, wait: options.statement_timeout + MARGIN, scope: Scope::all() })
+    }
+
+    /// The same connections, for a server with these shards.
+    pub(in crate::store::postgres) fn within(self, scope: Scope) -> Self {
+        Self { scope, ..self }
+    }
+
+    /// The shards, as queries name them. `None`: all.
+    pub(in crate::store::postgres) fn shards(&self) -> Option<String> {
+        self.scope.listed()
     }
 
     /// The result of a query, unless the database says nothing for longer than it may take.

@@ -110,11 +110,12 @@ impl Scope {
         self.0.as_ref().map_or(0, |owned| owned.removals.load(Ordering::Acquire))
     }
 
-    /// The shards that stay, as queries name them. `None`: all.
+    /// The shards that stay, as queries name them: PostgreSQL's text of an array. `None`: all.
     #[must_use]
-    pub(in crate::store::postgres) fn listed(&self) -> Option<Vec<i64>> {
+    pub(in crate::store::postgres) fn listed(&self) -> Option<String> {
         self.0.as_ref()?;
-        Some((0..SHARDS).filter(|shard| self.keeps(ShardNo(*shard))).map(i64::from).collect())
+        let shards = (0..SHARDS).filter(|shard| self.keeps(ShardNo(*shard)));
+        Some(format!("{{{}}}", shards.map(|shard| shard.to_string()).collect::<Vec<_>>().join(",")))
     }
 }
 
@@ -130,15 +131,15 @@ mod tests {
     #[test]
     fn shards_come_and_go() {
         let scope = Scope::none();
-        assert_eq!(scope.listed(), Some(vec![]));
+        assert_eq!(scope.listed().as_deref(), Some("{}"));
         for shard in [0, 63, 64, 1_023] {
             assert!(!scope.has(ShardNo(shard)));
             scope.clone().add(ShardNo(shard));
             assert!(scope.has(ShardNo(shard)));
         }
-        assert_eq!(scope.listed(), Some(vec![0, 63, 64, 1_023]));
+        assert_eq!(scope.listed().as_deref(), Some("{0,63,64,1023}"));
         scope.leave(ShardNo(63));
-        assert_eq!(scope.listed(), Some(vec![0, 64, 1_023]));
+        assert_eq!(scope.listed().as_deref(), Some("{0,64,1023}"));
         assert!(scope.has(ShardNo(63)) && !scope.keeps(ShardNo(63)), "what is under way may go on");
         scope.remove(ShardNo(63));
         assert!(!scope.has(ShardNo(63)));

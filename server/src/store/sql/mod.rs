@@ -1,10 +1,13 @@
-//! The part of the two SQL stores that is the same for both: a row of either database as a value of the store, and what
-//! follows from stored values alone. It has no statement, and knows neither database.
+//! The part of the two SQL stores that is the same for both: queries, a row of either database as a value of the store, and what
+//! follows from stored values alone. It knows neither database: where their SQL differs, a [`reader::Dialect`] has it.
 
 pub(in crate::store) mod audit;
 pub(in crate::store) mod column;
 pub(in crate::store) mod entry;
+pub(in crate::store) mod query;
 pub(in crate::store) mod question;
+pub(in crate::store) mod read;
+pub(in crate::store) mod reader;
 pub(in crate::store) mod row;
 pub(in crate::store) mod rule;
 pub(in crate::store) mod search;

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 
 use crate::audit::{AuditEntry, AuditFilter, AuditRow};
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
+use crate::store::sql::read;
 use crate::store::{AuditStore, Page, PageRequest, StoreError};
 
 #[async_trait]
@@ -15,14 +15,14 @@ impl AuditStore for PostgresStore {
     }
 
     async fn audit(&self, filter: AuditFilter, page: PageRequest) -> Result<Page<AuditRow>, StoreError> {
-        self.readers.in_time(read::audit::page(&self.readers, &filter, &page)).await?
+        read::audit::page(&self.readers, &filter, &page).await
     }
 
     async fn audit_after(&self, no: u64) -> Result<Vec<AuditRow>, StoreError> {
-        self.readers.in_time(read::audit::after(&self.readers, no)).await?
+        read::audit::after(&self.readers, no).await
     }
 
     async fn last_audit(&self) -> Result<u64, StoreError> {
-        self.readers.in_time(read::audit::last(&self.readers)).await?
+        read::audit::last(&self.readers).await
     }
 }

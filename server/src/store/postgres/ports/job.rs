@@ -5,8 +5,8 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
+use crate::store::sql::read;
 use crate::store::{Job, JobId, JobStore, StoreError};
 
 #[async_trait]
@@ -17,7 +17,7 @@ impl JobStore for PostgresStore {
         after: Option<&TenantId>,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.readers.in_time(read::due_jobs(&self.readers, &self.scope, now, after, limit)).await?
+        read::due_jobs(&self.readers, now, after, limit).await
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {

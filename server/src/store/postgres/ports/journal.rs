@@ -8,8 +8,9 @@ use async_trait::async_trait;
 
 use crate::store::append::EncodedAppend;
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
+use crate::store::postgres::read as own;
 use crate::store::postgres::write::own::WriteOp;
+use crate::store::sql::read;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
     Stretch, StretchMax, UsageQuery, UsageRow,
@@ -30,7 +31,7 @@ impl JournalStore for PostgresStore {
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
         let Some(ClaimedRow { epoch, row }) = self.claim_row(tenant, run).await? else { return Ok(None) };
-        match self.readers.in_time(read::journal(&self.readers, tenant, &row)).await? {
+        match read::journal(&self.readers, tenant, &row).await {
             Ok(records) => Ok(Some(Claimed { epoch, row, records })),
             // The run may have been deleted since the claim.
             Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
@@ -55,7 +56,7 @@ impl JournalStore for PostgresStore {
     }
 
     async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
-        self.readers.in_time(read::run(&self.readers, tenant, run)).await?
+        read::run(&self.readers, tenant, run).await
     }
 
     async fn records(
@@ -65,7 +66,7 @@ impl JournalStore for PostgresStore {
         after: Seq,
         limit: u32,
     ) -> Result<Vec<Record>, StoreError> {
-        self.readers.in_time(read::records(&self.readers, tenant, run, after, limit)).await?
+        read::records(&self.readers, tenant, run, after, limit).await
     }
 
     async fn stretch(
@@ -75,11 +76,11 @@ impl JournalStore for PostgresStore {
         after: Seq,
         max: StretchMax,
     ) -> Result<Stretch, StoreError> {
-        self.readers.in_time(read::stretch(&self.readers, tenant, run, after, max)).await?
+        read::stretch(&self.readers, tenant, run, after, max).await
     }
 
     async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
-        self.readers.in_time(read::unverified(&self.readers, tenant, run)).await?
+        read::unverified(&self.readers, tenant, run).await
     }
 
     async fn runs(
@@ -88,7 +89,7 @@ impl JournalStore for PostgresStore {
         filter: RunFilter,
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
-        self.readers.in_time(read::runs(&self.readers, tenant, &filter, &page)).await?
+        read::runs(&self.readers, tenant, &filter, &page).await
     }
 
     async fn session_runs(
@@ -97,22 +98,22 @@ impl JournalStore for PostgresStore {
         session: &SessionId,
         after: Option<u64>,
     ) -> Result<SessionRuns, StoreError> {
-        self.readers.in_time(read::session_runs(&self.readers, tenant, session, after)).await?
+        read::session_runs(&self.readers, tenant, session, after).await
     }
 
     async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
-        read::usage(&self.readers, tenant, query).await
+        self.readers.in_time(own::usage(&self.readers, tenant, query)).await?
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        self.readers.in_time(read::tenants(&self.readers)).await?
+        read::tenants(&self.readers).await
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
-        self.readers.in_time(read::unfinished(&self.readers, &self.scope)).await?
+        read::unfinished(&self.readers).await
     }
 
     async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
-        self.readers.in_time(read::due(&self.readers, &self.scope, now, limit)).await?
+        read::due(&self.readers, now, limit).await
     }
 }

@@ -5,7 +5,7 @@ use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
+use crate::store::sql::read;
 use crate::store::{Interrupted, QueueStore, StoreError};
 
 #[async_trait]
@@ -14,15 +14,15 @@ impl QueueStore for PostgresStore {
         if !self.used.queues() {
             return Ok(None);
         }
-        self.readers.in_time(read::next_queued(&self.readers, tenant, session)).await?
+        read::next_queued(&self.readers, tenant, session).await
     }
 
     async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
-        self.readers.in_time(read::queue_heads(&self.readers, &self.scope)).await?
+        read::queue_heads(&self.readers).await
     }
 
     async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        self.readers.in_time(read::interrupted(&self.readers, &self.scope)).await?
+        read::interrupted(&self.readers).await
     }
 
     async fn interrupted_in(
@@ -33,13 +33,13 @@ impl QueueStore for PostgresStore {
         if !self.used.queues() {
             return Ok(None);
         }
-        self.readers.in_time(read::interrupted_in(&self.readers, tenant, session)).await?
+        read::interrupted_in(&self.readers, tenant, session).await
     }
 
     async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
         if !self.used.steers() {
             return Ok(None);
         }
-        self.readers.in_time(read::steered(&self.readers, tenant, id)).await?
+        read::steered(&self.readers, tenant, id).await
     }
 }

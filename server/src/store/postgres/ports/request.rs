@@ -4,8 +4,8 @@ use agentloop_core::id::{RequestId, RuleId, RunId, SessionId, TenantId};
 use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
+use crate::store::sql::read;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, RequestStore, RuleRow, StoreError};
 
 #[async_trait]
@@ -15,7 +15,7 @@ impl RequestStore for PostgresStore {
         tenant: &TenantId,
         request: &RequestId,
     ) -> Result<Option<RequestRow>, StoreError> {
-        self.readers.in_time(read::request(&self.readers, tenant, request)).await?
+        read::request(&self.readers, tenant, request).await
     }
 
     async fn pending(
@@ -24,13 +24,11 @@ impl RequestStore for PostgresStore {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
-        self.readers
-            .in_time(read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page))
-            .await?
+        read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page).await
     }
 
     async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {
-        self.readers.in_time(read::open_questions(&self.readers, tenant, run)).await?
+        read::open_questions(&self.readers, tenant, run).await
     }
 
     async fn rules(
@@ -41,7 +39,7 @@ impl RequestStore for PostgresStore {
         if !self.used.rules() {
             return Ok(Vec::new());
         }
-        self.readers.in_time(read::rules(&self.readers, tenant, session)).await?
+        read::rules(&self.readers, tenant, session).await
     }
 
     async fn rules_for_run(
@@ -52,7 +50,7 @@ impl RequestStore for PostgresStore {
         if !self.used.rules() {
             return Ok(Vec::new());
         }
-        self.readers.in_time(read::rules_for_run(&self.readers, tenant, session)).await?
+        read::rules_for_run(&self.readers, tenant, session).await
     }
 
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {

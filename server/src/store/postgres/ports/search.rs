@@ -20,7 +20,7 @@ impl SearchStore for PostgresStore {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
         let Some(search) = Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         index.filled().await?;
-        let found = self.readers.in_time(read::find(&search, &self.readers)).await?;
+        let found = read::find(&search, &self.readers).await;
         let found = found.map_err(|error| rows::failure(format_args!("search in {tenant}"), &error))?;
         Ok(search.hits(found, &self.damaged))
     }

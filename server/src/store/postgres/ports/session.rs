@@ -9,9 +9,9 @@ use async_trait::async_trait;
 
 use crate::store::damaged;
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::own::WriteOp;
+use crate::store::sql::read;
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{
     CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, Page, PageRequest,
@@ -43,9 +43,7 @@ impl SessionStore for PostgresStore {
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         // Most calls find one, without the writer.
-        if let Some(row) =
-            self.readers.in_time(read::session_of_user(&self.readers, tenant, labels, by)).await??
-        {
+        if let Some(row) = read::session_of_user(&self.readers, tenant, labels, by).await? {
             return Ok(row);
         }
         let new = NewSession::new(tenant, session, &clean(title), labels, now, by.map(clean).as_deref());
@@ -100,11 +98,11 @@ impl SessionStore for PostgresStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
-        self.readers.in_time(read::session(&self.readers, tenant, session)).await?
+        read::session(&self.readers, tenant, session).await
     }
 
     async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
-        self.readers.in_time(read::todos(&self.readers, tenant, session)).await?
+        read::todos(&self.readers, tenant, session).await
     }
 
     async fn sessions(
@@ -113,7 +111,7 @@ impl SessionStore for PostgresStore {
         filter: SessionFilter,
         page: PageRequest,
     ) -> Result<Page<SessionRow>, StoreError> {
-        self.readers.in_time(read::sessions(&self.readers, tenant, &filter, &page)).await?
+        read::sessions(&self.readers, tenant, &filter, &page).await
     }
 
     async fn entries(
@@ -134,8 +132,7 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<EntryStretch, StoreError> {
-        let stored =
-            self.readers.in_time(read::stored_entries(&self.readers, tenant, session, after, max)).await??;
+        let stored = read::stored_entries(&self.readers, tenant, session, after, max).await?;
         stored.whole(tenant, session, &self.damaged)
     }
 
@@ -146,8 +143,7 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<ListedEntries, StoreError> {
-        let stored =
-            self.readers.in_time(read::stored_entries(&self.readers, tenant, session, after, max)).await??;
+        let stored = read::stored_entries(&self.readers, tenant, session, after, max).await?;
         Ok(stored.listed(tenant, session, &self.damaged))
     }
 
@@ -157,7 +153,7 @@ impl SessionStore for PostgresStore {
         session: &SessionId,
         span: EntrySpan,
     ) -> Result<CallTitles, StoreError> {
-        self.readers.in_time(read::call_titles(&self.readers, tenant, session, span)).await?
+        read::call_titles(&self.readers, tenant, session, span).await
     }
 
     async fn damaged_entries(
@@ -173,15 +169,15 @@ impl SessionStore for PostgresStore {
     }
 
     async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
-        self.readers.in_time(read::tenants_with_sessions(&self.readers)).await?
+        read::tenants_with_sessions(&self.readers).await
     }
 
     async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        self.readers.in_time(read::session_count(&self.readers, tenant, by)).await?
+        read::session_count(&self.readers, tenant, by).await
     }
 
     async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        self.readers.in_time(read::stored_bytes(&self.readers, tenant, by)).await?
+        read::stored_bytes(&self.readers, tenant, by).await
     }
 
     async fn idle_sessions(
@@ -191,7 +187,7 @@ impl SessionStore for PostgresStore {
         after: Option<IdleSession>,
         limit: u32,
     ) -> Result<Vec<IdleSession>, StoreError> {
-        self.readers.in_time(read::idle_sessions(&self.readers, tenant, before, after, limit)).await?
+        read::idle_sessions(&self.readers, tenant, before, after, limit).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

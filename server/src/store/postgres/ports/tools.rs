@@ -5,8 +5,8 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read;
 use crate::store::postgres::write::own::WriteOp;
+use crate::store::sql::read;
 use crate::store::{HostClaim, StoreError, StoredTools, ToolRow, ToolStore};
 
 #[async_trait]
@@ -21,7 +21,7 @@ impl ToolStore for PostgresStore {
     }
 
     async fn tools(&self) -> Result<StoredTools, StoreError> {
-        self.readers.in_time(read::tools(&self.readers)).await?
+        read::tools(&self.readers).await
     }
 
     async fn claim_host(&self, claim: &HostClaim) -> Result<bool, StoreError> {

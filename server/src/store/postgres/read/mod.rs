@@ -1,80 +1,76 @@
-//! Queries. Each takes a reading connection, and sees every write that was answered before it began.
+//! Queries of PostgreSQL. Most are those of [`sql::read`](crate::store::sql::read). A search and the sums of usage differ in more
+//! than their words.
 
 pub(super) mod audit;
-mod call_titles;
-mod filter;
-mod jobs;
-mod queue;
-mod requests;
-mod rules;
-mod runs;
+mod dialect;
 mod search;
-mod sessions;
 mod shard;
 mod usage;
 
-pub(super) use self::call_titles::call_titles;
-pub(super) use self::jobs::due_jobs;
-pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
-pub(super) use self::requests::{open_questions, pending, request};
-pub(super) use self::rules::{rules, rules_for_run};
-pub(super) use self::runs::{
-    due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,
-};
-pub(super) use self::search::find;
-pub(super) use self::sessions::{
-    idle_sessions, session, session_count, session_of_user, session_of_user_query, session_query, sessions,
-    stored_bytes, stored_entries, tenants_with_sessions, todos,
-};
-pub(super) use self::usage::{keep_usage, usage};
+use std::borrow::Cow;
+use std::fmt::Display;
 
 use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
-use sqlx::{Error, Postgres, QueryBuilder};
+use sqlx::{Connection as _, Error, Postgres};
 
-use crate::store::page::Cursor;
-use crate::store::postgres::reader_pool::ReaderPool;
-use crate::store::postgres::rows;
-use crate::store::sql::tool::{found_tool, stored_tools};
-use crate::store::{StoreError, StoredTools};
+pub(super) use self::dialect::PostgresDialect;
+pub(super) use self::search::find;
+pub(super) use self::usage::{keep_usage, usage};
+use crate::store::StoreError;
+use crate::store::postgres::readers::Readers;
+use crate::store::postgres::rows::{self, clean};
+use crate::store::sql::query::{Query, Value};
+use crate::store::sql::reader::{SqlReader, TwoLists};
 
-/// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.
-const EXAMINED_MAX: i64 = 20_000;
+/// Each query is bounded in time.
+impl SqlReader for Readers {
+    type Dialect = PostgresDialect;
+    type Row = PgRow;
 
-/// Every stored declaration of a tool.
-pub(super) async fn tools(db: &ReaderPool) -> Result<StoredTools, StoreError> {
-    let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
-    let found = all(db, query, found_tool).await.map_err(|error| rows::failure("tools", &error))?;
-    Ok(stored_tools(found))
+    async fn rows(&self, query: Query) -> Result<Vec<PgRow>, Error> {
+        self.in_time(prepared(query).fetch_all(&**self)).await?
+    }
+
+    async fn row(&self, query: Query) -> Result<Option<PgRow>, Error> {
+        self.in_time(prepared(query).fetch_optional(&**self)).await?
+    }
+
+    async fn rows_then(
+        &self,
+        first: Query,
+        second: impl FnOnce(&[PgRow]) -> Result<Query, Error> + Send,
+    ) -> Result<TwoLists<PgRow>, Error> {
+        let both = async {
+            let mut reader = self.acquire().await?;
+            let mut state = reader.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+            let first = prepared(first).fetch_all(&mut *state).await?;
+            let second = prepared(second(&first)?).fetch_all(&mut *state).await?;
+            Ok(TwoLists { first, second })
+        };
+        self.in_time(both).await?
+    }
+
+    fn in_scope(&self, query: Query) -> Query {
+        query.with(self.shards().as_deref())
+    }
+
+    fn failure(what: impl Display, error: &Error) -> StoreError {
+        rows::failure(what, error)
+    }
 }
 
-/// Reads a row, to see that reading works.
-pub(super) async fn check(db: &ReaderPool) -> Result<(), StoreError> {
-    let query = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'");
-    query.fetch_one(db).await.map(|_| ()).map_err(|error| rows::failure("check", &error))
+/// The query as sqlx takes it. PostgreSQL knows no text with NUL.
+pub(super) fn prepared(query: Query) -> sqlx::query::Query<'static, Postgres, PgArguments> {
+    let (text, values) = query.into_parts();
+    values.into_iter().fold(sqlx::query(text), |query, value| match value {
+        Value::Text(text) => query.bind(text.map(cleaned)),
+        Value::Number(number) => query.bind(number),
+    })
 }
 
-/// All rows of a query, each converted by `row`.
-async fn all<T>(
-    db: &ReaderPool,
-    query: Query<'_, Postgres, PgArguments>,
-    row: impl Fn(&PgRow) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
-    query.fetch_all(db).await?.iter().map(row).collect()
-}
-
-/// The one row of a query, if there is one, converted by `row`.
-async fn one<T>(
-    db: &ReaderPool,
-    query: Query<'_, Postgres, PgArguments>,
-    row: impl Fn(&PgRow) -> Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    query.fetch_optional(db).await?.as_ref().map(row).transpose()
-}
-
-/// Adds the condition that rows come behind the cursor in the order of the list.
-fn after(query: &mut QueryBuilder<Postgres>, condition: &str, begin: Option<Cursor>) {
-    if let Some(cursor) = begin {
-        query.push(condition).push_bind(cursor.key).push(", ").push_bind(cursor.id).push(")");
+fn cleaned(text: String) -> String {
+    match clean(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => clean,
     }
 }

@@ -4,10 +4,12 @@ use agentloop_core::id::SessionId;
 use sqlx::postgres::PgRow;
 use sqlx::{Error, Row as _};
 
-use super::{all, rows};
-use crate::store::postgres::reader_pool::ReaderPool;
+use super::rows;
+use crate::store::postgres::readers::Readers;
 use crate::store::postgres::words;
 use crate::store::sql::entry::stored_entry;
+use crate::store::sql::query::Query;
+use crate::store::sql::read::all;
 use crate::store::sql::search::{Found, Search};
 
 /// The best documents that pass the filter, each with the entry that it is shown as: the one of the session
@@ -52,18 +54,15 @@ const SEARCH: &str = "
 ///
 /// # Errors
 /// SQL's own.
-pub(in crate::store::postgres) async fn find(
-    search: &Search<'_>,
-    db: &ReaderPool,
-) -> Result<Vec<Found>, Error> {
-    let sql = sqlx::query(SEARCH)
-        .bind(words::query(&search.terms))
-        .bind(search.tenant.as_str())
-        .bind(search.filter.session.as_ref().map(SessionId::as_str))
-        .bind(search.filter.not_session.as_ref().map(SessionId::as_str))
-        .bind(i64::from(search.limit))
-        .bind(search.filter.created_by.as_deref().map(rows::clean));
-    all(db, sql, found).await
+pub(in crate::store::postgres) async fn find(search: &Search<'_>, db: &Readers) -> Result<Vec<Found>, Error> {
+    let query = Query::new(SEARCH)
+        .with(words::query(&search.terms))
+        .with(search.tenant.as_str())
+        .with(search.filter.session.as_ref().map(SessionId::as_str))
+        .with(search.filter.not_session.as_ref().map(SessionId::as_str))
+        .with(search.limit)
+        .with(search.filter.created_by.as_deref());
+    all(db, query, found).await
 }
 /// A match. A higher rank is a better match.
 fn found(row: &PgRow) -> Result<Found, Error> {

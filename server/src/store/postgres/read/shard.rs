@@ -4,13 +4,15 @@ use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 use sqlx::Error;
-use sqlx::postgres::PgRow;
 
-use super::{one, rows};
 use crate::cluster::locate::{Locate, LocateError};
 use crate::store::StoreError;
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::reader_pool::ReaderPool;
+use crate::store::postgres::readers::Readers;
+use crate::store::sql::column::{SqlRow, number};
+use crate::store::sql::query::Query;
+use crate::store::sql::read::one;
+use crate::store::sql::reader::SqlReader as _;
 
 /// The id is that of a run, or of a request that has handed its messages to one. Another replica may have written it, so both are
 /// looked for, whatever this one has seen.
@@ -28,7 +30,7 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub async fn run_shard(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
-        self.readers.in_time(run_shard(&self.readers, tenant, run)).await?
+        run_shard(&self.readers, tenant, run).await
     }
 }
 
@@ -39,13 +41,13 @@ impl Locate for PostgresStore {
     }
 }
 
-async fn run_shard(db: &ReaderPool, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
-    let query = sqlx::query(SHARD).bind(tenant.as_str()).bind(run.as_str());
+async fn run_shard(db: &Readers, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, StoreError> {
+    let query = Query::new(SHARD).with(tenant.as_str()).with(run.as_str());
     one(db, query, shard)
         .await
-        .map_err(|error| rows::failure(format_args!("shard of run {tenant}/{run}"), &error))
+        .map_err(|error| Readers::failure(format_args!("shard of run {tenant}/{run}"), &error))
 }
 
-fn shard(row: &PgRow) -> Result<ShardNo, Error> {
-    Ok(ShardNo(u16::try_from(rows::number(row, "shard")?).unwrap_or(u16::MAX)))
+fn shard(row: &impl SqlRow) -> Result<ShardNo, Error> {
+    Ok(ShardNo(u16::try_from(number(row, "shard")?).unwrap_or(u16::MAX)))
 }

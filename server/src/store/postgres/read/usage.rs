@@ -11,13 +11,16 @@ use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgConnection, Postgres, QueryBuilder, Row as _};
+use sqlx::{Error, PgConnection, QueryBuilder, Row as _};
 
-use super::filter;
+use super::dialect::PostgresDialect;
+use super::prepared;
 use crate::store::codec::{self, text, usage_text};
 use crate::store::number::int;
 use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::rows;
+use crate::store::sql::query::Query;
+use crate::store::sql::reader::Dialect as _;
 use crate::store::{RunRow, StoreError, UsageKey, UsageQuery, UsageRow};
 
 /// Length of the buckets of deleted sessions.
@@ -45,9 +48,9 @@ pub(in crate::store::postgres) async fn usage(
     let mut sums = BTreeMap::new();
     let mut spanning = BTreeMap::new();
     {
-        let mut sql = runs_query(tenant, query);
+        let sql = runs_query(tenant, query);
         let mut reader = db.acquire().await.map_err(failure)?;
-        let mut found = sql.build().fetch(&mut *reader);
+        let mut found = prepared(sql).fetch(&mut *reader);
         while let Some(row) = found.try_next().await.map_err(failure)? {
             let run = rows::run(&row).map_err(failure)?;
             let bucket = query.bucket.0.max(1);
@@ -68,40 +71,39 @@ pub(in crate::store::postgres) async fn usage(
 }
 
 /// The runs that were at work in the time: those that have ended, by an index, and those that are open.
-fn runs_query(tenant: &TenantId, query: &UsageQuery) -> QueryBuilder<Postgres> {
+fn runs_query(tenant: &TenantId, query: &UsageQuery) -> Query {
     let (from, before) = (int(query.from.0), int(query.before.0));
-    let mut sql = QueryBuilder::new(
-        "WITH of AS MATERIALIZED (SELECT run_no FROM run_states WHERE status >= 9 AND tenant = ",
-    );
-    sql.push_bind(tenant.as_str().to_owned()).push(" AND updated_at >= ").push_bind(from);
+    let mut sql =
+        Query::new("WITH of AS MATERIALIZED (SELECT run_no FROM run_states WHERE status >= 9 AND tenant = ");
+    sql.bind(tenant.as_str()).push(" AND updated_at >= ").bind(from);
     sql.push(" UNION SELECT live_run_no FROM sessions WHERE live_run_no IS NOT NULL AND tenant = ");
-    sql.push_bind(tenant.as_str().to_owned());
+    sql.bind(tenant.as_str());
     sql.push(
         " UNION SELECT run_no FROM run_states WHERE goes_on
           UNION SELECT run_no FROM run_states WHERE wake_at IS NOT NULL
           UNION SELECT run_no FROM run_states WHERE status = 8 AND tenant = ",
     );
-    sql.push_bind(tenant.as_str().to_owned());
+    sql.bind(tenant.as_str());
     sql.push(
         ") SELECT r.*, s.session_id FROM of JOIN run_rows AS r ON r.run_no = of.run_no
           JOIN sessions AS s ON s.session_no = r.session_no WHERE r.tenant = ",
     );
-    sql.push_bind(tenant.as_str().to_owned()).push(" AND r.updated_at >= ").push_bind(from);
-    sql.push(" AND r.created_at < ").push_bind(before);
+    sql.bind(tenant.as_str()).push(" AND r.updated_at >= ").bind(from);
+    sql.push(" AND r.created_at < ").bind(before);
     push_conditions(&mut sql, "r.", query);
     sql
 }
 
-fn push_conditions(sql: &mut QueryBuilder<Postgres>, table: &str, query: &UsageQuery) {
+fn push_conditions(sql: &mut Query, table: &str, query: &UsageQuery) {
     for (column, wanted) in [("agent", &query.agent), ("model", &query.model)] {
         if !wanted.is_empty() {
-            sql.push(format_args!(" AND {table}{column} = ")).push_bind(rows::clean(wanted).into_owned());
+            sql.push(&format!(" AND {table}{column} = ")).bind(wanted.as_str());
         }
     }
     if let Some(by) = &query.created_by {
-        sql.push(format_args!(" AND {table}created_by = ")).push_bind(rows::clean(by).into_owned());
+        sql.push(&format!(" AND {table}created_by = ")).bind(by.as_str());
     }
-    filter::labels(sql, &format!("{table}labels"), &query.labels);
+    PostgresDialect::labels(sql, &format!("{table}labels"), &query.labels);
 }
 
 /// True if the run has all sums in its row. Earlier servers counted less.
@@ -193,12 +195,12 @@ async fn add_kept(
     query: &UsageQuery,
     sums: &mut BTreeMap<UsageKey, UsageRow>,
 ) -> Result<(), Error> {
-    let mut sql = QueryBuilder::new("SELECT * FROM usage_kept WHERE tenant = ");
-    sql.push_bind(tenant.as_str().to_owned()).push(" AND minute >= ").push_bind(int(query.from.0));
-    sql.push(" AND minute < ").push_bind(int(query.before.0));
+    let mut sql = Query::new("SELECT * FROM usage_kept WHERE tenant = ");
+    sql.bind(tenant.as_str()).push(" AND minute >= ").bind(int(query.from.0));
+    sql.push(" AND minute < ").bind(int(query.before.0));
     push_conditions(&mut sql, "", query);
     let mut reader = db.acquire().await?;
-    let mut found = sql.build().fetch(&mut *reader);
+    let mut found = prepared(sql).fetch(&mut *reader);
     while let Some(row) = found.try_next().await? {
         let (agent, model): (&str, &str) = (row.try_get("agent")?, row.try_get("model")?);
         let labels = rows::json(&row, "labels")?;

@@ -21,8 +21,10 @@ use sqlx::{Error, PgConnection, Postgres, Row as _};
 use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::postgres::owner::Hold;
+use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
+use crate::store::postgres::rows;
 use crate::store::postgres::write::commit::found_by;
-use crate::store::postgres::{read, rows};
+use crate::store::sql::read::{session_of_user_query, session_query};
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{SessionRow, StoreError};
 
@@ -204,11 +206,8 @@ pub(in crate::store::postgres) async fn get_or_create(
         let [user, project] = found_by(&new.labels).map(Option::unwrap_or_default);
         sqlx::query(LOCK_USER).bind(new.tenant.as_str()).bind(user).bind(project).execute(&mut *db).await?;
     }
-    match read::session_of_user_query(&new.tenant, &new.labels, new.by.as_deref())
-        .build()
-        .fetch_optional(&mut *db)
-        .await?
-    {
+    let query = session_of_user_query::<PostgresDialect>(&new.tenant, &new.labels, new.by.as_deref());
+    match prepared(query).fetch_optional(&mut *db).await? {
         Some(row) => Ok(Ok(rows::session(&row)?)),
         None => create(db, no, new).await,
     }
@@ -353,7 +352,7 @@ pub(in crate::store::postgres) async fn delete(
     for sql in [KEEP_EVENTS, REFER_TO_KEPT] {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }
-    read::keep_usage(db, no).await?;
+    keep_usage(db, no).await?;
     let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut *db).await?;
     let documents = documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
     let unused_specs = match hold {
@@ -390,8 +389,8 @@ async fn found(
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<(i64, SessionRow)>, Error> {
-    let mut query = read::session_query(tenant, session);
-    let Some(row) = query.build().fetch_optional(db).await? else { return Ok(None) };
+    let query = prepared(session_query::<PostgresDialect>(tenant, session));
+    let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
     Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
 }
 

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 
 use crate::audit::{AuditEntry, AuditFilter, AuditRow};
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::{AuditStore, Page, PageRequest, StoreError};
 

@@ -4,8 +4,8 @@ use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::{Job, JobId, JobStore, StoreError};
 

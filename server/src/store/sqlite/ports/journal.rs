@@ -6,8 +6,9 @@ use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
 use crate::store::append::EncodedAppend;
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
+use crate::store::sqlite::read as own;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
@@ -93,7 +94,7 @@ impl JournalStore for SqliteStore {
 
     async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
         let _turn = self.adding_up.lock().await;
-        read::usage(&self.readers, tenant, query).await
+        own::usage(&self.readers, tenant, query).await
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {

@@ -11,8 +11,8 @@ mod tools;
 
 use async_trait::async_trait;
 
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::{Store, StoreError};
 

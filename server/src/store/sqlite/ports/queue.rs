@@ -4,8 +4,8 @@ use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
 use crate::store::{Interrupted, QueueStore, StoreError};
 
 #[async_trait]

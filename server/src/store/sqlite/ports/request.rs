@@ -3,8 +3,8 @@
 use agentloop_core::id::{RequestId, RuleId, RunId, SessionId, TenantId};
 use async_trait::async_trait;
 
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, RequestStore, RuleRow, StoreError};
 

@@ -8,8 +8,8 @@ use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
 use crate::store::damaged;
+use crate::store::sql::read;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{

@@ -1,96 +1,66 @@
-//! Queries. Each takes a reading connection, and sees every write that was answered before it began.
+//! Queries of SQLite. Most are those of [`sql::read`](crate::store::sql::read). A search and the sums of usage differ in more than
+//! their words.
 
 pub(super) mod audit;
-mod call_titles;
-mod filter;
-mod jobs;
-mod queue;
-mod requests;
-mod rules;
-mod runs;
+mod dialect;
 mod search;
-mod sessions;
 mod usage;
 
-pub(super) use self::call_titles::call_titles;
-pub(super) use self::jobs::due_jobs;
-pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
-pub(super) use self::requests::{open_questions, pending, request};
-pub(super) use self::rules::{rules, rules_for_run};
-pub(super) use self::runs::{
-    due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,
-};
+use std::fmt::Display;
+
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Error, Sqlite, SqlitePool};
+
+pub(super) use self::dialect::SqliteDialect;
 pub(super) use self::search::find;
-pub(super) use self::sessions::{
-    idle_sessions, session, session_count, session_of_user, session_of_user_query, session_query, sessions,
-    stored_bytes, stored_entries, tenants_with_sessions, todos,
-};
-
-pub(super) use self::usage::{keep_usage_query, usage};
-
+#[cfg(test)]
+pub(super) use self::search::{HITS, LENGTHS, MATCHES};
 #[cfg(test)]
 pub(super) use self::usage::usage_query;
-#[cfg(test)]
-pub(super) use self::{
-    call_titles::CALL_TITLES,
-    jobs::{DUE_JOBS, NEXT_DUE, TENANTS_WITH_JOBS},
-    queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
-    requests::{REQUESTS, SIZES, pending_query, request_query},
-    rules::{RULES, RULES_FOR_RUN},
-    runs::{DUE, RECORDS, SESSION_RUNS, STRETCH, UNFINISHED, UNVERIFIED, runs_floor_query, runs_query},
-    search::{HITS, LENGTHS, MATCHES},
-    sessions::{
-        ENTRIES, IDLE_SESSIONS, SESSION_COUNT, SESSION_COUNT_OF, STORED_BYTES, STORED_BYTES_OF, TENANTS,
-        TODOS, sessions_floor_query, sessions_query,
-    },
-};
-
-use sqlx::query::Query;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
-
-use crate::store::page::Cursor;
-use crate::store::sql::tool::{found_tool, stored_tools};
+pub(super) use self::usage::{keep_usage_query, usage};
+use crate::store::StoreError;
+use crate::store::sql::query::{Query, Value};
+use crate::store::sql::reader::{SqlReader, TwoLists};
 use crate::store::sqlite::rows;
-use crate::store::{StoreError, StoredTools};
 
-/// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.
-const EXAMINED_MAX: u32 = 20_000;
+impl SqlReader for SqlitePool {
+    type Dialect = SqliteDialect;
+    type Row = SqliteRow;
 
-/// Every stored declaration of a tool.
-pub(super) async fn tools(db: &SqlitePool) -> Result<StoredTools, StoreError> {
-    let query = sqlx::query("SELECT * FROM tools ORDER BY tenant, name");
-    let found = all(db, query, found_tool).await.map_err(|error| rows::failure("tools", &error))?;
-    Ok(stored_tools(found))
-}
-
-/// Reads a row, to see that reading works.
-pub(super) async fn check(db: &SqlitePool) -> Result<(), StoreError> {
-    let query = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'");
-    query.fetch_one(db).await.map(|_| ()).map_err(|error| rows::failure("check", &error))
-}
-
-/// All rows of a query, each converted by `row`.
-async fn all<T>(
-    db: &SqlitePool,
-    query: Query<'_, Sqlite, SqliteArguments>,
-    row: impl Fn(&SqliteRow) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
-    query.fetch_all(db).await?.iter().map(row).collect()
-}
-
-/// The one row of a query, if there is one, converted by `row`.
-async fn one<T>(
-    db: &SqlitePool,
-    query: Query<'_, Sqlite, SqliteArguments>,
-    row: impl Fn(&SqliteRow) -> Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    query.fetch_optional(db).await?.as_ref().map(row).transpose()
-}
-
-/// Adds the condition that rows come behind the cursor in the order of the list.
-fn after(query: &mut QueryBuilder<Sqlite>, condition: &str, begin: Option<Cursor>) {
-    if let Some(cursor) = begin {
-        query.push(condition).push_bind(cursor.key).push(", ").push_bind(cursor.id).push(")");
+    async fn rows(&self, query: Query) -> Result<Vec<SqliteRow>, Error> {
+        prepared(query).fetch_all(self).await
     }
+
+    async fn row(&self, query: Query) -> Result<Option<SqliteRow>, Error> {
+        prepared(query).fetch_optional(self).await
+    }
+
+    async fn rows_then(
+        &self,
+        first: Query,
+        second: impl FnOnce(&[SqliteRow]) -> Result<Query, Error> + Send,
+    ) -> Result<TwoLists<SqliteRow>, Error> {
+        let mut state = self.begin().await?;
+        let first = prepared(first).fetch_all(&mut *state).await?;
+        let second = prepared(second(&first)?).fetch_all(&mut *state).await?;
+        Ok(TwoLists { first, second })
+    }
+
+    /// A file has one server, and all of it is its own.
+    fn in_scope(&self, query: Query) -> Query {
+        query
+    }
+
+    fn failure(what: impl Display, error: &Error) -> StoreError {
+        rows::failure(what, error)
+    }
+}
+
+/// The query as sqlx takes it.
+pub(super) fn prepared(query: Query) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
+    let (text, values) = query.into_parts();
+    values.into_iter().fold(sqlx::query(text), |query, value| match value {
+        Value::Text(text) => query.bind(text),
+        Value::Number(number) => query.bind(number),
+    })
 }

@@ -10,10 +10,13 @@ use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::RunErrorCode;
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
+use sqlx::{Error, Row as _, SqlitePool};
 
-use super::filter;
+use super::dialect::SqliteDialect;
+use super::prepared;
 use crate::store::number::int;
+use crate::store::sql::query::Query;
+use crate::store::sql::reader::Dialect as _;
 use crate::store::sqlite::rows;
 use crate::store::{StoreError, UsageKey, UsageQuery, UsageRow};
 
@@ -72,8 +75,8 @@ pub(in crate::store::sqlite) async fn usage(
     query: &UsageQuery,
 ) -> Result<Vec<UsageRow>, StoreError> {
     let failure = |error: &Error| rows::failure(format_args!("usage of {tenant}"), error);
-    let mut sql = usage_query(tenant, query);
-    let mut found = sql.build().fetch(db);
+    let sql = usage_query(tenant, query);
+    let mut found = prepared(sql).fetch(db);
     let mut merged: BTreeMap<UsageKey, UsageRow> = BTreeMap::new();
     while let Some(row) = found.try_next().await.map_err(|error| failure(&error))? {
         let part = part(&row).map_err(|error| failure(&error))?;
@@ -89,25 +92,25 @@ pub(in crate::store::sqlite) async fn usage(
 }
 
 /// The rows of each bucket and group, apart by the error of runs that failed.
-pub(in crate::store::sqlite) fn usage_query(tenant: &TenantId, query: &UsageQuery) -> QueryBuilder<Sqlite> {
-    let mut sql = QueryBuilder::new("WITH ");
+pub(in crate::store::sqlite) fn usage_query(tenant: &TenantId, query: &UsageQuery) -> Query {
+    let mut sql = Query::new("WITH ");
     push_runs(&mut sql, tenant, query);
     sql.push(", parts AS (");
     push_parts(&mut sql, tenant, query);
-    sql.push(") SELECT at / ").push_bind(int(query.bucket.0)).push(" * ").push_bind(int(query.bucket.0));
+    sql.push(") SELECT at / ").bind(int(query.bucket.0)).push(" * ").bind(int(query.bucket.0));
     sql.push(" AS start, ").push(if query.by.agent { "agent" } else { "''" }).push(" AS group_agent, ");
     sql.push(if query.by.model { "model" } else { "''" }).push(" AS group_model, ");
     match &query.by.label {
         Some(key) => {
             sql.push("coalesce((SELECT j.value FROM json_each(labels) AS j WHERE j.key = ");
-            sql.push_bind(key.clone()).push("), '')")
+            sql.bind(key.as_str()).push("), '')")
         }
         None => sql.push("''"),
     };
     sql.push(" AS group_label, ").push(if query.by.created_by { "coalesce(created_by, '')" } else { "''" });
     sql.push(" AS group_author, error, total(ended) AS runs");
     for sum in SUMS {
-        sql.push(format_args!(", total({sum}) AS {sum}"));
+        sql.push(&format!(", total({sum}) AS {sum}"));
     }
     sql.push(" FROM parts GROUP BY start, group_agent, group_model, group_label, group_author, error");
     sql
@@ -115,13 +118,13 @@ pub(in crate::store::sqlite) fn usage_query(tenant: &TenantId, query: &UsageQuer
 
 /// The runs that were at work in the time: those that have ended, by an index, and those that are open. An open run is the
 /// live run of a session that was changed since, or has a task, a time to wake at, or waits for an operator.
-fn push_runs(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQuery) {
+fn push_runs(sql: &mut Query, tenant: &TenantId, query: &UsageQuery) {
     let (from, before, bucket) = (int(query.from.0), int(query.before.0), int(query.bucket.0));
     sql.push("of AS MATERIALIZED (SELECT run_no FROM runs INDEXED BY runs_by_end WHERE tenant = ");
-    sql.push_bind(tenant.as_str().to_owned()).push(" AND status >= 9 AND updated_at >= ").push_bind(from);
-    sql.push(" AND created_at < ").push_bind(before);
-    sql.push(" UNION SELECT live_run_no FROM sessions WHERE tenant = ").push_bind(tenant.as_str().to_owned());
-    sql.push(" AND live_run_no IS NOT NULL AND updated_at >= ").push_bind(from);
+    sql.bind(tenant.as_str()).push(" AND status >= 9 AND updated_at >= ").bind(from);
+    sql.push(" AND created_at < ").bind(before);
+    sql.push(" UNION SELECT live_run_no FROM sessions WHERE tenant = ").bind(tenant.as_str());
+    sql.push(" AND live_run_no IS NOT NULL AND updated_at >= ").bind(from);
     sql.push(
         " UNION SELECT run_no FROM runs WHERE goes_on = 1
           UNION SELECT run_no FROM runs WHERE wake_at IS NOT NULL
@@ -129,24 +132,24 @@ fn push_runs(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQue
           SELECT r.run_no, r.status, r.error, r.usage, r.agent, r.model, r.labels, r.created_by, r.updated_at, NOT ",
     );
     sql.push(HAS_ALL_SUMS).push(" AS is_old, ").push(HAS_ALL_SUMS);
-    sql.push(" AND r.created_at / ").push_bind(bucket).push(" = r.updated_at / ").push_bind(bucket);
+    sql.push(" AND r.created_at / ").bind(bucket).push(" = r.updated_at / ").bind(bucket);
     sql.push(" AS is_whole FROM of CROSS JOIN runs AS r ON r.run_no = of.run_no WHERE r.tenant = ");
-    sql.push_bind(tenant.as_str().to_owned());
-    sql.push(" AND r.updated_at >= ").push_bind(from).push(" AND r.created_at < ").push_bind(before);
+    sql.bind(tenant.as_str());
+    sql.push(" AND r.updated_at >= ").bind(from).push(" AND r.created_at < ").bind(before);
     push_conditions(sql, "r.", query);
     sql.push(")");
 }
 
 /// Adds the chosen runs and the deleted ones. A cross join keeps SQLite from going through all events to find those of few
 /// runs.
-fn push_parts(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQuery) {
+fn push_parts(sql: &mut Query, tenant: &TenantId, query: &UsageQuery) {
     let (from, before) = (int(query.from.0), int(query.before.0));
     sql.push(
         "SELECT updated_at AS at, agent, model, labels, created_by, status >= 9 AS ended,
               iif(status = 10 AND json_valid(error), error ->> '$.code', NULL) AS error",
     );
     for (at, sum) in SUMS.iter().enumerate() {
-        sql.push(format_args!(", usage ->> {at} AS {sum}"));
+        sql.push(&format!(", usage ->> {at} AS {sum}"));
     }
     sql.push(
         " FROM chosen WHERE is_whole UNION ALL SELECT at, agent, model, labels, created_by, kind = 'end',
@@ -154,28 +157,28 @@ fn push_parts(sql: &mut QueryBuilder<Sqlite>, tenant: &TenantId, query: &UsageQu
     );
     sql.push(EVENT_SUMS).push(" FROM (SELECT c.*, e.at, e.payload, ").push(EVENT_KIND);
     sql.push(" AS kind FROM chosen AS c CROSS JOIN run_events AS e ON e.run_no = c.run_no WHERE NOT c.is_whole AND e.at >= ");
-    sql.push_bind(from).push(" AND e.at < ").push_bind(before);
+    sql.bind(from).push(" AND e.at < ").bind(before);
     sql.push(
         ") WHERE kind IS NOT NULL UNION ALL SELECT minute, agent, model, labels, created_by, ended, error",
     );
     for at in 0..SUMS.len() {
-        sql.push(format_args!(", sums ->> {at}"));
+        sql.push(&format!(", sums ->> {at}"));
     }
-    sql.push(" FROM usage_kept WHERE tenant = ").push_bind(tenant.as_str().to_owned());
-    sql.push(" AND minute >= ").push_bind(from).push(" AND minute < ").push_bind(before);
+    sql.push(" FROM usage_kept WHERE tenant = ").bind(tenant.as_str());
+    sql.push(" AND minute >= ").bind(from).push(" AND minute < ").bind(before);
     push_conditions(sql, "", query);
 }
 
-fn push_conditions(sql: &mut QueryBuilder<Sqlite>, table: &str, query: &UsageQuery) {
+fn push_conditions(sql: &mut Query, table: &str, query: &UsageQuery) {
     for (column, wanted) in [("agent", &query.agent), ("model", &query.model)] {
         if !wanted.is_empty() {
-            sql.push(format_args!(" AND {table}{column} = ")).push_bind(wanted.clone());
+            sql.push(&format!(" AND {table}{column} = ")).bind(wanted.as_str());
         }
     }
     if let Some(by) = &query.created_by {
-        sql.push(format_args!(" AND {table}created_by = ")).push_bind(by.clone());
+        sql.push(&format!(" AND {table}created_by = ")).bind(by.as_str());
     }
-    filter::labels(sql, &format!("{table}labels"), &query.labels);
+    SqliteDialect::labels(sql, &format!("{table}labels"), &query.labels);
 }
 
 fn part(row: &SqliteRow) -> Result<UsageRow, Error> {
@@ -226,8 +229,8 @@ fn add(sum: &mut UsageRow, part: UsageRow) {
 }
 
 /// Keeps what the runs of the session of this number have used, which is about to be deleted.
-pub(in crate::store::sqlite) fn keep_usage_query(session_no: i64) -> QueryBuilder<Sqlite> {
-    let mut sql = QueryBuilder::new(
+pub(in crate::store::sqlite) fn keep_usage_query(session_no: i64) -> Query {
+    let mut sql = Query::new(
         "INSERT INTO usage_kept (tenant, minute, agent, model, labels, created_by, ended, error, sums)
          SELECT tenant, at / 60000 * 60000 AS minute, agent, model, labels, created_by, sum(kind = 'end'),
                 iif(kind = 'end' AND status = 10 AND json_valid(error), error ->> '$.code', NULL) AS failed, json_array(",
@@ -235,7 +238,7 @@ pub(in crate::store::sqlite) fn keep_usage_query(session_no: i64) -> QueryBuilde
     for (at, sum) in SUMS.iter().enumerate() {
         sql.push(if at == 0 { "" } else { ", " });
         // A sum of integers may overflow, and a deletion must not fail for that.
-        sql.push(format_args!("CAST(total({sum}) AS INTEGER)"));
+        sql.push(&format!("CAST(total({sum}) AS INTEGER)"));
     }
     sql.push(") FROM (SELECT tenant, at, agent, model, labels, created_by, status, error, kind, ");
     sql.push(EVENT_SUMS);
@@ -246,7 +249,7 @@ pub(in crate::store::sqlite) fn keep_usage_query(session_no: i64) -> QueryBuilde
     sql.push(
         " AS kind FROM runs AS r CROSS JOIN run_events AS e ON e.run_no = r.run_no WHERE r.session_no = ",
     );
-    sql.push_bind(session_no);
+    sql.bind(session_no);
     sql.push(") WHERE kind IS NOT NULL) GROUP BY tenant, minute, agent, model, labels, created_by, failed");
     sql
 }

@@ -9,7 +9,10 @@ use agentloop_core::time::Millis;
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{index, read, write::jobs, write::sessions, write::statements};
+use crate::store::sql::read;
+use crate::store::sql::reader::Dialect as _;
+use crate::store::sqlite::read::{self as own, SqliteDialect};
+use crate::store::sqlite::{index, write::jobs, write::sessions, write::statements};
 use crate::store::{RunFilter, SessionFilter, TimeRange};
 
 async fn plan(db: &SqlitePool, sql: &str) -> Vec<String> {
@@ -55,18 +58,20 @@ async fn no_query_reads_a_whole_table() {
     let store = SqliteStore::in_memory().await.unwrap();
     let cursor = || Some(Cursor { key: 1, id: "r".to_owned() });
     let of_session = RunFilter { session: Some(session("s")), ..RunFilter::default() };
-    let runs = |filter: &RunFilter| read::runs_query(&tenant(), filter, cursor(), None, 9).into_string();
-    let listed =
-        |filter: &SessionFilter| read::sessions_query(&tenant(), filter, cursor(), None, 9).into_string();
-    let pending = |columns: &str, filter: &RequestFilter| {
-        read::pending_query(columns, &tenant(), filter, cursor(), 9).into_string()
+    let runs = |filter: &RunFilter| {
+        read::runs_query::<SqliteDialect>(&tenant(), filter, cursor(), None, 9).into_text()
+    };
+    let listed = |filter: &SessionFilter| {
+        read::sessions_query::<SqliteDialect>(&tenant(), filter, cursor(), None, 9).into_text()
+    };
+    let pending = |columns: &'static str, filter: &RequestFilter| {
+        read::pending_query::<SqliteDialect>(columns, &tenant(), filter, cursor(), 9).into_text()
     };
     let of_run = RequestFilter { run: Some(run("r")), ..RequestFilter::default() };
 
     check(&store, &runs(&RunFilter::default()), "runs_by_creation").await;
     check(&store, &runs(&of_session), "runs_by_session").await;
-    let floor =
-        |filter: &RunFilter| read::runs_floor_query(&tenant(), filter, cursor().as_ref()).into_string();
+    let floor = |filter: &RunFilter| read::runs_floor_query(&tenant(), filter, cursor().as_ref()).into_text();
     check(&store, &floor(&RunFilter::default()), "USING COVERING INDEX runs_by_creation").await;
     check(&store, &floor(&of_session), "USING COVERING INDEX runs_by_session").await;
     let created = TimeRange { from: Some(Timestamp(1)), before: Some(Timestamp(9)) };
@@ -74,49 +79,49 @@ async fn no_query_reads_a_whole_table() {
     let (agents, text) = (vec!["a".to_owned()], "x".to_owned());
     let by_row = RunFilter { created, labels, agents, text, ..RunFilter::default() };
     check(&store, &runs(&by_row), "runs_by_creation").await;
-    check(&store, read::SESSION_RUNS, "runs_by_session").await;
-    check(&store, read::SESSION_RUNS, "runs_queued").await;
-    check(&store, read::UNFINISHED, "runs_unfinished").await;
-    check(&store, read::DUE, "runs_due").await;
-    check(&store, read::DUE_JOBS, "jobs_by_tenant (tenant=? AND due_at<?)").await;
-    check(&store, read::TENANTS_WITH_JOBS, "jobs_by_tenant (tenant>?)").await;
-    check(&store, read::TENANTS_WITH_JOBS, "jobs_by_tenant (tenant=? AND due_at<?)").await;
+    check(&store, SqliteDialect::SESSION_RUNS, "runs_by_session").await;
+    check(&store, SqliteDialect::SESSION_RUNS, "runs_queued").await;
+    check(&store, SqliteDialect::UNFINISHED, "runs_unfinished").await;
+    check(&store, SqliteDialect::DUE, "runs_due").await;
+    check(&store, SqliteDialect::DUE_JOBS, "jobs_by_tenant (tenant=? AND due_at<?)").await;
+    check(&store, SqliteDialect::TENANTS_WITH_JOBS, "jobs_by_tenant (tenant>?)").await;
+    check(&store, SqliteDialect::TENANTS_WITH_JOBS, "jobs_by_tenant (tenant=? AND due_at<?)").await;
     check(&store, read::NEXT_DUE, "jobs_due (due_at>?)").await;
-    check(&store, read::STRETCH, "run_events_by_run").await;
+    check(&store, SqliteDialect::STRETCH, "run_events_by_run").await;
     check(&store, read::UNVERIFIED, "run_events_by_run").await;
     check(&store, jobs::RETRY, "PRIMARY KEY").await;
     check(&store, jobs::FINISH, "PRIMARY KEY").await;
     check(&store, sessions::SET_NOTES, "sqlite_autoindex_sessions_1").await;
     check(&store, sessions::UPDATE, "sqlite_autoindex_sessions_1").await;
-    check(&store, read::NEXT_QUEUED, "runs_queued").await;
-    check(&store, read::QUEUE_HEADS, "runs_queued").await;
-    check(&store, read::INTERRUPTED, "runs_queued").await;
-    check(&store, read::INTERRUPTED_IN, "runs_queued").await;
+    check(&store, SqliteDialect::NEXT_QUEUED, "runs_queued").await;
+    check(&store, SqliteDialect::QUEUE_HEADS, "runs_queued").await;
+    check(&store, SqliteDialect::INTERRUPTED, "runs_queued").await;
+    check(&store, SqliteDialect::INTERRUPTED_IN, "runs_queued").await;
     check(&store, read::STEERED, "PRIMARY KEY").await;
     check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
     check(&store, &listed(&SessionFilter::default()), "sessions_by_update").await;
-    check(&store, read::ENTRIES, "PRIMARY KEY").await;
-    check(&store, read::ENTRIES, "run_events_by_run").await;
-    check(&store, read::CALL_TITLES, "run_events_by_run").await;
+    check(&store, SqliteDialect::ENTRIES, "PRIMARY KEY").await;
+    check(&store, SqliteDialect::ENTRIES, "run_events_by_run").await;
+    check(&store, SqliteDialect::CALL_TITLES, "run_events_by_run").await;
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
     check(&store, sessions::SHARE_TODOS, "PRIMARY KEY").await;
     check(&store, read::TODOS, "PRIMARY KEY").await;
     check(&store, read::SESSION_COUNT, "(tenant=?)").await;
     check(&store, read::SESSION_COUNT_OF, "sessions_by_author").await;
-    check(&store, read::STORED_BYTES, "(tenant=?)").await;
-    check(&store, read::STORED_BYTES_OF, "runs_by_author").await;
+    check(&store, SqliteDialect::STORED_BYTES, "(tenant=?)").await;
+    check(&store, SqliteDialect::STORED_BYTES_OF, "runs_by_author").await;
     check(&store, read::IDLE_SESSIONS, "sessions_by_update").await;
     check(&store, &statements::INSERT_TODOS.sql(2), "").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
-    check(&store, read::RECORDS, "run_events_by_run").await;
+    check(&store, SqliteDialect::RECORDS, "run_events_by_run").await;
     check(&store, sessions::DROP_SPECS, "runs_by_spec").await;
     check(&store, &statements::INSERT_SPECS.sql(2), "").await;
     check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     for columns in [read::SIZES, read::REQUESTS] {
         check(&store, &pending(columns, &RequestFilter::default()), "human_requests_open").await;
     }
-    let request = read::request_query(&tenant(), &run("r"), "1.0:0").into_string();
+    let request = read::request_query(&tenant(), &run("r"), "1.0:0").into_text();
     check(&store, &request, "SEARCH q USING PRIMARY KEY (run_no=? AND question=?)").await;
     check(&store, read::RULES, "remembered_rules_by_session").await;
     check(&store, read::RULES_FOR_RUN, "remembered_rules_by_session (tenant=? AND session_id=?)").await;
@@ -137,7 +142,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &statements::ANSWER_REQUESTS.sql(2), "PRIMARY KEY").await;
 
     let searchers = store.index.as_ref().unwrap().filled().await.unwrap().pool;
-    for sql in [read::MATCHES, read::LENGTHS, read::HITS] {
+    for sql in [own::MATCHES, own::LENGTHS, own::HITS] {
         let found = plan(&searchers, sql).await;
         // Documents come in the order of the index; what is sorted by hand are the forks of one.
         let whole = |step: &&String| {
@@ -146,11 +151,11 @@ async fn no_query_reads_a_whole_table() {
         };
         assert_eq!(found.iter().find(whole), None, "{found:#?}");
     }
-    let found = plan(&searchers, read::MATCHES).await.join("\n");
+    let found = plan(&searchers, own::MATCHES).await.join("\n");
     for index in ["sessions_by_author (tenant=? AND created_by=?)", "sessions_by_update (tenant=?)"] {
         assert!(found.contains(&format!("USING COVERING INDEX {index}")), "not by {index}: {found}");
     }
-    let found = plan(&searchers, read::HITS).await;
+    let found = plan(&searchers, own::HITS).await;
     let all_sessions = |step: &&String| step.ends_with("(tenant=?)");
     assert_eq!(found.iter().find(all_sessions), None, "goes through the tenant for each match: {found:#?}");
 
@@ -164,9 +169,9 @@ async fn no_query_reads_a_whole_table() {
         );
     }
     let floor =
-        read::sessions_floor_query(&tenant(), &SessionFilter::default(), cursor().as_ref()).into_string();
+        read::sessions_floor_query(&tenant(), &SessionFilter::default(), cursor().as_ref()).into_text();
     check(&store, &floor, "COVERING INDEX sessions_by_update").await;
-    let of_user = read::session_of_user_query(&tenant(), &BTreeMap::new(), None).into_string();
+    let of_user = read::session_of_user_query::<SqliteDialect>(&tenant(), &BTreeMap::new(), None).into_text();
     let of_user = plan(&store.readers, &of_user).await.join("\n");
     assert!(of_user.contains("sessions_by_user (tenant=? AND <expr>=?)"), "not one user's: {of_user}");
 
@@ -182,7 +187,7 @@ async fn no_query_reads_a_whole_table() {
 async fn usage_reads_the_runs_of_its_time_and_their_journals() {
     let store = SqliteStore::in_memory().await.unwrap();
     let query = crate::store::UsageQuery { bucket: Millis(60_000), ..Default::default() };
-    let plan = plan(&store.readers, &read::usage_query(&tenant(), &query).into_string()).await;
+    let plan = plan(&store.readers, &own::usage_query(&tenant(), &query).into_text()).await;
     let all = plan.join("\n");
     for index in [
         "runs_by_end",
@@ -196,7 +201,7 @@ async fn usage_reads_the_runs_of_its_time_and_their_journals() {
         assert!(all.contains(index), "not by {index}:\n{all}");
     }
     assert_no_scans(&plan, &["runs_paused"]);
-    let keeps = self::plan(&store.readers, &read::keep_usage_query(1).into_string()).await;
+    let keeps = self::plan(&store.readers, &own::keep_usage_query(1).into_text()).await;
     let all = keeps.join("\n");
     assert!(all.contains("runs_by_session") && all.contains("run_events_by_run"), "{all}");
     assert_no_scans(&keeps, &[]);

@@ -12,7 +12,9 @@ use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
 use crate::store::codec::text;
 use crate::store::number::int;
-use crate::store::sqlite::{read, rows};
+use crate::store::sql::read::{session_of_user_query, session_query};
+use crate::store::sqlite::read::{SqliteDialect, keep_usage_query, prepared};
+use crate::store::sqlite::rows;
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{SessionRow, StoreError};
 
@@ -143,11 +145,8 @@ pub(in crate::store::sqlite) async fn get_or_create(
     db: &mut SqliteConnection,
     new: &NewSession,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
-    match read::session_of_user_query(&new.tenant, &new.labels, new.by.as_deref())
-        .build()
-        .fetch_optional(&mut *db)
-        .await?
-    {
+    let query = session_of_user_query::<SqliteDialect>(&new.tenant, &new.labels, new.by.as_deref());
+    match prepared(query).fetch_optional(&mut *db).await? {
         Some(row) => Ok(Ok(rows::session(&row)?)),
         None => create(db, new).await,
     }
@@ -271,7 +270,7 @@ pub(in crate::store::sqlite) async fn delete(
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
-    read::keep_usage_query(no).build().execute(&mut *db).await?;
+    prepared(keep_usage_query(no)).execute(&mut *db).await?;
     sqlx::query(KEEP_LAST_NUMBERS).execute(&mut *db).await?;
     if indexed {
         sqlx::query(DELETE_DOCUMENTS).bind(no).execute(&mut *db).await?;
@@ -303,8 +302,8 @@ async fn found(
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<(i64, SessionRow)>, Error> {
-    let mut query = read::session_query(tenant, session);
-    let Some(row) = query.build().fetch_optional(db).await? else { return Ok(None) };
+    let query = prepared(session_query::<SqliteDialect>(tenant, session));
+    let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
     Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
 }
 

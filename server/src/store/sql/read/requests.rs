@@ -5,28 +5,29 @@ use std::ops::Range;
 use agentloop_core::id::{RequestId, RunId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::human::PartialApproval;
-use sqlx::postgres::PgRow;
-use sqlx::{Connection as _, Error, Postgres, QueryBuilder};
+use sqlx::Error;
 
-use super::{after, all, filter, one, rows};
-use crate::store::codec::StoredEvent;
+use super::{after, all, filter, one};
 use crate::store::damaged::DamagedQuestions;
 use crate::store::page::{self, Cursor};
-use crate::store::postgres::reader_pool::ReaderPool;
+use crate::store::sql::column::{SqlRow, number, request_id};
+use crate::store::sql::query::Query;
 use crate::store::sql::question::{StoredQuestion, approvals_of, decoded, stored_question};
+use crate::store::sql::reader::{Dialect, SqlReader, TwoLists};
+use crate::store::sql::row::event;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.
-const PAGE_BYTES: usize = PAGE_BYTES_MAX / 2;
+const PAGE_BYTES: u64 = PAGE_BYTES_MAX as u64 / 2;
 
 /// Stretches of the list of questions that are read for one page, at most, while a filter leaves nothing of them.
 const STRETCHES_MAX: u32 = 16;
 
-/// Sizes of questions. PostgreSQL knows the size of an event without reading it.
-const SIZES: &str = "SELECT octet_length(asked.payload)::bigint AS size";
+/// Sizes of questions. Databases know the size of an event without reading it.
+pub(in crate::store) const SIZES: &str = "SELECT CAST(octet_length(asked.payload) AS bigint) AS size";
 
 /// Questions, each with the event that asks it and the one that answers it.
-const REQUESTS: &str = "
+pub(in crate::store) const REQUESTS: &str = "
     SELECT r.run_id, r.created_by, s.session_id, q.asked_at, q.question, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
            answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum";
@@ -43,50 +44,45 @@ const OF_REQUESTS: &str = "
     WHERE ";
 
 /// A question, answered or not.
-pub(in crate::store::postgres) async fn request(
-    db: &ReaderPool,
+pub(in crate::store) async fn request<R: SqlReader>(
+    db: &R,
     tenant: &TenantId,
     request: &RequestId,
 ) -> Result<Option<RequestRow>, StoreError> {
     let Some((run, which)) = request.parts() else { return Ok(None) };
-    let stored = one(db, request_query(tenant, &run, which).build(), stored_question)
+    let stored = one(db, request_query(tenant, &run, which), stored_question)
         .await
-        .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?;
+        .map_err(|error| R::failure(format_args!("question {tenant}/{request}"), &error))?;
     match stored {
         Some(stored) => Ok(Some(question(db, tenant, stored).await?)),
         None => Ok(None),
     }
 }
 
-pub(in crate::store::postgres) fn request_query(
-    tenant: &TenantId,
-    run: &RunId,
-    which: &str,
-) -> QueryBuilder<Postgres> {
-    let mut query = QueryBuilder::new(REQUESTS);
+pub(in crate::store) fn request_query(tenant: &TenantId, run: &RunId, which: &str) -> Query {
+    let mut query = Query::new(REQUESTS);
     query.push(OF_REQUESTS);
-    of_run(&mut query, tenant, run).push(" AND q.question = ").push_bind(rows::clean(which).into_owned());
+    of_run(&mut query, tenant, run).push(" AND q.question = ").bind(which);
     query
 }
 
 /// Ids of a run's open questions.
-pub(in crate::store::postgres) async fn open_questions(
-    db: &ReaderPool,
+pub(in crate::store) async fn open_questions<R: SqlReader>(
+    db: &R,
     tenant: &TenantId,
     run: &RunId,
 ) -> Result<Vec<RequestId>, StoreError> {
-    let mut query = QueryBuilder::new(OPEN_QUESTIONS);
+    let mut query = Query::new(OPEN_QUESTIONS);
     of_run(&mut query, tenant, run).push(" AND q.answered_seq IS NULL ORDER BY q.asked_seq");
-    let id = |row: &PgRow| rows::request_id(run, row);
-    all(db, query.build(), id)
+    all(db, query, |row| request_id(run, row))
         .await
-        .map_err(|error| rows::failure(format_args!("open questions of {tenant}/{run}"), &error))
+        .map_err(|error| R::failure(format_args!("open questions of {tenant}/{run}"), &error))
 }
 
 /// A page of open questions. It has fewer rows than asked for if they would be larger than a message. Questions that are
 /// damaged are left out: they are their runs' alone.
-pub(in crate::store::postgres) async fn pending(
-    db: &ReaderPool,
+pub(in crate::store) async fn pending<R: SqlReader>(
+    db: &R,
     damaged: &DamagedQuestions,
     tenant: &TenantId,
     filter: &RequestFilter,
@@ -97,7 +93,7 @@ pub(in crate::store::postgres) async fn pending(
     for tried in 1.. {
         let (stored, more) = read_pending(db, tenant, filter, begin.clone(), size)
             .await
-            .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?;
+            .map_err(|error| R::failure(format_args!("questions of {tenant}"), &error))?;
         begin = stored.last().map(|stored| stored.cursor.clone());
         let next = begin.as_ref().filter(|_| more).map(Cursor::token);
         let mut rows = Vec::new();
@@ -115,73 +111,75 @@ pub(in crate::store::postgres) async fn pending(
 }
 
 /// The open questions that fit, and whether there are more. Both queries see the same state.
-async fn read_pending(
-    db: &ReaderPool,
+async fn read_pending<R: SqlReader>(
+    db: &R,
     tenant: &TenantId,
     filter: &RequestFilter,
     begin: Option<Cursor>,
     size: u32,
 ) -> Result<(Vec<StoredQuestion>, bool), Error> {
-    let mut reader = db.acquire().await?;
-    let mut state = reader.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let mut query = pending_query(SIZES, tenant, filter, begin.clone(), size + 1);
-    let sizes = query.build().fetch_all(&mut *state).await?;
+    let mut fitting = 0;
+    let sizes = pending_query::<R::Dialect>(SIZES, tenant, filter, begin.clone(), size + 1);
+    let those = |sizes: &[R::Row]| {
+        fitting = how_many_fit(sizes, size)?;
+        Ok(pending_query::<R::Dialect>(REQUESTS, tenant, filter, begin, fitting))
+    };
+    let TwoLists { first: sizes, second: stored } = db.rows_then(sizes, those).await?;
+    let stored = stored.iter().map(stored_question).collect::<Result<_, _>>()?;
+    Ok((stored, sizes.len() > fitting as usize))
+}
+
+/// The number of questions that fit into a page, of those with these sizes.
+fn how_many_fit(sizes: &[impl SqlRow], size: u32) -> Result<u32, Error> {
     let (mut fitting, mut bytes) = (0, 0);
     for row in sizes.iter().take(size as usize) {
         if bytes >= PAGE_BYTES {
             break;
         }
-        bytes += usize::try_from(rows::number(row, "size")?).unwrap_or(usize::MAX);
+        bytes += number(row, "size")?;
         fitting += 1;
     }
-    let mut query = pending_query(REQUESTS, tenant, filter, begin, fitting);
-    let stored = query.build().fetch_all(&mut *state).await?;
-    let stored = stored.iter().map(stored_question).collect::<Result<_, _>>()?;
-    Ok((stored, sizes.len() > fitting as usize))
+    Ok(fitting)
 }
 
 /// A query for open questions. `columns` is [`SIZES`] or [`REQUESTS`].
-pub(in crate::store::postgres) fn pending_query(
-    columns: &str,
+pub(in crate::store) fn pending_query<D: Dialect>(
+    columns: &'static str,
     tenant: &TenantId,
     filter: &RequestFilter,
     begin: Option<Cursor>,
     limit: u32,
-) -> QueryBuilder<Postgres> {
-    let mut query = QueryBuilder::new(columns);
+) -> Query {
+    let mut query = Query::new(columns);
     query.push(OF_REQUESTS);
     match &filter.run {
         Some(run) => of_run(&mut query, tenant, run),
-        None => query.push("q.tenant = ").push_bind(tenant.as_str().to_owned()),
+        None => query.push("q.tenant = ").bind(tenant.as_str()),
     };
     query.push(" AND q.answered_seq IS NULL");
     if let Some(session) = &filter.session {
-        query.push(" AND s.session_id = ").push_bind(session.as_str().to_owned());
+        query.push(" AND s.session_id = ").bind(session.as_str());
     }
-    filter::one_of(&mut query, "r.agent", filter::texts(&filter.agents));
-    filter::one_of(&mut query, "r.model", filter::texts(&filter.models));
+    filter::one_of(&mut query, "r.agent", filter.agents.iter().map(String::as_str));
+    filter::one_of(&mut query, "r.model", filter.models.iter().map(String::as_str));
     filter::times(&mut query, "q.asked_at", &filter.asked);
-    filter::labels(&mut query, "r.labels", &filter.labels);
+    D::labels(&mut query, "r.labels", &filter.labels);
     if let Some(by) = &filter.created_by {
-        query.push(" AND r.created_by = ").push_bind(rows::clean(by).into_owned());
+        query.push(" AND r.created_by = ").bind(by.as_str());
     }
     after(&mut query, " AND (q.asked_at, r.run_id || ':' || q.question) > (", begin);
-    query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(i64::from(limit));
+    query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").bind(limit);
     query
 }
 
 /// Adds the condition that a run asks.
-fn of_run<'q>(
-    query: &'q mut QueryBuilder<Postgres>,
-    tenant: &TenantId,
-    run: &RunId,
-) -> &'q mut QueryBuilder<Postgres> {
-    query.push("q.run_no = (SELECT run_no FROM runs WHERE tenant = ").push_bind(tenant.as_str().to_owned());
-    query.push(" AND run_id = ").push_bind(run.as_str().to_owned()).push(")")
+fn of_run<'q>(query: &'q mut Query, tenant: &TenantId, run: &RunId) -> &'q mut Query {
+    query.push("q.run_no = (SELECT run_no FROM runs WHERE tenant = ").bind(tenant.as_str());
+    query.push(" AND run_id = ").bind(run.as_str()).push(")")
 }
 
-async fn question(
-    db: &ReaderPool,
+async fn question<R: SqlReader>(
+    db: &R,
     tenant: &TenantId,
     stored: StoredQuestion,
 ) -> Result<RequestRow, StoreError> {
@@ -196,22 +194,21 @@ async fn question(
 
 /// The approvals of a question that needs several, from the journal of its run. `open` is the stretch from the event that
 /// asks it to the one that answers it.
-async fn approvals(
-    db: &ReaderPool,
+async fn approvals<R: SqlReader>(
+    db: &R,
     tenant: &TenantId,
     row: &RequestRow,
     open: Range<i64>,
 ) -> Result<Vec<PartialApproval>, StoreError> {
-    let mut query = QueryBuilder::new(
+    let mut query = Query::new(
         "SELECT q.seq, q.at, q.status, q.version, q.payload, q.checksum FROM run_events AS q WHERE ",
     );
-    of_run(&mut query, tenant, &row.run).push(" AND q.seq > ").push_bind(open.start);
-    query.push(" AND q.seq < ").push_bind(open.end);
+    of_run(&mut query, tenant, &row.run).push(" AND q.seq > ").bind(open.start);
+    query.push(" AND q.seq < ").bind(open.end);
     // Payloads are searched as texts: reading them as JSON here would fail the whole list for one that is damaged.
-    query.push(" AND strpos(q.payload, 'human_approved') > 0 ORDER BY q.seq");
-    let found = query.build().fetch_all(db).await.and_then(|found| found.iter().map(rows::event).collect());
-    let found: Vec<StoredEvent> = found.map_err(|error| {
-        rows::failure(format_args!("approvals of {tenant}/{}", row.question.request), &error)
+    query.push(&format!(" AND {}(q.payload, 'human_approved') > 0 ORDER BY q.seq", R::Dialect::POSITION));
+    let found = all(db, query, event).await.map_err(|error| {
+        R::failure(format_args!("approvals of {tenant}/{}", row.question.request), &error)
     })?;
     approvals_of(tenant, row, &found)
 }
