@@ -33,7 +33,7 @@ const TESTED_FOR: Millis = Millis::secs(5);
 
 /// At most so many connections. Clones share them.
 #[derive(Debug, Clone)]
-pub(in crate::store::postgres) struct ReaderPool(Arc<Shared>);
+pub(in crate::store) struct ReaderPool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {

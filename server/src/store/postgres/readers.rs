@@ -18,7 +18,7 @@ const MARGIN: Duration = Duration::from_secs(15);
 
 /// The reading connections of a store.
 #[derive(Debug, Clone)]
-pub(in crate::store::postgres) struct Readers {
+pub(in crate::store) struct Readers {
     pool: ReaderPool,
     /// Longest wait for a query.
     wait: Duration,

@@ -1,25 +1,74 @@
-//! The ports that the store implements, one file each. The one for blobs is beside the blobs.
+//! What PostgreSQL has of its own for the ports: those for blobs and the search, and the parts from which the others follow.
 
-mod audit;
-mod job;
-mod journal;
-mod queue;
-mod request;
 mod search;
-mod session;
-mod tools;
 
-use async_trait::async_trait;
+use std::borrow::Cow;
 
+use agentloop_core::cluster::shard::shard_of;
+use agentloop_core::id::{Epoch, SessionId, TenantId};
+
+use crate::store::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::features_used::FeaturesUsed;
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::write::own::WriteOp;
-use crate::store::sql::read;
-use crate::store::{Store, StoreError};
+use crate::store::postgres::readers::Readers;
+use crate::store::postgres::write::blobs::BlobOp;
+use crate::store::postgres::write::own::WriteSender;
+use crate::store::postgres::{read, rows};
+use crate::store::sql::store::SqlStore;
+use crate::store::{StoreError, UsageQuery, UsageRow};
 
-#[async_trait]
-impl Store for PostgresStore {
-    async fn check(&self) -> Result<(), StoreError> {
-        self.writes.done(WriteOp::Check).await?;
-        read::check(&self.readers).await
+impl SqlStore for PostgresStore {
+    type Reader = Readers;
+    type Own = BlobOp;
+
+    fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    fn writes(&self) -> &WriteSender {
+        &self.writes
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn used(&self) -> &FeaturesUsed {
+        &self.used
+    }
+
+    fn damaged(&self) -> &DamagedSessions {
+        &self.damaged
+    }
+
+    fn damaged_questions(&self) -> &DamagedQuestions {
+        &self.damaged_questions
+    }
+
+    fn clean(text: &str) -> Cow<'_, str> {
+        rows::clean(text)
+    }
+
+    fn is_own(&self, tenant: &TenantId, session: &SessionId) -> bool {
+        self.scope.is_all() || self.scope.keeps(shard_of(tenant, session))
+    }
+
+    fn has_replicas(&self) -> bool {
+        !self.scope.is_all()
+    }
+
+    fn note_messages(&self, messages: usize) {
+        if let Some(index) = &self.index {
+            index.note(messages);
+        }
+    }
+
+    /// The words went with the session.
+    async fn session_is_deleted(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn add_up(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        self.readers.in_time(read::usage(&self.readers, tenant, query)).await?
     }
 }

@@ -95,7 +95,7 @@ pub(in crate::store::postgres) use readable;
 
 /// A write to the rows of blobs.
 #[derive(Debug)]
-pub(in crate::store::postgres) enum BlobOp {
+pub(in crate::store) enum BlobOp {
     /// Ends an upload: its pieces become a blob.
     Keep { upload: i64, new: NewBlob, digest: BlobDigest, size: u64, now: Timestamp },
     /// It is about to be referred to.
@@ -106,7 +106,7 @@ pub(in crate::store::postgres) enum BlobOp {
 
 /// The result of a [`BlobOp`].
 #[derive(Debug)]
-pub(in crate::store::postgres) enum BlobResult {
+pub(in crate::store) enum BlobResult {
     /// The result of [`BlobOp::Keep`].
     Kept {
         /// True if the same blob of the same owner was stored.

@@ -1,25 +1,76 @@
-//! The ports that the store implements, one file each. The one for blobs is beside the blobs.
+//! What SQLite has of its own for the ports: those for blobs and the search, and the parts from which the others follow.
 
-mod audit;
-mod job;
-mod journal;
-mod queue;
-mod request;
 mod search;
-mod session;
-mod tools;
 
-use async_trait::async_trait;
+use std::borrow::Cow;
 
-use crate::store::sql::read;
+use agentloop_core::id::{Epoch, SessionId, TenantId};
+use sqlx::SqlitePool;
+
+use crate::store::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::features_used::FeaturesUsed;
+use crate::store::sql::store::SqlStore;
 use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::write::own::WriteOp;
-use crate::store::{Store, StoreError};
+use crate::store::sqlite::read;
+use crate::store::sqlite::write::own::{SqliteOp, WriteSender};
+use crate::store::{StoreError, UsageQuery, UsageRow};
 
-#[async_trait]
-impl Store for SqliteStore {
-    async fn check(&self) -> Result<(), StoreError> {
-        self.writes.done(WriteOp::Check).await?;
-        read::check(&self.readers).await
+impl SqlStore for SqliteStore {
+    type Reader = SqlitePool;
+    type Own = SqliteOp;
+
+    fn readers(&self) -> &SqlitePool {
+        &self.readers
+    }
+
+    fn writes(&self) -> &WriteSender {
+        &self.writes
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn used(&self) -> &FeaturesUsed {
+        &self.used
+    }
+
+    fn damaged(&self) -> &DamagedSessions {
+        &self.damaged
+    }
+
+    fn damaged_questions(&self) -> &DamagedQuestions {
+        &self.damaged_questions
+    }
+
+    fn clean(text: &str) -> Cow<'_, str> {
+        text.into()
+    }
+
+    fn is_own(&self, _tenant: &TenantId, _session: &SessionId) -> bool {
+        true
+    }
+
+    fn has_replicas(&self) -> bool {
+        false
+    }
+
+    fn note_messages(&self, messages: usize) {
+        if let Some(index) = &self.index {
+            index.note(messages);
+        }
+    }
+
+    /// The words of the session are gone before the deletion is answered.
+    async fn session_is_deleted(&self) -> Result<(), StoreError> {
+        match &self.index {
+            Some(index) => index.delete().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn add_up(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        let _turn = self.adding_up.lock().await;
+        read::usage(&self.readers, tenant, query).await
     }
 }

@@ -12,7 +12,7 @@ use crate::store::sqlite::rows;
 
 /// The key of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store::sqlite) struct BlobKey {
+pub(in crate::store) struct BlobKey {
     pub(in crate::store::sqlite) tenant: TenantId,
     pub(in crate::store::sqlite) digest: BlobDigest,
     /// Empty where nobody owns it.
@@ -21,7 +21,7 @@ pub(in crate::store::sqlite) struct BlobKey {
 
 /// A write to the rows of blobs.
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum BlobOp {
+pub(in crate::store) enum BlobOp {
     /// Its file is about to get its name.
     Announce { key: BlobKey, size: u64, media_type: String, now: Timestamp },
     /// Its file has its name.
@@ -49,7 +49,7 @@ impl BlobOp {
 
 /// The result of a [`BlobOp`].
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::store::sqlite) enum BlobResult {
+pub(in crate::store) enum BlobResult {
     /// The result of [`BlobOp::Announce`].
     Announced {
         /// True if the same blob of the same owner is stored.

@@ -7,7 +7,7 @@ use crate::store::write::{self, OwnOp};
 
 /// A write that only this store has.
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum SqliteOp {
+pub(in crate::store) enum SqliteOp {
     /// Forgets the numbers of documents that the search index has deleted. Answered with `Done`.
     ForgetDeleted(Vec<i64>),
     Blob(BlobOp),

@@ -4,18 +4,18 @@ use agentloop_core::id::{RequestId, RuleId, RunId, SessionId, TenantId};
 use async_trait::async_trait;
 
 use crate::store::sql::read;
-use crate::store::sqlite::SqliteStore;
-use crate::store::sqlite::write::own::WriteOp;
+use crate::store::sql::store::SqlStore;
+use crate::store::write::WriteOp;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, RequestStore, RuleRow, StoreError};
 
 #[async_trait]
-impl RequestStore for SqliteStore {
+impl<S: SqlStore> RequestStore for S {
     async fn request(
         &self,
         tenant: &TenantId,
         request: &RequestId,
     ) -> Result<Option<RequestRow>, StoreError> {
-        read::request(&self.readers, tenant, request).await
+        read::request(self.readers(), tenant, request).await
     }
 
     async fn pending(
@@ -24,11 +24,11 @@ impl RequestStore for SqliteStore {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
-        read::pending(&self.readers, &self.damaged_questions, tenant, &filter, &page).await
+        read::pending(self.readers(), self.damaged_questions(), tenant, &filter, &page).await
     }
 
     async fn open_questions(&self, tenant: &TenantId, run: &RunId) -> Result<Vec<RequestId>, StoreError> {
-        read::open_questions(&self.readers, tenant, run).await
+        read::open_questions(self.readers(), tenant, run).await
     }
 
     async fn rules(
@@ -36,10 +36,10 @@ impl RequestStore for SqliteStore {
         tenant: &TenantId,
         session: Option<&SessionId>,
     ) -> Result<Vec<RuleRow>, StoreError> {
-        if !self.used.rules() {
+        if !self.used().rules() {
             return Ok(Vec::new());
         }
-        read::rules(&self.readers, tenant, session).await
+        read::rules(self.readers(), tenant, session).await
     }
 
     async fn rules_for_run(
@@ -47,14 +47,14 @@ impl RequestStore for SqliteStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Vec<RuleRow>, StoreError> {
-        if !self.used.rules() {
+        if !self.used().rules() {
             return Ok(Vec::new());
         }
-        read::rules_for_run(&self.readers, tenant, session).await
+        read::rules_for_run(self.readers(), tenant, session).await
     }
 
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
         let op = WriteOp::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
-        self.writes.existed(op).await
+        self.writes().existed(op).await
     }
 }

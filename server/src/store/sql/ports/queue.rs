@@ -5,24 +5,24 @@ use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
 use crate::store::sql::read;
-use crate::store::sqlite::SqliteStore;
+use crate::store::sql::store::SqlStore;
 use crate::store::{Interrupted, QueueStore, StoreError};
 
 #[async_trait]
-impl QueueStore for SqliteStore {
+impl<S: SqlStore> QueueStore for S {
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        if !self.used.queues() {
+        if !self.used().queues() {
             return Ok(None);
         }
-        read::next_queued(&self.readers, tenant, session).await
+        read::next_queued(self.readers(), tenant, session).await
     }
 
     async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
-        read::queue_heads(&self.readers).await
+        read::queue_heads(self.readers()).await
     }
 
     async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        read::interrupted(&self.readers).await
+        read::interrupted(self.readers()).await
     }
 
     async fn interrupted_in(
@@ -30,16 +30,16 @@ impl QueueStore for SqliteStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<Interrupted>, StoreError> {
-        if !self.used.queues() {
+        if !self.used().queues() {
             return Ok(None);
         }
-        read::interrupted_in(&self.readers, tenant, session).await
+        read::interrupted_in(self.readers(), tenant, session).await
     }
 
     async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
-        if !self.used.steers() {
+        if !self.used().steers() {
             return Ok(None);
         }
-        read::steered(&self.readers, tenant, id).await
+        read::steered(self.readers(), tenant, id).await
     }
 }

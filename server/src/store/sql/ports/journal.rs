@@ -1,37 +1,33 @@
 //! Journals: appends, claims, and reads of runs.
 
-use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{Epoch, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
 use crate::store::append::EncodedAppend;
-use crate::store::postgres::PostgresStore;
-use crate::store::postgres::read as own;
-use crate::store::postgres::write::own::WriteOp;
 use crate::store::sql::read;
+use crate::store::sql::store::SqlStore;
+use crate::store::write::WriteOp;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
     Stretch, StretchMax, UsageQuery, UsageRow,
 };
 
 #[async_trait]
-impl JournalStore for PostgresStore {
+impl<S: SqlStore> JournalStore for S {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         let encoded = EncodedAppend::new(append);
-        self.used.mark(&encoded);
+        self.used().mark(&encoded);
         let messages = encoded.entries.iter().filter(|entry| entry.is_searched).count();
-        self.writes.done(WriteOp::Append(Box::new(encoded))).await?;
-        if let Some(index) = &self.index {
-            index.note(messages);
-        }
+        self.writes().done(WriteOp::Append(Box::new(encoded))).await?;
+        self.note_messages(messages);
         Ok(())
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
         let Some(ClaimedRow { epoch, row }) = self.claim_row(tenant, run).await? else { return Ok(None) };
-        match read::journal(&self.readers, tenant, &row).await {
+        match read::journal(self.readers(), tenant, &row).await {
             Ok(records) => Ok(Some(Claimed { epoch, row, records })),
             // The run may have been deleted since the claim.
             Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
@@ -40,23 +36,23 @@ impl JournalStore for PostgresStore {
     }
 
     async fn claim_row(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ClaimedRow>, StoreError> {
-        self.writes.claim(tenant, run).await
+        self.writes().claim(tenant, run).await
     }
 
     fn owns(&self, tenant: &TenantId, session: &SessionId) -> bool {
-        self.scope.is_all() || self.scope.keeps(shard_of(tenant, session))
+        self.is_own(tenant, session)
     }
 
     fn is_shared(&self) -> bool {
-        !self.scope.is_all()
+        self.has_replicas()
     }
 
     fn epoch(&self) -> Epoch {
-        self.epoch
+        SqlStore::epoch(self)
     }
 
     async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
-        read::run(&self.readers, tenant, run).await
+        read::run(self.readers(), tenant, run).await
     }
 
     async fn records(
@@ -66,7 +62,7 @@ impl JournalStore for PostgresStore {
         after: Seq,
         limit: u32,
     ) -> Result<Vec<Record>, StoreError> {
-        read::records(&self.readers, tenant, run, after, limit).await
+        read::records(self.readers(), tenant, run, after, limit).await
     }
 
     async fn stretch(
@@ -76,11 +72,11 @@ impl JournalStore for PostgresStore {
         after: Seq,
         max: StretchMax,
     ) -> Result<Stretch, StoreError> {
-        read::stretch(&self.readers, tenant, run, after, max).await
+        read::stretch(self.readers(), tenant, run, after, max).await
     }
 
     async fn unverified_events(&self, tenant: &TenantId, run: &RunId) -> Result<u64, StoreError> {
-        read::unverified(&self.readers, tenant, run).await
+        read::unverified(self.readers(), tenant, run).await
     }
 
     async fn runs(
@@ -89,7 +85,7 @@ impl JournalStore for PostgresStore {
         filter: RunFilter,
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
-        read::runs(&self.readers, tenant, &filter, &page).await
+        read::runs(self.readers(), tenant, &filter, &page).await
     }
 
     async fn session_runs(
@@ -98,22 +94,22 @@ impl JournalStore for PostgresStore {
         session: &SessionId,
         after: Option<u64>,
     ) -> Result<SessionRuns, StoreError> {
-        read::session_runs(&self.readers, tenant, session, after).await
+        read::session_runs(self.readers(), tenant, session, after).await
     }
 
     async fn usage(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
-        self.readers.in_time(own::usage(&self.readers, tenant, query)).await?
+        self.add_up(tenant, query).await
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        read::tenants(&self.readers).await
+        read::tenants(self.readers()).await
     }
 
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
-        read::unfinished(&self.readers).await
+        read::unfinished(self.readers()).await
     }
 
     async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
-        read::due(&self.readers, now, limit).await
+        read::due(self.readers(), now, limit).await
     }
 }

@@ -8,10 +8,9 @@ use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
 use crate::store::damaged;
-use crate::store::postgres::PostgresStore;
-use crate::store::postgres::rows::clean;
-use crate::store::postgres::write::own::WriteOp;
 use crate::store::sql::read;
+use crate::store::sql::store::SqlStore;
+use crate::store::write::WriteOp;
 use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
 use crate::store::{
     CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, Page, PageRequest,
@@ -19,7 +18,7 @@ use crate::store::{
 };
 
 #[async_trait]
-impl SessionStore for PostgresStore {
+impl<S: SqlStore> SessionStore for S {
     async fn create_session_by(
         &self,
         tenant: &TenantId,
@@ -29,8 +28,9 @@ impl SessionStore for PostgresStore {
         now: Timestamp,
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
-        let new = NewSession::new(tenant, session, &clean(title), labels, now, by.map(clean).as_deref());
-        self.writes.session(WriteOp::CreateSession(new)).await
+        let new =
+            NewSession::new(tenant, session, &S::clean(title), labels, now, by.map(S::clean).as_deref());
+        self.writes().session(WriteOp::CreateSession(new)).await
     }
 
     async fn get_or_create_session(
@@ -43,11 +43,12 @@ impl SessionStore for PostgresStore {
         by: Option<&str>,
     ) -> Result<SessionRow, StoreError> {
         // Most calls find one, without the writer.
-        if let Some(row) = read::session_of_user(&self.readers, tenant, labels, by).await? {
+        if let Some(row) = read::session_of_user(self.readers(), tenant, labels, by).await? {
             return Ok(row);
         }
-        let new = NewSession::new(tenant, session, &clean(title), labels, now, by.map(clean).as_deref());
-        self.writes.session(WriteOp::GetOrCreateSession(new)).await
+        let new =
+            NewSession::new(tenant, session, &S::clean(title), labels, now, by.map(S::clean).as_deref());
+        self.writes().session(WriteOp::GetOrCreateSession(new)).await
     }
 
     async fn update_session(
@@ -57,10 +58,10 @@ impl SessionStore for PostgresStore {
         mut update: SessionUpdate,
     ) -> Result<SessionRow, StoreError> {
         if let Some(title) = &mut update.title {
-            *title = clean(title).into_owned();
+            *title = S::clean(title).into_owned();
         }
         let new = NewUpdate { tenant: tenant.clone(), session: session.clone(), update };
-        self.writes.session(WriteOp::UpdateSession(new)).await
+        self.writes().session(WriteOp::UpdateSession(new)).await
     }
 
     async fn fork_by(
@@ -78,9 +79,9 @@ impl SessionStore for PostgresStore {
             at,
             session: session.clone(),
             now,
-            by: by.map(|by| clean(by).into_owned()),
+            by: by.map(|by| S::clean(by).into_owned()),
         };
-        self.writes.session(WriteOp::Fork(new)).await
+        self.writes().session(WriteOp::Fork(new)).await
     }
 
     async fn set_session_notes(
@@ -90,7 +91,7 @@ impl SessionStore for PostgresStore {
         notes: SessionNotes,
     ) -> Result<bool, StoreError> {
         let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
-        self.writes.existed(WriteOp::SetNotes(new)).await
+        self.writes().existed(WriteOp::SetNotes(new)).await
     }
 
     async fn session(
@@ -98,11 +99,11 @@ impl SessionStore for PostgresStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<SessionRow>, StoreError> {
-        read::session(&self.readers, tenant, session).await
+        read::session(self.readers(), tenant, session).await
     }
 
     async fn todos(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<TodoItem>, StoreError> {
-        read::todos(&self.readers, tenant, session).await
+        read::todos(self.readers(), tenant, session).await
     }
 
     async fn sessions(
@@ -111,7 +112,7 @@ impl SessionStore for PostgresStore {
         filter: SessionFilter,
         page: PageRequest,
     ) -> Result<Page<SessionRow>, StoreError> {
-        read::sessions(&self.readers, tenant, &filter, &page).await
+        read::sessions(self.readers(), tenant, &filter, &page).await
     }
 
     async fn entries(
@@ -132,8 +133,8 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<EntryStretch, StoreError> {
-        let stored = read::stored_entries(&self.readers, tenant, session, after, max).await?;
-        stored.whole(tenant, session, &self.damaged)
+        let stored = read::stored_entries(self.readers(), tenant, session, after, max).await?;
+        stored.whole(tenant, session, self.damaged())
     }
 
     async fn listed_entries(
@@ -143,8 +144,8 @@ impl SessionStore for PostgresStore {
         after: EntryNo,
         max: StretchMax,
     ) -> Result<ListedEntries, StoreError> {
-        let stored = read::stored_entries(&self.readers, tenant, session, after, max).await?;
-        Ok(stored.listed(tenant, session, &self.damaged))
+        let stored = read::stored_entries(self.readers(), tenant, session, after, max).await?;
+        Ok(stored.listed(tenant, session, self.damaged()))
     }
 
     async fn call_titles(
@@ -153,7 +154,7 @@ impl SessionStore for PostgresStore {
         session: &SessionId,
         span: EntrySpan,
     ) -> Result<CallTitles, StoreError> {
-        read::call_titles(&self.readers, tenant, session, span).await
+        read::call_titles(self.readers(), tenant, session, span).await
     }
 
     async fn damaged_entries(
@@ -162,22 +163,22 @@ impl SessionStore for PostgresStore {
         session: &SessionId,
         limit: usize,
     ) -> Result<Vec<EntryNo>, StoreError> {
-        if !self.damaged.has(tenant, session) {
+        if !self.damaged().has(tenant, session) {
             return Ok(Vec::new());
         }
         damaged::find(self, tenant, session, limit).await
     }
 
     async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError> {
-        read::tenants_with_sessions(&self.readers).await
+        read::tenants_with_sessions(self.readers()).await
     }
 
     async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        read::session_count(&self.readers, tenant, by).await
+        read::session_count(self.readers(), tenant, by).await
     }
 
     async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError> {
-        read::stored_bytes(&self.readers, tenant, by).await
+        read::stored_bytes(self.readers(), tenant, by).await
     }
 
     async fn idle_sessions(
@@ -187,11 +188,11 @@ impl SessionStore for PostgresStore {
         after: Option<IdleSession>,
         limit: u32,
     ) -> Result<Vec<IdleSession>, StoreError> {
-        read::idle_sessions(&self.readers, tenant, before, after, limit).await
+        read::idle_sessions(self.readers(), tenant, before, after, limit).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
-        self.delete(tenant, session, None).await
+        delete(self, tenant, session, None).await
     }
 
     async fn delete_damaged_session(
@@ -200,20 +201,19 @@ impl SessionStore for PostgresStore {
         session: &SessionId,
         damaged: &RunId,
     ) -> Result<bool, StoreError> {
-        self.delete(tenant, session, Some(damaged.clone())).await
+        delete(self, tenant, session, Some(damaged.clone())).await
     }
 }
 
-impl PostgresStore {
-    async fn delete(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        damaged: Option<RunId>,
-    ) -> Result<bool, StoreError> {
-        let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
-        let existed = self.writes.existed(op).await?;
-        self.damaged.forget(tenant, session);
-        Ok(existed)
-    }
+async fn delete(
+    store: &impl SqlStore,
+    tenant: &TenantId,
+    session: &SessionId,
+    damaged: Option<RunId>,
+) -> Result<bool, StoreError> {
+    let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
+    let existed = store.writes().existed(op).await?;
+    store.damaged().forget(tenant, session);
+    store.session_is_deleted().await?;
+    Ok(existed)
 }

@@ -1,0 +1,24 @@
+//! The ports that every SQL store implements alike, one file each.
+
+mod audit;
+mod job;
+mod journal;
+mod queue;
+mod request;
+mod session;
+mod tools;
+
+use async_trait::async_trait;
+
+use crate::store::sql::read;
+use crate::store::sql::store::SqlStore;
+use crate::store::write::WriteOp;
+use crate::store::{BlobStore, SearchStore, Store, StoreError};
+
+#[async_trait]
+impl<S: SqlStore + SearchStore + BlobStore> Store for S {
+    async fn check(&self) -> Result<(), StoreError> {
+        self.writes().done(WriteOp::Check).await?;
+        read::check(self.readers()).await
+    }
+}

@@ -1,0 +1,54 @@
+//! The parts of a store over SQL, from which its ports follow.
+
+use std::borrow::Cow;
+
+use agentloop_core::id::{Epoch, SessionId, TenantId};
+
+use super::reader::SqlReader;
+use crate::store::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::features_used::FeaturesUsed;
+use crate::store::write::{OwnOp, WriteSender};
+use crate::store::{StoreError, UsageQuery, UsageRow};
+
+/// A store over SQL: it has all ports but those for blobs and for the search.
+pub(in crate::store) trait SqlStore: Send + Sync + 'static {
+    /// The reading connections.
+    type Reader: SqlReader;
+    /// Writes that only this store has.
+    type Own: OwnOp;
+
+    fn readers(&self) -> &Self::Reader;
+
+    /// The queue of the one task that writes.
+    fn writes(&self) -> &WriteSender<Self::Own>;
+
+    fn epoch(&self) -> Epoch;
+
+    fn used(&self) -> &FeaturesUsed;
+
+    fn damaged(&self) -> &DamagedSessions;
+
+    fn damaged_questions(&self) -> &DamagedQuestions;
+
+    /// A text as the database takes it.
+    fn clean(text: &str) -> Cow<'_, str>;
+
+    /// True if this server does the work of the session.
+    fn is_own(&self, tenant: &TenantId, session: &SessionId) -> bool;
+
+    /// True if other servers use the database, too.
+    fn has_replicas(&self) -> bool;
+
+    /// Notes that so many messages were written which the search index has to take up.
+    fn note_messages(&self, messages: usize);
+
+    /// Does what follows the deletion of a session. An earlier one may have failed here.
+    fn session_is_deleted(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Adds up usage.
+    fn add_up(
+        &self,
+        tenant: &TenantId,
+        query: &UsageQuery,
+    ) -> impl Future<Output = Result<Vec<UsageRow>, StoreError>> + Send;
+}
