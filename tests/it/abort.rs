@@ -296,6 +296,43 @@ async fn so_does_one_that_waited_without_a_stream() {
     assert_cancelled(&server, &mut speech).await;
 }
 
+/// Calls of one run: the first by a client that is gone, the second by one that came back.
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_the_run_to_the_other_callers() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    for other in [wire::DisconnectPolicy::Cancel, wire::DisconnectPolicy::Continue] {
+        let run_id = format!("r-{}", other.as_str_name());
+        let of = |policy: wire::DisconnectPolicy| wire::RunInput {
+            on_disconnect: policy.into(),
+            ..in_session("s1", &run_id, "hi")
+        };
+        let mut speech = model.speaks();
+        let stays = server.stream(of(other)).await;
+        speech.asked().await;
+        let leaves = wire::RunInput {
+            run_id: Some(run_id.clone()),
+            on_disconnect: wire::DisconnectPolicy::Cancel.into(),
+            ..Default::default()
+        };
+        drop(server.stream(leaves).await);
+        // When this one is aborted, the server has seen the call before it leave, too.
+        let mut control = model.speaks();
+        let input = wire::RunInput {
+            on_disconnect: wire::DisconnectPolicy::Cancel.into(),
+            ..in_session("s2", &format!("control-{run_id}"), "hi")
+        };
+        let events = server.stream(input).await;
+        control.asked().await;
+        drop(events);
+        control.hung_up().await;
+        speech.say("hello");
+        speech.end();
+        let last = stays.rest().await.pop().expect("it ends");
+        assert_eq!(last.status(), RunStatus::Completed, "{last:?}");
+    }
+}
+
 /// Ids of which a run's seed, which is drawn right before the run is written, comes when the test wants it.
 struct Held {
     asked: Notify,
@@ -319,9 +356,7 @@ impl Ids for Held {
 }
 
 /// Starts the run by this call, which goes away before the run is there; how the run ends.
-async fn leave_at_the_start<T>(
-    call: impl FnOnce(AgentLoopClient<Channel>, wire::RunInput) -> T,
-) -> wire::RunResult
+async fn leave_at_the_start<T>(call: impl FnOnce(AgentLoopClient<Channel>, wire::RunInput) -> T) -> wire::Run
 where
     T: Future<Output: Send> + Send + 'static,
 {
@@ -331,15 +366,25 @@ where
     let ids = Arc::new(Held { asked: Notify::new(), leave: Mutex::new(leave) });
     let given = ids.clone();
     let server = TestServer::built(&model, "", move |builder| builder.ids(given.clone())).await;
-    let input = || on_disconnect(wire::DisconnectPolicy::Cancel);
-    let calling = tokio::spawn(call(server.agent_loop(), input()));
+    let input = on_disconnect(wire::DisconnectPolicy::Cancel);
+    let calling = tokio::spawn(call(server.agent_loop(), input));
     soon(ids.asked.notified()).await;
     calling.abort();
     assert!(calling.await.is_err_and(|error| error.is_cancelled()));
     // A call on the same connection after this one's end is answered after the server has heard of the end.
     assert_eq!(server.pending().await, []);
     give_leave.send(7).expect("the server waits");
-    server.run(input()).await
+    // A call that waits for the run would keep it.
+    loop {
+        let request = wire::GetRunRequest { run_id: "r1".to_owned() };
+        if let Ok(found) = soon(server.agent_loop().get_run(request)).await {
+            let run = found.into_inner().run.expect("a run");
+            if run.status() == RunStatus::Aborted {
+                return run;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

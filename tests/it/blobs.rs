@@ -404,7 +404,7 @@ async fn tenants_and_callers_see_their_own() {
     let files = SecurityFiles::new();
     let token = |name: &str, tenant: &str, role: &str| files.token(name, tenant, &[role]);
     let tokens = [
-        token("ann", "a", "caller"),
+        files.token("ann", "a", &["caller", "approver"]),
         token("bob", "a", "caller"),
         token("host", "a", "host"),
         token("eve", "a", "viewer"),
@@ -438,6 +438,10 @@ async fn tenants_and_callers_see_their_own() {
     let again = soon(bob.put_blob(&b"of ann"[..], "text/plain")).await.expect("stored");
     assert!(!again.existed, "what others have is not told");
     assert_eq!(read(&bob).await.expect("read"), b"of ann");
+    // Nor does the type that they give change that of others.
+    soon(bob.put_blob(&b"of ann"[..], "text/html")).await.expect("stored");
+    let kept = soon(ann.copy_blob(name.clone(), &mut Vec::new())).await.expect("read");
+    assert_eq!(kept.media_type, "text/plain");
 }
 
 /// A call with a result that has this file.

@@ -255,6 +255,37 @@ async fn the_largest_result_is_imported_and_so_are_several_of_one_message() {
     assert_refused(refused, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
 }
 
+/// A run keeps a call by a name that no tool has, or with arguments that are too long, and the result that refuses it.
+#[tokio::test]
+async fn every_conversation_of_a_run_can_be_imported() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let named = |id: &str, name: &str, arguments: &str| {
+        let (call_id, arguments_json) = (id.to_owned(), arguments.to_owned());
+        Content::ToolCall(wire::ToolCall {
+            call_id,
+            name: name.to_owned(),
+            arguments_json,
+            title: String::new(),
+        })
+    };
+    let calls = vec![
+        named("a", &"long_name".repeat(20), "{}"),
+        named("b", "", "{}"),
+        named("c", "weather", &format!("{:?}", "x".repeat(1_200_000))),
+    ];
+    let refused = |id: &str| result(id, "there is no such tool");
+    let messages = vec![
+        says(Role::User, &"x".repeat(3 * 1024 * 1024)),
+        message(Role::Assistant, calls),
+        message(Role::Tool, vec![refused("a"), refused("b"), refused("c")]),
+    ];
+    let added = imported(&server, import("s1", "i1", messages)).await.expect("imported");
+    assert_eq!((added.first_entry_no, added.last_entry_no), (1, 5));
+    model.says("I see");
+    assert_eq!(server.run(in_session("s1", "r1", "and now?")).await.status(), RunStatus::Completed);
+}
+
 #[tokio::test]
 async fn an_export_has_every_entry() {
     let model = Model::start().await;

@@ -354,6 +354,23 @@ async fn what_is_denied_while_a_run_waits_is_withdrawn_when_it_enters() {
     assert_invalid(server.try_run(forced("r3")).await, &["input.model_options.tool_choice.name"]);
 }
 
+/// A model that had to call a tool in each answer would never end the run.
+#[tokio::test]
+async fn a_tool_that_the_model_must_call_is_called_once() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("weather", json!({ "city": "Bergen" })).says("It rains.");
+    let choice = Some(wire::tool_choice::Choice::Name("weather".to_owned()));
+    let tool_choice = Some(wire::ToolChoice { choice });
+    let model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+    let done = server.run(wire::RunInput { model_options, ..prompt("How is Bergen?") }).await;
+    assert_eq!(done.status(), RunStatus::Completed);
+    let [first, second] = &model.requests()[..] else { panic!("two calls of the model") };
+    assert_eq!(first["tool_choice"]["function"]["name"], "weather");
+    assert!(second["tool_choice"].is_null(), "{second}");
+}
+
 #[tokio::test]
 async fn misspelt_names_of_tools_are_told() {
     let (log, _logged) = Log::of_this_thread("warn");

@@ -142,6 +142,22 @@ async fn for_the_run_exactly_this_call() {
     assert_eq!(bench.rules("").await, [], "no other run knows of it");
 }
 
+/// A rule that denies must not open the tool.
+#[tokio::test]
+async fn an_approval_is_not_remembered_by_a_rule_that_denies() {
+    let bench = Bench::new().await;
+    let waits = bench.writes(named("r1", "go"), &["bob"]).await;
+    let question = &waits.pending[0];
+    for action in [PolicyAction::Deny, PolicyAction::Ask] {
+        let rule = to("b*").map(|rule| wire::PolicyRule { action: action.into(), ..rule });
+        let refused = bench.remember(question, approve(), RememberScope::Rule, rule).await;
+        assert_invalid(refused, &["remember_rule.action"]);
+    }
+    assert_eq!(bench.rules("").await, []);
+    let rule = to("b*").map(|rule| wire::PolicyRule { action: PolicyAction::Allow.into(), ..rule });
+    bench.remember(question, approve(), RememberScope::Rule, rule).await.expect("decided");
+}
+
 #[tokio::test]
 async fn for_the_session_also_after_a_restart() {
     let mut bench = Bench::new().await;

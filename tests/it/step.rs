@@ -275,6 +275,18 @@ async fn bad_requests() {
 }
 
 #[tokio::test]
+async fn a_question_that_takes_a_text_is_not_approved() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.asks("ask_human", json!({ "question": "Which city?" }));
+    let policy = wire::ToolPolicy { ask_human: Some(true), ..Default::default() };
+    server.run(wire::RunInput { tool_policy: Some(policy), ..stepped("r1", "go") }).await;
+    let pending = step(&server, "1").await.run.expect("a run").pending;
+    let refused = server.step("r1", "2", &pending[0].request_id).await;
+    assert_invalid(refused, &["approve_request_id"]);
+}
+
+#[tokio::test]
 async fn parallel_calls_are_one_step() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

@@ -15,7 +15,7 @@ use crate::app::builder::{CheckedParts, ServerBuilder};
 use crate::app::health::Readiness;
 use crate::app::security::{self, Reloader};
 use crate::app::store::{OwnStore, postgres_options};
-use crate::app::work::{ClusterParts, Stop};
+use crate::app::work::{ClusterParts, Stop, spawn_until_stopped};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::cluster::Peer;
 use crate::cluster::locate::Locate;
@@ -29,6 +29,7 @@ use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::grpc::edge::peer::PeerPort;
 use crate::grpc::edge::run_changes::follow_run_changes;
+use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::tool_link::ToolLinkService;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::store::postgres::{PostgresOptions, PostgresStore, Replica, ReplicaOptions};
@@ -216,6 +217,7 @@ impl ServerBuilder {
         let peers =
             PeerPort::new(front.clone(), ports.asks).with_tool_link(tool_link).with_run_changes(changes);
         let acceptor = peer_tls.as_ref().map(|tls| tls.acceptor());
+        let certificates = acceptor.clone();
         let serving = peers.serve(listener, acceptor, work_stopped(tasks.clone(), stop.clone()));
         spawn_peer_port(serving, calls.clone(), &tasks);
         let readiness = Readiness::of_replica(own.shared(), ownerships, tools_known);
@@ -231,7 +233,7 @@ impl ServerBuilder {
         // Now it can do the work of the shards that it takes.
         replica.ready();
         let me = Peer { number: replica.number(), address: replica_address.clone() };
-        drop(tasks.spawn("own address", dial_itself(reach, me)));
+        spawn_until_stopped(&tasks, "own address", dial_itself(reach, me, certificates));
         tracing::info!(%address, replica = replica.number().0, at = replica_address, "listening");
         Ok(ReplicaServer {
             address,
@@ -408,16 +410,22 @@ async fn end_when_fenced(replica: Arc<Replica>, tasks: Tasks, stop: Stop) {
     }
 }
 
-/// Warns if this replica is not at the address that it gives the others. It takes its part all the same, since others may reach
-/// an address that it cannot dial itself.
-async fn dial_itself(reach: Reach, me: Peer) {
-    if let Some(why) = reach.problem(&me).await {
-        tracing::warn!(
-            at = me.address,
-            why,
-            "this replica does not reach itself at the address that it gives the others; if they do not either, calls for its \
-             sessions fail there: correct cluster.advertise, or the certificates"
-        );
+/// Warns if this replica is not at the address that it gives the others, or not with its certificate: at first, and whenever its
+/// certificate has changed. It takes its part all the same, since others may reach an address that it cannot dial itself.
+async fn dial_itself(reach: Reach, me: Peer, mut certificates: Option<watch::Receiver<Acceptor>>) {
+    loop {
+        if let Some(why) = reach.problem(&me).await {
+            tracing::warn!(
+                at = me.address,
+                why,
+                "this replica does not reach itself at the address that it gives the others; if they do not either, calls for its \
+                 sessions fail there: correct cluster.advertise, or the certificates"
+            );
+        }
+        let Some(changes) = &mut certificates else { return };
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
 }
 

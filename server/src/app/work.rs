@@ -123,35 +123,10 @@ impl WorkParts {
         calls_ended: CancellationToken,
     ) -> Result<Work, StartError> {
         let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
-        let options = host_options(&self.config);
-        let own_tools = std::mem::take(&mut self.own_tools);
-        let hosts = remembered_tools(&*store, options, clock.now(), own_tools).await?;
-        if self.authentication_required {
-            let ids = StoredIds { store: store.clone(), clock: clock.clone() };
-            hosts.keep_ids(Arc::new(ids.clone()));
-            let (seeing, until) = (ids.see(hosts.clone()), tasks.soft().clone());
-            drop(tasks.spawn("host ids", async move {
-                let _stopped = until.run_until_cancelled(seeing).await;
-            }));
-        }
+        let hosts = self.hosts(&store).await?;
         let agents = Arc::new(self.take_agents());
-        for (agent, model) in without_prices(&agents, &*self.models) {
-            tracing::warn!(
-                agent,
-                model,
-                "limits.max_cost_micros needs the prices of the agent's models; until they are configured, every run of it is refused"
-            );
-        }
         let server = self.config.server.clone();
-        let facts = ServerFacts {
-            started_at: clock.now(),
-            store: own_store.map_or("custom", OwnStore::kind),
-            message_bytes_max: server.max_message_bytes,
-            live_runs_max: server.max_live_runs,
-            hosts_max: self.config.hosts.max_hosts,
-            authentication_required: self.authentication_required,
-            agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
-        };
+        let facts = self.facts(own_store);
         // A replica asks first if another one has taken its place.
         if let (Some(own), None) = (own_store, &self.cluster) {
             tasks.depend_on("store", own.failed().clone());
@@ -163,23 +138,12 @@ impl WorkParts {
         let (cluster, linking) = self.cluster.take().map(|parts| parts.tools(hosts.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
         let offers_wait = offers_wait(server.shutdown_grace.duration());
-        let driving = match &cluster {
-            Some(cluster) => cluster.clone().drive(engine.sink()).boxed(),
-            None => hosts.clone().drive(engine.sink()).boxed(),
-        };
         if let Some(linking) = linking {
-            let until = tasks.soft().clone();
-            drop(tasks.spawn("tool link", async move {
-                let _stopped = until.run_until_cancelled(linking).await;
-            }));
+            spawn_until_stopped(&tasks, "tool link", linking);
         }
-        let stopped = runs_stopped(tasks.soft().clone(), engine.clone(), hosts.clone(), offers_wait);
-        tasks.spawn("tools", async move {
-            tokio::select! { biased;
-                () = driving => {}
-                () = stopped => {}
-            }
-        });
+        let stop =
+            Stop { engine: engine.clone(), hosts: hosts.clone(), cluster: cluster.clone(), offers_wait };
+        drive_tools(&stop, &tasks);
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
         let audit = start_audit(audited, &store, &clock, &tasks, calls_ended)?;
@@ -195,9 +159,33 @@ impl WorkParts {
             shared_database,
         };
         let routes = services.routes(server.max_message_bytes, &tasks);
-        let stop =
-            Stop { engine: engine.clone(), hosts: hosts.clone(), cluster: cluster.clone(), offers_wait };
         Ok(Work { engine, hosts, routes, audit, stop, cluster })
+    }
+
+    /// The tools of hosts, as far as the store remembers them, and those of the embedder. Where callers have to say who they are, the
+    /// ids of hosts are kept for their principals.
+    async fn hosts(&mut self, store: &Arc<dyn Store>) -> Result<Arc<RemoteTools>, StartError> {
+        let (clock, tasks) = (self.engine.clock.clone(), &self.engine.tasks);
+        let own_tools = std::mem::take(&mut self.own_tools);
+        let hosts = remembered_tools(&**store, host_options(&self.config), clock.now(), own_tools).await?;
+        if self.authentication_required {
+            let ids = StoredIds { store: store.clone(), clock };
+            hosts.keep_ids(Arc::new(ids.clone()));
+            spawn_until_stopped(tasks, "host ids", ids.see(hosts.clone()));
+        }
+        Ok(hosts)
+    }
+
+    fn facts(&mut self, own_store: Option<&OwnStore>) -> ServerFacts {
+        ServerFacts {
+            started_at: self.engine.clock.now(),
+            store: own_store.map_or("custom", OwnStore::kind),
+            message_bytes_max: self.config.server.max_message_bytes,
+            live_runs_max: self.config.server.max_live_runs,
+            hosts_max: self.config.hosts.max_hosts,
+            authentication_required: self.authentication_required,
+            agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
+        }
     }
 
     fn take_agents(&mut self) -> Agents {
@@ -205,6 +193,13 @@ impl WorkParts {
         let mut agents = std::mem::take(&mut self.config.agents);
         for spec in agents.values_mut() {
             spec.in_doubt_timeout = in_doubt_timeout;
+        }
+        for (agent, model) in without_prices(&agents, &*self.models) {
+            tracing::warn!(
+                agent,
+                model,
+                "limits.max_cost_micros needs the prices of the agent's models; until they are configured, every run of it is refused"
+            );
         }
         agents
     }
@@ -248,6 +243,34 @@ impl WorkParts {
         };
         self.engine.start(store, self.models, tools)
     }
+}
+
+/// Starts a task that ends when a shutdown begins.
+pub(super) fn spawn_until_stopped(
+    tasks: &Tasks,
+    name: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    let until = tasks.soft().clone();
+    drop(tasks.spawn(name, async move {
+        let _stopped = until.run_until_cancelled(work).await;
+    }));
+}
+
+/// Starts the task that hands reports of tools to the runs, until the runs have stopped.
+fn drive_tools(stop: &Stop, tasks: &Tasks) {
+    let Stop { engine, hosts, cluster, offers_wait } = stop.clone();
+    let driving = match cluster {
+        Some(cluster) => cluster.drive(engine.sink()).boxed(),
+        None => hosts.clone().drive(engine.sink()).boxed(),
+    };
+    let stopped = runs_stopped(tasks.soft().clone(), engine, hosts, offers_wait);
+    tasks.spawn("tools", async move {
+        tokio::select! { biased;
+            () = driving => {}
+            () = stopped => {}
+        }
+    });
 }
 
 impl ClusterParts {

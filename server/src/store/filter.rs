@@ -188,8 +188,17 @@ impl RequestFilter {
         let texts = [&asked, question.tool.as_str(), &question.arguments];
         is_one_of(&question.kind, &self.kinds)
             && is_one_of(&question.tool, &self.tools)
-            && (self.text.is_empty() || texts.iter().any(|text| contains(text, &self.text)))
+            && (self.text.is_empty()
+                || texts.iter().any(|text| contains(text, &self.text))
+                || unescaped(&question.arguments).is_some_and(|text| contains(&text, &self.text)))
     }
+}
+
+/// The JSON with its letters as people read them. Models may write any of them as a number. `None` where nothing is escaped.
+fn unescaped(json: &str) -> Option<String> {
+    json.contains('\\')
+        .then(|| serde_json::from_str::<serde_json::Value>(json).ok())?
+        .map(|value| value.to_string())
 }
 
 fn is_one_of<T: PartialEq>(value: &T, wanted: &[T]) -> bool {
@@ -208,6 +217,13 @@ pub(super) fn contains(text: &str, wanted: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn letters_that_a_model_has_escaped_are_found() {
+        assert_eq!(unescaped(r#"{"where":"Z\u00fcrich"}"#).as_deref(), Some(r#"{"where":"Zürich"}"#));
+        assert_eq!(unescaped(r#"{"where":"Zürich"}"#), None);
+        assert_eq!(unescaped(r"\ no JSON"), None);
+    }
 
     #[test]
     fn text_is_found_in_any_case_and_script() {

@@ -14,7 +14,7 @@ use tonic::Code;
 use wire::run_event::Event;
 use wire::{RunStatus, WaitKind};
 
-use super::{busy, delete, enqueued, read, said};
+use super::{busy, delete, enqueued, interrupting, read, said};
 
 const ROUNDS: u32 = 64;
 
@@ -226,6 +226,21 @@ async fn a_queue_has_an_end_and_a_session_with_one_is_not_deleted() {
     assert_eq!(last.last().expect("events").status(), RunStatus::Completed);
     assert_eq!(said(&server).await.len() as u32, 2 * (ROUNDS + 1));
     assert!(delete(&server).await.expect("deleted"));
+}
+
+#[tokio::test]
+async fn a_full_queue_keeps_nobody_from_interrupting() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let first = server.stream(in_session("s1", "r0", "one")).await;
+    speech.asked().await;
+    for at in 1..=ROUNDS {
+        drop(server.stream(enqueued(&format!("r{at}"), "more")).await);
+    }
+    model.answers(|_| agentloop_tests::model::Answer::Says("yes".to_owned()));
+    assert_eq!(server.run(interrupting("urgent", "stop")).await.status(), RunStatus::Completed);
+    assert_eq!(first.rest().await.last().map(wire::RunEvent::status), Some(RunStatus::Aborted));
 }
 
 #[tokio::test]

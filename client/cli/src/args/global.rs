@@ -92,8 +92,16 @@ pub(crate) struct CertificateAndKey {
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
     pub(crate) fn client(&self) -> Result<Client, Error> {
+        self.client_that_retries(3)
+    }
+
+    /// The same, which repeats a call so many times.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    pub(crate) fn client_that_retries(&self, max_retries: u32) -> Result<Client, Error> {
         let backoff =
-            Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
+            Backoff { max_retries, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
         let mut builder = Client::builder(self.endpoint()).backoff(backoff);
         if let Some(token) = self.token_to_present()? {
             builder = builder.token(token);

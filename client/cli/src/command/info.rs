@@ -58,6 +58,10 @@ fn rows(info: &GetServerInfoResponse) -> Vec<[String; 2]> {
         ("bytes of a message, at most", limits.message_bytes_max.to_string()),
         ("bytes of a tool's output, at most", limits.tool_output_bytes_max.to_string()),
         ("idle sessions are kept for", format::duration(info.retention.as_ref())),
+        (
+            "idle sessions of a tenant, at most",
+            info.retained_sessions_max.map(|most| most.to_string()).unwrap_or_default(),
+        ),
     ]
     .map(|(what, value)| [what.to_owned(), value])
     .to_vec()

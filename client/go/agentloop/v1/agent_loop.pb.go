@@ -550,7 +550,8 @@ type SubmitApprovalRequest struct {
 	DecidedBy string `protobuf:"bytes,4,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
 	// Period for which the decision counts for similar calls. Only with `approve` and `deny`.
 	Remember RememberScope `protobuf:"varint,5,opt,name=remember,proto3,enum=agentloop.v1.RememberScope" json:"remember,omitempty"`
-	// Rule to remember. It must match the call in question, and its action is that of the decision. Absent: the
+	// Rule to remember. It must match the call in question, and its action is that of the decision: beside an approval, one
+	// that denies or asks is refused. Absent: the
 	// question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match. It may not look at an argument
 	// that is masked; a call with such an argument has no suggested rule.
 	RememberRule  *PolicyRule `protobuf:"bytes,6,opt,name=remember_rule,json=rememberRule,proto3" json:"remember_rule,omitempty"`

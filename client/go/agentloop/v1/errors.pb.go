@@ -21,16 +21,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The reason in the `google.rpc.ErrorInfo` of every error status. It is the name without its prefix, such as
+// The reason in the `google.rpc.ErrorInfo` of every error status, but those of methods and encodings that the server does
+// not know, which are UNIMPLEMENTED. It is the name without its prefix, such as
 // `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with one
-// violation per field. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status stays
+// violation per field, or one without a field for a message that cannot be decoded. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status stays
 // below 8 KiB, so long texts in it are cut, and a last violation without a field counts those that did not fit.
 type ErrorReason int32
 
 const (
 	// Not set; never sent.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large.
+	// INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large. OUT_OF_RANGE: `offset` is beyond
+	// the end of a blob.
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 1
 	// ALREADY_EXISTS: the id was used before, with other content; metadata `field` names the field of a run's input that
 	// differs, if the server can tell.
@@ -56,7 +58,8 @@ const (
 	ErrorReason_ERROR_REASON_ALREADY_RESOLVED ErrorReason = 11
 	// FAILED_PRECONDITION: the digest in the answer is not the question's digest.
 	ErrorReason_ERROR_REASON_DIGEST_MISMATCH ErrorReason = 12
-	// FAILED_PRECONDITION: the run's state does not allow this; metadata `status` has its status.
+	// FAILED_PRECONDITION: the run's state does not allow this; metadata `status` has its status, where that
+	// is the reason.
 	ErrorReason_ERROR_REASON_WRONG_STATE ErrorReason = 13
 	// OUT_OF_RANGE: `after_seq` is beyond the run's last event.
 	ErrorReason_ERROR_REASON_SEQ_AHEAD ErrorReason = 14

@@ -30,7 +30,7 @@ const (
 	DisconnectPolicy_DISCONNECT_POLICY_UNSPECIFIED DisconnectPolicy = 0
 	// The run continues. `Subscribe`, or the same `run_id` again, follows it.
 	DisconnectPolicy_DISCONNECT_POLICY_CONTINUE DisconnectPolicy = 1
-	// The run is aborted with ABORTED_BY_DISCONNECT.
+	// The run is aborted with ABORTED_BY_DISCONNECT, unless another call of `Run` or `RunStream` waits for it.
 	DisconnectPolicy_DISCONNECT_POLICY_CANCEL DisconnectPolicy = 2
 )
 
@@ -231,7 +231,7 @@ type RunInput struct {
 	// Id of the session to continue. Absent: a new session is created.
 	SessionId *string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3,oneof" json:"session_id,omitempty"`
 	// Id of the run, which makes the call idempotent. The same id with the same content is the same run, also after a
-	// restart. With other content it is refused with ALREADY_EXISTS, which names the field. An id and nothing else joins
+	// restart. With other content it is refused with ALREADY_EXISTS, which names the field where the server can tell. An id and nothing else joins
 	// the run; `on_disconnect` may stand beside it. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the server makes an id.
 	RunId *string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3,oneof" json:"run_id,omitempty"`
 	// One user message of plain text: short for one entry in `input_messages`. It comes after those.

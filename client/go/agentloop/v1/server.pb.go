@@ -199,13 +199,15 @@ type GetServerInfoResponse struct {
 	CallerRoles []string `protobuf:"bytes,7,rep,name=caller_roles,json=callerRoles,proto3" json:"caller_roles,omitempty"`
 	// True if callers must present a credential.
 	AuthenticationRequired bool `protobuf:"varint,8,opt,name=authentication_required,json=authenticationRequired,proto3" json:"authentication_required,omitempty"`
-	// Sessions that were idle for longer than this are deleted; absent where sessions are kept.
+	// Sessions that were idle for longer than this are deleted; absent where their age has no bound.
 	Retention *durationpb.Duration `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
 	// The configured providers of models, sorted by name. A model of any other provider is refused. Empty if the server does not
 	// know them, which says nothing about its models.
-	Providers     []*ModelProvider `protobuf:"bytes,10,rep,name=providers,proto3" json:"providers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Providers []*ModelProvider `protobuf:"bytes,10,rep,name=providers,proto3" json:"providers,omitempty"`
+	// Each tenant keeps so many idle sessions, and the oldest of the others are deleted; absent where their number has no bound.
+	RetainedSessionsMax *uint64 `protobuf:"varint,11,opt,name=retained_sessions_max,json=retainedSessionsMax,proto3,oneof" json:"retained_sessions_max,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *GetServerInfoResponse) Reset() {
@@ -306,6 +308,13 @@ func (x *GetServerInfoResponse) GetProviders() []*ModelProvider {
 		return x.Providers
 	}
 	return nil
+}
+
+func (x *GetServerInfoResponse) GetRetainedSessionsMax() uint64 {
+	if x != nil && x.RetainedSessionsMax != nil {
+		return *x.RetainedSessionsMax
+	}
+	return 0
 }
 
 // A provider of models.
@@ -1821,7 +1830,7 @@ var File_agentloop_v1_server_proto protoreflect.FileDescriptor
 const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\n" +
 	"\x19agentloop/v1/server.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xd0\x03\n" +
+	"\x14GetServerInfoRequest\"\xa3\x04\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -1834,7 +1843,9 @@ const file_agentloop_v1_server_proto_rawDesc = "" +
 	"\x17authentication_required\x18\b \x01(\bR\x16authenticationRequired\x127\n" +
 	"\tretention\x18\t \x01(\v2\x19.google.protobuf.DurationR\tretention\x129\n" +
 	"\tproviders\x18\n" +
-	" \x03(\v2\x1b.agentloop.v1.ModelProviderR\tproviders\";\n" +
+	" \x03(\v2\x1b.agentloop.v1.ModelProviderR\tproviders\x127\n" +
+	"\x15retained_sessions_max\x18\v \x01(\x04H\x00R\x13retainedSessionsMax\x88\x01\x01B\x18\n" +
+	"\x16_retained_sessions_max\";\n" +
 	"\rModelProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06models\x18\x02 \x03(\tR\x06models\"\xa2\x02\n" +
@@ -2092,6 +2103,7 @@ func file_agentloop_v1_server_proto_init() {
 		return
 	}
 	file_agentloop_v1_types_proto_init()
+	file_agentloop_v1_server_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -575,21 +575,21 @@ const (
 	RunErrorCode_RUN_ERROR_CODE_MODEL_REFUSED RunErrorCode = 10
 	// The provider's filter cut the answer.
 	RunErrorCode_RUN_ERROR_CODE_CONTENT_FILTERED RunErrorCode = 11
-	// `max_iterations` was reached.
+	// The run would have gone beyond `max_iterations`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_ITERATIONS RunErrorCode = 12
-	// `max_tool_rounds` was reached.
+	// The run would have gone beyond `max_tool_rounds`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_TOOL_ROUNDS RunErrorCode = 13
-	// `max_calls_per_run` was reached.
+	// The run would have gone beyond `max_calls_per_run`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_TOOL_CALLS RunErrorCode = 14
-	// `max_run_duration` was reached.
+	// The run would have gone beyond `max_run_duration`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_DURATION RunErrorCode = 15
-	// `max_tokens` was reached.
+	// The run would have gone beyond `max_tokens`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_TOKENS RunErrorCode = 16
-	// `max_cost_micros` was reached.
+	// The run would have gone beyond `max_cost_micros`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_COST RunErrorCode = 17
 	// `max_consecutive_failures` was reached.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_CONSECUTIVE_FAILURES RunErrorCode = 18
-	// `max_repeated_calls` was reached.
+	// The run would have gone beyond `max_repeated_calls`.
 	RunErrorCode_RUN_ERROR_CODE_LIMIT_REPEATED_CALLS RunErrorCode = 19
 	// Aborted: by `Abort`, or by a run that interrupted it.
 	RunErrorCode_RUN_ERROR_CODE_ABORTED_BY_CALLER RunErrorCode = 20
@@ -2101,10 +2101,10 @@ type ToolPolicy struct {
 	Enabled *bool `protobuf:"varint,1,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
 	// Limits the registered tools to these. Absent means all. A tool must also be in `RunInput.allowed_tools`.
 	AllowList *ToolNames `protobuf:"bytes,2,opt,name=allow_list,json=allowList,proto3,oneof" json:"allow_list,omitempty"`
-	// Calls of one message that run at the same time. Default 1: they run in order, but a call that waits for a human
+	// Calls of one message that run at the same time, at most 128. Default 1: they run in order, but a call that waits for a human
 	// does not block those after it.
 	MaxParallel *uint32 `protobuf:"varint,3,opt,name=max_parallel,json=maxParallel,proto3,oneof" json:"max_parallel,omitempty"`
-	// Tool calls in the whole run; the run fails when it reaches this. Default: no limit.
+	// Tool calls in the whole run; a run whose model asks for more fails. Default: no limit.
 	MaxCallsPerRun *uint32 `protobuf:"varint,4,opt,name=max_calls_per_run,json=maxCallsPerRun,proto3,oneof" json:"max_calls_per_run,omitempty"`
 	// True requires approval for every call, whatever its tool declares. Default false.
 	RequireApprovalByDefault *bool `protobuf:"varint,5,opt,name=require_approval_by_default,json=requireApprovalByDefault,proto3,oneof" json:"require_approval_by_default,omitempty"`
@@ -3272,11 +3272,12 @@ func (x *ToolNames) GetNames() []string {
 	return nil
 }
 
-// Limits of a run. A run that reaches one fails with a code that names it. Absent fields come from the agent's
-// configuration.
+// Limits of a run. A run that would go beyond one fails with a code that names it. What a model call used is known after
+// it: a run whose last answer passes `max_tokens` or `max_cost_micros` completes, and any other fails before its next model
+// call. Absent fields come from the agent's configuration.
 type LoopLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of model calls. Default 10.
+	// Number of model calls. Default 10. At most 1,000,000.
 	MaxIterations *uint32 `protobuf:"varint,1,opt,name=max_iterations,json=maxIterations,proto3,oneof" json:"max_iterations,omitempty"`
 	// Rounds of tool calls. Default: no limit.
 	MaxToolRounds *uint32 `protobuf:"varint,2,opt,name=max_tool_rounds,json=maxToolRounds,proto3,oneof" json:"max_tool_rounds,omitempty"`
@@ -3286,9 +3287,9 @@ type LoopLimits struct {
 	MaxTokens *uint64 `protobuf:"varint,4,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
 	// Cost in millionths of the currency of the configured prices. Default: no limit.
 	MaxCostMicros *uint64 `protobuf:"varint,5,opt,name=max_cost_micros,json=maxCostMicros,proto3,oneof" json:"max_cost_micros,omitempty"`
-	// Tool calls in a row that end in an error. Default: no limit.
+	// Tool calls in a row that end in an error; the run fails with the last of them. Default: no limit.
 	MaxConsecutiveFailures *uint32 `protobuf:"varint,6,opt,name=max_consecutive_failures,json=maxConsecutiveFailures,proto3,oneof" json:"max_consecutive_failures,omitempty"`
-	// Calls in a row of the same tool with the same arguments. Default: no limit.
+	// Calls in a row of the same tool with the same arguments, as JSON compares them. Default: no limit.
 	MaxRepeatedCalls *uint32 `protobuf:"varint,7,opt,name=max_repeated_calls,json=maxRepeatedCalls,proto3,oneof" json:"max_repeated_calls,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3377,9 +3378,9 @@ func (x *LoopLimits) GetMaxRepeatedCalls() uint32 {
 // Absent fields come from the agent's configuration.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempts after the first. Default 3.
+	// Attempts after the first. Default 3. At most 1,000.
 	MaxRetries *uint32 `protobuf:"varint,1,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"`
-	// Longest first wait; it doubles for each further one. Default 1 s.
+	// Longest first wait; it doubles for each further one. Default 1 s. At most 1 h.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,2,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
 	// Longest wait, unless the provider asks for a longer one. Default 10 s.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
@@ -3451,7 +3452,7 @@ func (x *RetryPolicy) GetPauseWhenExhausted() bool {
 // from the provider's default.
 type ModelOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sampling temperature, from 0.
+	// Sampling temperature, from 0 to 2.
 	Temperature *float64 `protobuf:"fixed64,1,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
 	// Nucleus sampling, above 0 to 1.
 	TopP *float64 `protobuf:"fixed64,2,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
@@ -3459,7 +3460,8 @@ type ModelOptions struct {
 	MaxOutputTokens *uint32 `protobuf:"varint,3,opt,name=max_output_tokens,json=maxOutputTokens,proto3,oneof" json:"max_output_tokens,omitempty"`
 	// Texts that end the answer. At most 8.
 	Stop []string `protobuf:"bytes,4,rep,name=stop,proto3" json:"stop,omitempty"`
-	// Use of tools in the answer.
+	// Use of tools in the answer. REQUIRED and a name hold until the model has called tools once in the run. Then it chooses,
+	// so that the run can end.
 	ToolChoice *ToolChoice `protobuf:"bytes,5,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
 	// Amount of reasoning.
 	ReasoningEffort ReasoningEffort `protobuf:"varint,6,opt,name=reasoning_effort,json=reasoningEffort,proto3,enum=agentloop.v1.ReasoningEffort" json:"reasoning_effort,omitempty"`
@@ -3910,7 +3912,8 @@ type HumanRequest struct {
 	AllowEmpty bool `protobuf:"varint,19,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
 	// A JSON object of the asker, for user interfaces; empty if there is none. At most 16 KiB.
 	MetadataJson string `protobuf:"bytes,20,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
-	// Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call.
+	// Digest of the tool's terms that an approval of this question covers. Empty if it is about no tool call, or about one in
+	// doubt that needed no approval.
 	TermsDigest string `protobuf:"bytes,21,opt,name=terms_digest,json=termsDigest,proto3" json:"terms_digest,omitempty"`
 	// The people who may answer, by the rules about the call: names, and groups as `group:NAME`. `a & b` is both at once.
 	// Empty: everyone whose role allows it.

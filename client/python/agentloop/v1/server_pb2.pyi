@@ -41,7 +41,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "started_at", "features", "limits", "store", "caller", "caller_roles", "authentication_required", "retention", "providers")
+    __slots__ = ("version", "started_at", "features", "limits", "store", "caller", "caller_roles", "authentication_required", "retention", "providers", "retained_sessions_max")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class GetServerInfoResponse(_message.Message):
     AUTHENTICATION_REQUIRED_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     PROVIDERS_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_SESSIONS_MAX_FIELD_NUMBER: _ClassVar[int]
     version: str
     started_at: _timestamp_pb2.Timestamp
     features: _containers.RepeatedScalarFieldContainer[str]
@@ -62,7 +63,8 @@ class GetServerInfoResponse(_message.Message):
     authentication_required: bool
     retention: _duration_pb2.Duration
     providers: _containers.RepeatedCompositeFieldContainer[ModelProvider]
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., store: _Optional[str] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ..., caller_roles: _Optional[_Iterable[str]] = ..., authentication_required: _Optional[bool] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., providers: _Optional[_Iterable[_Union[ModelProvider, _Mapping]]] = ...) -> None: ...
+    retained_sessions_max: int
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., store: _Optional[str] = ..., caller: _Optional[_Union[_types_pb2.Caller, _Mapping]] = ..., caller_roles: _Optional[_Iterable[str]] = ..., authentication_required: _Optional[bool] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., providers: _Optional[_Iterable[_Union[ModelProvider, _Mapping]]] = ..., retained_sessions_max: _Optional[int] = ...) -> None: ...
 
 class ModelProvider(_message.Message):
     __slots__ = ("name", "models")

@@ -211,6 +211,17 @@ fn the_same_call_again_and_again_in_one_message() {
 }
 
 #[test]
+fn the_same_arguments_written_otherwise_are_the_same_call() {
+    let mut script = given(repeating(2));
+    script.asks([
+        tool("a").with(r#"{"x":1,"y":2}"#),
+        tool("a").with(r#"{ "y": 2, "x": 1 }"#),
+        tool("a").with(r#"{"y":2,"x":1}"#),
+    ]);
+    assert_limit(&script, RunErrorCode::LimitRepeatedCalls);
+}
+
+#[test]
 fn other_arguments_or_another_tool_break_the_row() {
     let mut script = given(repeating(1));
     for _ in 0..3 {

@@ -51,6 +51,8 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
+    /// Those of them that call `Run` or `RunStream`.
+    pub(in crate::engine) run_calls: Callers,
     /// End subscriptions in shards that are given away.
     pub(in crate::engine) shard_stops: ShardStops,
     pub(in crate::engine) run_watchers: Arc<RunWatchers>,

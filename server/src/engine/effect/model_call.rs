@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::agent::{RunSpec, ToolChoice};
-
+use agentloop_core::agent::{ModelOptions, RunSpec, ToolChoice};
+use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{EntryNo, RunId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::run::view::{LoopPhase, ProcessState};
 use agentloop_core::time::{Millis, Timestamp};
+use futures_util::stream::BoxStream;
 
 use crate::engine::deps::Deps;
 use crate::engine::effect::coalesce::DeltaCoalescer;
@@ -20,7 +21,7 @@ use crate::engine::effect::complete::priced;
 use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::before_tools;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Feed, ModelAttempt};
+use crate::engine::feed::{CompleteResponse, Feed, ModelAttempt};
 use crate::engine::history::History;
 use crate::engine::log::LoopPlace;
 use crate::engine::memory::RESPONSE_BYTES;
@@ -41,6 +42,8 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) run: RunId,
     /// Number of this model call as the run's limit counts, for the log.
     pub(in crate::engine) iteration: u32,
+    /// True if the model has called tools in this run.
+    pub(in crate::engine) has_called_tools: bool,
     /// Retries of this model call so far, for the log.
     pub(in crate::engine) retry: u32,
     pub(in crate::engine) system_prompt: String,
@@ -98,43 +101,21 @@ impl ModelCall {
         self.check_quotas().await?;
         let (model, name) = self.model()?;
         let count = messages.len();
-        let mut options = self.spec.options.clone();
-        // Providers refuse it. A rule that was remembered while the run waited for its session may have withdrawn the tool.
-        if let Some(ToolChoice::Named(name)) = &options.tool_choice
-            && !offered.has(name)
-        {
-            tracing::warn!(tool = name, "the tool of tool_choice is not offered any more; the model chooses");
-            options.tool_choice = None;
-        }
         let deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: self.system_prompt.clone(),
             messages,
             encoded,
+            options: self.options(&offered),
             tools: offered.tools,
-            options,
             timeouts: self.spec.timeouts.clone(),
         });
-        // The request was charged when it was encoded. The rest of the charge is for the response.
-        self.memory.set(RESPONSE_BYTES);
-        let mut response_bytes = 0;
-        let mut deltas = DeltaCoalescer::new(deltas);
         let began = self.now();
-        let mut first = None;
         let this = ModelAttempt { model_call: self.model_call, attempt: self.attempt };
         self.feed.begin_response(this, offered.digest.clone(), began);
-        while let Some(delta) = deltas.next().await {
-            let delta = delta?;
-            if first.is_none() {
-                first = Some(self.now());
-                self.log_streaming();
-            }
-            response_bytes += delta.size();
-            self.memory.set(response_bytes.max(RESPONSE_BYTES));
-            self.feed.push_delta(self.now(), delta)?;
-        }
+        let first = self.read(DeltaCoalescer::new(deltas)).await?;
         let ended = self.now();
-        let (message, finish, usage) = self.feed.complete_response()?;
+        let CompleteResponse { message, finish, usage } = self.feed.complete_response()?;
         let calls: Vec<&ToolCall> = message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
         let (facts, hooked) = match &self.extensions {
@@ -158,6 +139,44 @@ impl ModelCall {
             hooked,
             full,
         })
+    }
+
+    /// The options of the run. A model that must call tools does so once: otherwise the run would never end. Providers refuse a
+    /// choice of a tool that is not offered. A rule that was remembered while the run waited for its session may have withdrawn it.
+    fn options(&self, offered: &Offered) -> ModelOptions {
+        let mut options = self.spec.options.clone();
+        let is_forced = matches!(options.tool_choice, Some(ToolChoice::Named(_) | ToolChoice::Required));
+        if is_forced && self.has_called_tools {
+            options.tool_choice = None;
+        }
+        if let Some(ToolChoice::Named(name)) = &options.tool_choice
+            && !offered.has(name)
+        {
+            tracing::warn!(tool = name, "the tool of tool_choice is not offered any more; the model chooses");
+            options.tool_choice = None;
+        }
+        options
+    }
+
+    /// Hands the pieces of the response to the feed. Returns the time of the first one; `None` without any.
+    async fn read(
+        &mut self,
+        mut deltas: DeltaCoalescer<BoxStream<'_, Result<Delta, ModelError>>>,
+    ) -> Result<Option<Timestamp>, ModelError> {
+        // The request was charged when it was encoded. The rest of the charge is for the response.
+        self.memory.set(RESPONSE_BYTES);
+        let (mut response_bytes, mut first) = (0, None);
+        while let Some(delta) = deltas.next().await {
+            let delta = delta?;
+            if first.is_none() {
+                first = Some(self.now());
+                self.log_streaming();
+            }
+            response_bytes += delta.size();
+            self.memory.set(response_bytes.max(RESPONSE_BYTES));
+            self.feed.push_delta(self.now(), delta)?;
+        }
+        Ok(first)
     }
 
     /// A run whose tokens or money are used up waits as for a provider that limits the rate.

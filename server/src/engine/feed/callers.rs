@@ -10,7 +10,7 @@ use agentloop_core::id::RunKey;
 pub(in crate::engine) struct Callers(Arc<Mutex<HashMap<RunKey, usize>>>);
 
 /// One caller of a run, until it is dropped.
-pub(in crate::engine) struct CallerGuard {
+pub struct CallerGuard {
     callers: Callers,
     key: RunKey,
 }
@@ -29,6 +29,13 @@ impl Callers {
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallerGuard {
+    /// The run.
+    pub(in crate::engine) fn key(&self) -> &RunKey {
+        &self.key
     }
 }
 

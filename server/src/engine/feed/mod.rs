@@ -23,7 +23,8 @@ use agentloop_core::tool::Digest;
 
 use crate::engine::feed::ring::Ring;
 
-pub(in crate::engine) use self::callers::{CallerGuard, Callers};
+pub use self::callers::CallerGuard;
+pub(in crate::engine) use self::callers::Callers;
 pub use self::item::{EncodeOnce, FeedItem, ModelAttempt, Progress, Transient};
 pub(in crate::engine) use self::subscription::{SubscriptionDeps, subscribe};
 
@@ -83,6 +84,15 @@ enum ResponseContent {
     Growing(Box<Assembler>),
     /// It is complete, and its event is not published yet.
     Complete(SharedMessage, Usage),
+}
+
+/// A response that is complete.
+pub(in crate::engine) struct CompleteResponse {
+    pub(in crate::engine) message: SharedMessage,
+    /// Reason why the model ended it.
+    pub(in crate::engine) finish: FinishReason,
+    /// Tokens of the attempt, without their cost.
+    pub(in crate::engine) usage: Usage,
 }
 
 /// The last events that were published, without a gap between them.
@@ -298,9 +308,7 @@ impl Feed {
     ///
     /// # Errors
     /// [`AssembleError`] if no piece ended the response, or if there is none.
-    pub(in crate::engine) fn complete_response(
-        &self,
-    ) -> Result<(SharedMessage, FinishReason, Usage), AssembleError> {
+    pub(in crate::engine) fn complete_response(&self) -> Result<CompleteResponse, AssembleError> {
         let mut partial = self.partial();
         let content = partial.as_mut().map(|partial| (partial.call.model_call, &mut partial.content));
         let Some((model_call, content)) = content else { return Err(ENDED) };
@@ -312,7 +320,7 @@ impl Feed {
         };
         let message = Arc::new(done.message);
         *content = ResponseContent::Complete(message.clone(), done.usage);
-        Ok((message, done.finish_reason, done.usage))
+        Ok(CompleteResponse { message, finish: done.finish_reason, usage: done.usage })
     }
 
     /// Forgets the response, because its attempt failed.

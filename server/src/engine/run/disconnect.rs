@@ -6,6 +6,7 @@ use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::state::RunState;
 
 use crate::engine::Engine;
+use crate::engine::feed::CallerGuard;
 
 impl Engine {
     /// Aborts a run that has come up without a caller, if its request asked for that and nobody comes back for it in time.
@@ -17,22 +18,35 @@ impl Engine {
         drop(self.deps().tasks.spawn("caller", engine.abort_if_nobody_comes(key)));
     }
 
-    /// Aborts a run because its caller has left, in a task of its own. If `is_lost` says that only the connection is lost,
-    /// somebody may come back for the run within `caller_grace`.
-    pub fn abort_unless_lost(
+    /// Counts a call that waits for the run, or streams it, until the guard is dropped. As long as there is one, no other call's
+    /// disconnect aborts the run.
+    #[must_use]
+    pub fn enter_call(&self, tenant: TenantId, run: RunId) -> CallerGuard {
+        self.deps().run_calls.enter(RunKey::new(tenant, run))
+    }
+
+    /// Aborts a run because the caller of the last call has left: that of this guard. If there are others, nothing happens. If
+    /// `is_lost` says that only the connection is lost, somebody may come back for the run within `caller_grace`.
+    pub fn caller_left(
         self,
-        tenant: TenantId,
-        run: RunId,
-        is_lost: impl Future<Output = bool> + Send + 'static,
+        call: CallerGuard,
+        is_lost: Option<impl Future<Output = bool> + Send + 'static>,
     ) {
+        let key = call.key().clone();
+        drop(call);
         let tasks = self.deps().tasks.clone();
-        drop(tasks.spawn("caller", async move {
-            if is_lost.await {
-                self.abort_if_nobody_comes(RunKey::new(tenant, run)).await;
-            } else {
-                self.abort_later(tenant, run, AbortCause::Disconnect);
+        let leaving = async move {
+            let is_lost = match is_lost {
+                Some(is_lost) => is_lost.await,
+                None => false,
+            };
+            if is_lost {
+                self.abort_if_nobody_comes(key).await;
+            } else if !self.deps().run_calls.has_any(&key) {
+                self.abort_later(key.tenant, key.run, AbortCause::Disconnect);
             }
-        }));
+        };
+        drop(tasks.spawn("caller", leaving));
     }
 
     async fn abort_if_nobody_comes(self, key: RunKey) {

@@ -14,8 +14,12 @@ use crate::store::StoreError;
 const BATCH: u32 = 256;
 /// The longest sleep, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// The sleep while runs are being woken or the store does not answer.
+/// The longest sleep while runs are being woken, and the sleep while the store does not answer.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// The least time between two looks for due runs while some are being woken.
+const WAKE_APART: Duration = Duration::from_millis(20);
 
 /// Tells the timer task that the earliest wake time may have changed.
 #[derive(Clone, Default)]
@@ -56,10 +60,9 @@ async fn wake_due(engine: &Engine) -> Duration {
             tracing::warn!(run.id = %key.run, %error, "cannot wake a run");
         }
     }
-    if !due.is_empty() {
-        return SLEEP_MIN;
-    }
-    next.map_or(SLEEP_MAX, |next| next.since(now).duration().clamp(Duration::from_millis(1), SLEEP_MAX))
+    let next = next.map_or(SLEEP_MAX, |next| next.since(now).duration());
+    // Runs that were woken stay due until they have written something.
+    if due.is_empty() { next.clamp(MILLISECOND, SLEEP_MAX) } else { next.clamp(WAKE_APART, SLEEP_MIN) }
 }
 
 /// The next due runs, and the time at which one is due after them. Runs that are kept live because the clock was set back

@@ -15,7 +15,6 @@ use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::RunStatus;
 use tokio::sync::oneshot;
 
-use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::history::History;
@@ -23,6 +22,7 @@ use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::run::task::TaskEnd;
 use crate::engine::session::start::{START_TRIES, StartRequest, create_run, start_input};
+use crate::engine::{Engine, OnBusy};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
 
 impl Engine {
@@ -40,7 +40,9 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         // Under the lock the length that is checked still holds when the run is written.
         let lock = self.0.queue_locks.exclusive(&tenant, session).await;
-        if self.queue(&tenant, session).await?.len() >= QUEUED_RUNS_PER_SESSION_MAX {
+        // A run that interrupts the live one does not stay.
+        let most = QUEUED_RUNS_PER_SESSION_MAX + usize::from(request.on_busy == OnBusy::Interrupt);
+        if self.queue(&tenant, session).await?.len() >= most {
             return Err(EngineError::QueueFull);
         }
         let mut machine = Machine::new(run.clone());

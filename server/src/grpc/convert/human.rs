@@ -157,9 +157,16 @@ fn wire_decision(decision: &Decision) -> Option<Wire> {
 /// # Errors
 /// INVALID_ARGUMENT with what is wrong.
 pub(crate) fn approval_resolution(message: wire::SubmitApprovalRequest) -> Result<Resolution, Status> {
+    let action = message.remember_rule.as_ref().map(wire::PolicyRule::action);
     let remember = remember(message.remember, message.remember_rule)?;
     let decision =
         decision(message.decision).map_err(|(field, problem)| Violations::single(field, problem))?;
+    // A suggested rule may be sent back with a denial. But whoever writes a denial must not open the tool by it.
+    if decision == Decision::Approve
+        && matches!(action, Some(wire::PolicyAction::Deny | wire::PolicyAction::Ask))
+    {
+        return Err(Violations::single("remember_rule.action", "must be ALLOW or absent beside an approval"));
+    }
     let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
     let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
     Ok(Resolution { decision, digest, by: Person::from(by), remember })

@@ -7,8 +7,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, RunId, SessionId, TenantId};
 use agentloop_core::limits::{
     CALLS_PER_MESSAGE_MAX, IMPORTED_MESSAGES_MAX, INPUT_MESSAGE_BYTES_MAX, MODEL_MESSAGE_BYTES_MAX,
-    PARTS_PER_MESSAGE_MAX, QUOTED_ARGUMENTS_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX,
-    TOOL_NAME_BYTES_MAX, TOOL_RESULT_BYTES_MAX,
+    PARTS_PER_MESSAGE_MAX, QUOTED_ARGUMENTS_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX,
 };
 use agentloop_core::message::{
     Image, Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolResult, ToolStatus,
@@ -22,7 +21,7 @@ use wire::part::Content;
 
 use super::host::{attachments, result_bytes};
 use super::input::labels;
-use super::message::{input_image, input_message};
+use super::message::{contents_bytes, input_image, input_message};
 use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 
@@ -115,7 +114,7 @@ impl Conversation {
             wire::Role::User | wire::Role::System | wire::Role::Unspecified => INPUT_MESSAGE_BYTES_MAX,
             wire::Role::Tool => usize::MAX,
         };
-        if bytes(&message) > max {
+        if contents_bytes(&message) > max {
             bad.add(field, format!("must be at most {max} bytes"));
             return;
         }
@@ -159,7 +158,8 @@ impl Conversation {
         self.messages.push(Arc::new(message));
     }
 
-    /// The call with an id of this run. `None` if something is wrong with it.
+    /// The call with an id of this run. `None` if something is wrong with it. A model may have called a tool by a name that none has,
+    /// or with arguments that are too long for one. So the bound of the message is the only one on these.
     fn open_call(&mut self, field: &str, call: wire::ToolCall, bad: &mut Violations) -> Option<ToolCall> {
         let wire::ToolCall { call_id: id, name, arguments_json: arguments, title: _ } = call;
         let position = self.open.len();
@@ -167,10 +167,6 @@ impl Conversation {
             Some(("call_id", format!("must be 1 to {CALL_ID_BYTES_MAX} bytes")))
         } else if self.open.iter().any(|open| open.id == id) {
             Some(("call_id", "must not be that of another call of the message".to_owned()))
-        } else if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
-            Some(("name", format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes")))
-        } else if arguments.len() > TOOL_ARGUMENTS_BYTES_MAX {
-            Some(("arguments_json", format!("must be at most {TOOL_ARGUMENTS_BYTES_MAX} bytes")))
         } else if position >= CALLS_PER_MESSAGE_MAX {
             Some(("call_id", format!("must be one of at most {CALLS_PER_MESSAGE_MAX}")))
         } else {
@@ -254,23 +250,6 @@ fn tool_result(
     let attachments = bad.take(field, attachments)?;
     let ToolCall { slot, provider_id, name, .. } = call;
     Some(ToolResult { slot, provider_id, name, status, output: result.output, images: images?, attachments })
-}
-
-/// The size that bounds apply to. Of a model's message it is the size of its contents, as for one that a model has just
-/// sent. Of other messages it is the encoded size, as for one that a caller sends.
-fn bytes(message: &wire::Message) -> usize {
-    let part = |part: &wire::Part| match &part.content {
-        Some(Content::Text(text)) => text.len(),
-        Some(Content::Reasoning(reasoning)) => reasoning.text.len(),
-        Some(Content::ToolCall(call)) => call.name.len() + call.arguments_json.len(),
-        Some(Content::Image(_) | Content::ToolResult(_)) | None => 0,
-    };
-    match message.role() {
-        wire::Role::Assistant => message.parts.iter().map(part).sum(),
-        wire::Role::Unspecified | wire::Role::User | wire::Role::System | wire::Role::Tool => {
-            message.encoded_len()
-        }
-    }
 }
 
 /// True for reasoning whose text its provider hid.

@@ -160,10 +160,13 @@ fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> 
 
 fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: &mut Violations) -> RunSpec {
     spec.cancel_on_disconnect = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
+    let is_blank = input.model.as_ref().is_some_and(String::is_empty) && !spec.model.is_empty();
     if let Some(model) = input.model.take() {
         spec.model = model;
     }
-    if spec.model.is_empty() {
+    if is_blank {
+        bad.add("input.model", "must be provider/model; leave it out for the agent's model");
+    } else if spec.model.is_empty() {
         bad.add("input.model", "is required, because the agent has no model; name one as provider/model");
     } else if !spec.model.contains('/') || spec.model.len() > SHORT_TEXT_BYTES_MAX {
         bad.add("input.model", "must be provider/model");

@@ -162,7 +162,7 @@ pub fn input_message(field: &str, message: wire::Message, bad: &mut Violations) 
         bad.add(format!("{field}.parts"), format!("must have 1 to {PARTS_PER_MESSAGE_MAX} parts"));
         return None;
     }
-    if message.encoded_len() > INPUT_MESSAGE_BYTES_MAX {
+    if contents_bytes(&message) > INPUT_MESSAGE_BYTES_MAX {
         bad.add(field, format!("must be at most {INPUT_MESSAGE_BYTES_MAX} bytes"));
         return None;
     }
@@ -170,6 +170,19 @@ pub fn input_message(field: &str, message: wire::Message, bad: &mut Violations) 
     let parts: Vec<Option<Part>> =
         parts.map(|(at, part)| input_part(&format!("{field}.parts[{at}]"), part, role, bad)).collect();
     Some(Message { role, parts: parts.into_iter().collect::<Option<_>>()? })
+}
+
+/// The size that bounds apply to: that of the contents, as for a message that a model has just sent, or the prompt of a run. Of
+/// other parts it is the encoded size.
+pub(super) fn contents_bytes(message: &wire::Message) -> usize {
+    use wire::part::Content;
+    let part = |part: &wire::Part| match &part.content {
+        Some(Content::Text(text)) => text.len(),
+        Some(Content::Reasoning(reasoning)) => reasoning.text.len(),
+        Some(Content::ToolCall(call)) => call.name.len() + call.arguments_json.len(),
+        Some(Content::Image(_) | Content::ToolResult(_)) | None => part.encoded_len(),
+    };
+    message.parts.iter().map(part).sum()
 }
 
 fn input_part(field: &str, part: wire::Part, role: Role, bad: &mut Violations) -> Option<Part> {

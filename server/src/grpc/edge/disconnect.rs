@@ -1,33 +1,34 @@
-//! Aborts a run when its caller disconnects, if the request asked for that.
+//! Aborts a run when its last caller disconnects, if one of them asked for that.
 
 use agentloop_core::id::{RunId, TenantId};
-use agentloop_core::run::input::AbortCause;
 
 use crate::engine::Engine;
-use crate::engine::feed::Feed;
+use crate::engine::feed::{CallerGuard, Feed};
 use crate::grpc::edge::incoming::Link;
 
-/// Aborts a run when dropped, unless disarmed. It lives in the handler's future or stream, which the transport drops
-/// when the client is gone.
-pub(in crate::grpc) struct AbortOnDrop {
-    /// `None` once the guard is off.
-    armed: Option<ArmedRun>,
+/// A call that waits for a run, or streams it. Where it asked for that, the run is aborted when it is dropped and no other call is
+/// left, unless it was disarmed. It lives in the handler's future or stream, which the transport drops when the client is gone.
+pub(in crate::grpc) struct CallOfRun {
+    engine: Engine,
+    call: Option<CallerGuard>,
+    aborts: bool,
     feed: Option<Feed>,
     link: Option<Link>,
 }
 
-/// The run that a guard aborts.
-struct ArmedRun {
-    engine: Engine,
-    tenant: TenantId,
-    run: RunId,
-}
+impl CallOfRun {
+    /// A call whose end leaves the run alone.
+    pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId) -> Self {
+        let call = Some(engine.enter_call(tenant, run));
+        Self { engine, call, aborts: false, feed: None, link: None }
+    }
 
-impl AbortOnDrop {
-    /// Makes a guard that aborts this run when it is dropped. If `link` is given, a replica has sent the call on. Where that link is
-    /// lost, or the replica gives the call up, nobody knows if the caller has left: it may come back within `caller_grace`.
-    pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId, link: Option<Link>) -> Self {
-        Self { armed: Some(ArmedRun { engine, tenant, run }), feed: None, link }
+    /// The same call, with which the run ends. If `link` is given, a replica has sent the call on. Where that link is lost, or the
+    /// replica gives the call up, nobody knows if the caller has left: it may come back within `caller_grace`.
+    #[must_use]
+    pub(in crate::grpc) fn aborting(mut self, link: Option<Link>) -> Self {
+        (self.aborts, self.link) = (true, link);
+        self
     }
 
     /// Sets the run's feed. If the run was deleted, another run may have its id, and nothing is aborted.
@@ -35,21 +36,18 @@ impl AbortOnDrop {
         self.feed = Some(feed.clone());
     }
 
-    /// Turns the guard off: the run ended, or the caller has its answer.
+    /// Leaves the run alone from now on: it ended, or the caller has its answer.
     pub(in crate::grpc) fn disarm(&mut self) {
-        self.armed = None;
+        self.aborts = false;
     }
 }
 
-impl Drop for AbortOnDrop {
+impl Drop for CallOfRun {
     fn drop(&mut self) {
-        if let Some(ArmedRun { engine, tenant, run }) = self.armed.take()
-            && !self.feed.as_ref().is_some_and(Feed::is_deleted)
-        {
-            match self.link.take() {
-                None => engine.abort_later(tenant, run, AbortCause::Disconnect),
-                Some(link) => engine.abort_unless_lost(tenant, run, async move { link.is_lost().await }),
-            }
+        let Some(call) = self.call.take() else { return };
+        if self.aborts && !self.feed.as_ref().is_some_and(Feed::is_deleted) {
+            let is_lost = self.link.take().map(|link| async move { link.is_lost().await });
+            self.engine.clone().caller_left(call, is_lost);
         }
     }
 }

@@ -7,7 +7,7 @@ use tonic::codegen::http::Response;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::grpc::status::status;
+use crate::grpc::status::{Violations, status};
 
 /// Replaces an error of the transport by the contract's error. Other responses are unchanged.
 #[must_use]
@@ -19,7 +19,7 @@ pub fn with_contract_status(response: Response<Body>) -> Response<Body> {
         }
         // The server's own INTERNAL always has details, so this one is about bytes that cannot be decoded.
         Some(error) if error.code() == Code::Internal && error.details().is_empty() => {
-            status(Code::InvalidArgument, ErrorReason::InvalidField, error.message(), []).into_http()
+            Violations::single("", error.message()).into_http()
         }
         Some(_) | None => response,
     }

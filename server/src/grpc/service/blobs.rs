@@ -41,6 +41,8 @@ pub struct BlobsService {
     tasks: TaskTracker,
 }
 
+/// The owner of blobs that were stored by those who read everything.
+const NO_OWNER: &str = "";
 /// The uploads and reads that are under way, by tenant. Clones share them.
 #[derive(Debug, Clone, Default)]
 struct Transfers(Arc<Mutex<HashMap<TenantId, usize>>>);
@@ -205,8 +207,7 @@ impl blobs_server::Blobs for BlobsService {
         let digest =
             BlobDigest::parse(digest).map_err(|bad| Violations::single("digest", bad.to_string()))?;
         let store = self.engine.store();
-        let found = store.blob(caller.tenant(), caller.reads_blobs_only_of(), &digest).await?;
-        let row = found.ok_or_else(|| no_such_blob(&digest))?;
+        let row = self.found(&caller, &digest).await?.ok_or_else(|| no_such_blob(&digest))?;
         if offset > row.size {
             return Err(beyond(&row));
         }
@@ -222,6 +223,18 @@ impl blobs_server::Blobs for BlobsService {
 }
 
 impl BlobsService {
+    /// The blob. Those who read everything see the media type that one of them gave, if one did: a caller who stores the same bytes
+    /// under another type changes nothing for them.
+    async fn found(&self, caller: &Caller, digest: &BlobDigest) -> Result<Option<BlobRow>, Status> {
+        let (store, only_of) = (self.engine.store(), caller.reads_blobs_only_of());
+        if only_of.is_none()
+            && let Some(own) = store.blob(caller.tenant(), Some(NO_OWNER), digest).await?
+        {
+            return Ok(Some(own));
+        }
+        Ok(store.blob(caller.tenant(), only_of, digest).await?)
+    }
+
     fn new_blob(caller: &Caller, header: wire::BlobHeader) -> Result<NewBlob, Status> {
         let wire::BlobHeader { digest, size_bytes, media_type } = header;
         let mut bad = Violations::default();

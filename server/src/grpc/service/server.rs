@@ -162,6 +162,7 @@ impl server_server::Server for ServerService {
             caller_roles: caller.roles(),
             authentication_required: self.facts.authentication_required,
             retention: self.engine.retention().max_age.map(duration),
+            retained_sessions_max: self.engine.retention().max_sessions,
             providers: self.models.providers().into_iter().map(provider).collect(),
         }))
     }

@@ -21,6 +21,9 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::store::blob_usage::BlobUsage;
 use crate::store::number::int;
+use crate::store::sql::query::Query;
+use crate::store::sql::read::one;
+use crate::store::sql::reader::SqlReader as _;
 use crate::store::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
 
@@ -92,8 +95,8 @@ impl Blobs {
     async fn is_stored(&self, new: &NewBlob, digest: &BlobDigest) -> Result<bool, StoreError> {
         let owner = new.owner.as_deref().map(clean).unwrap_or_default();
         let sql = "SELECT 1 FROM blobs WHERE tenant = $1 AND digest = $2 AND owner = $3";
-        let query = sqlx::query(sql).bind(new.tenant.as_str()).bind(digest.digits()).bind(owner);
-        let found = self.0.db.in_time(query.fetch_optional(&*self.0.db)).await?;
+        let query = Query::new(sql).with(new.tenant.as_str()).with(digest.digits()).with(&*owner);
+        let found = self.0.db.row(query).await;
         Ok(found.map_err(|error| rows::failure(format_args!("blob {digest}"), &error))?.is_some())
     }
 
@@ -107,9 +110,8 @@ impl Blobs {
         }
         let sql = "SELECT coalesce(sum(b.size_bytes), 0)::bigint AS bytes
                    FROM (SELECT max(size_bytes) AS size_bytes FROM blobs GROUP BY digest) AS b";
-        let row = self.0.db.in_time(sqlx::query(sql).fetch_one(&*self.0.db)).await?;
-        let bytes = row.and_then(|row| rows::number(&row, "bytes"));
-        let bytes = bytes.map_err(|error| rows::failure("bytes of blobs", &error))?;
+        let bytes = one(&self.0.db, Query::new(sql), |row| rows::number(row, "bytes")).await;
+        let bytes = bytes.map_err(|error| rows::failure("bytes of blobs", &error))?.unwrap_or(0);
         self.usage().stored = Some(bytes);
         *counted_at = now;
         Ok(())
@@ -261,8 +263,7 @@ impl BlobReader for Reader {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while !self.is_at_end {
             let sql = "SELECT bytes FROM blob_pieces WHERE upload_no = $1 AND piece_no = $2";
-            let query = sqlx::query(sql).bind(self.upload).bind(self.next);
-            let found = self.db.in_time(query.fetch_optional(&*self.db)).await?;
+            let found = self.db.row(Query::new(sql).with(self.upload).with(self.next)).await;
             let piece = found.and_then(|row| row.map(|row| row.try_get::<Vec<u8>, _>("bytes")).transpose());
             let piece =
                 piece.map_err(|error| rows::failure(format_args!("blob {}", self.row.digest), &error))?;
@@ -306,8 +307,8 @@ impl BlobStore for PostgresStore {
         only_of: Option<&str>,
         digest: &BlobDigest,
     ) -> Result<Option<BlobRow>, StoreError> {
-        let query = sqlx::query(FIND).bind(tenant.as_str()).bind(digest.digits()).bind(only_of.map(clean));
-        let found = self.readers.in_time(query.fetch_optional(&*self.readers)).await?.and_then(|row| {
+        let query = Query::new(FIND).with(tenant.as_str()).with(digest.digits()).with(only_of);
+        let found = self.readers.row(query).await.and_then(|row| {
             row.map(|row| {
                 let (size, media_type) = (rows::number(&row, "size_bytes")?, row.try_get("media_type")?);
                 Ok(BlobRow { digest: digest.clone(), size, media_type })
@@ -319,8 +320,7 @@ impl BlobStore for PostgresStore {
 
     async fn read_blob(&self, row: &BlobRow, offset: u64) -> Result<Box<dyn BlobReader>, StoreError> {
         let sql = "SELECT upload_no FROM blob_uploads WHERE digest = $1";
-        let query = sqlx::query(sql).bind(row.digest.digits());
-        let found = self.readers.in_time(query.fetch_optional(&*self.readers)).await?;
+        let found = self.readers.row(Query::new(sql).with(row.digest.digits())).await;
         let upload = found.and_then(|found| found.map(|found| found.try_get("upload_no")).transpose());
         let upload = upload.map_err(|error| rows::failure(format_args!("blob {}", row.digest), &error))?;
         let upload = upload.ok_or_else(|| damaged(row, "its bytes are gone"))?;

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use sqlx::Error;
 use sqlx::postgres::PgConnectOptions;
+use tokio::time::Instant;
 
 use super::PostgresOptions;
 use super::reader_pool::ReaderPool;
+use super::rows;
 use super::scope::Scope;
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
@@ -16,12 +18,17 @@ use crate::store::StoreError;
 /// Time beyond the database's own bound on a statement: for a connection, and for the way of the answer.
 const MARGIN: Duration = Duration::from_secs(15);
 
+/// The wait before a query is made again.
+const RETRY_WAIT: Duration = Duration::from_millis(100);
+
 /// The reading connections of a store.
 #[derive(Debug, Clone)]
 pub(in crate::store) struct Readers {
     pool: ReaderPool,
     /// Longest wait for a query.
     wait: Duration,
+    /// Time for which a query is made again whose connection was lost.
+    retry_for: Duration,
     /// The shards that a query for work of this server looks at.
     scope: Scope,
 }
@@ -72,7 +79,12 @@ impl Readers {
         let base = base.options([("statement_timeout", timeout.as_str()), ("jit", "off")]);
         let pool = ReaderPool::new(base, options.readers, tasks);
         drop(pool.acquire().await?);
-        Ok(Self { pool, wait: options.statement_timeout + MARGIN, scope: Scope::all() })
+        Ok(Self {
+            pool,
+            wait: options.statement_timeout + MARGIN,
+            retry_for: options.retry_for,
+            scope: Scope::all(),
+        })
     }
 
     /// The same connections, for a server with these shards.
@@ -83,6 +95,24 @@ impl Readers {
     /// The shards, as queries name them. `None`: all.
     pub(in crate::store::postgres) fn shards(&self) -> Option<String> {
         self.scope.listed()
+    }
+
+    /// The result of a query. If its connection is lost, it is made again over another one, for the time for which writes are
+    /// tried again, too.
+    pub(in crate::store::postgres) async fn retried<T, Q>(&self, query: impl Fn() -> Q) -> Result<T, Error>
+    where
+        Q: Future<Output = Result<T, Error>>,
+    {
+        let until = Instant::now() + self.retry_for;
+        loop {
+            match self.in_time(query()).await? {
+                Err(error) if rows::is_lost(&error) && Instant::now() < until && !self.pool.is_closed() => {
+                    tracing::debug!(%error, "the connection of a query was lost; it is made again");
+                    tokio::time::sleep(RETRY_WAIT).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// The result of a query, unless the database says nothing for longer than it may take.

@@ -26,7 +26,7 @@ pub(in crate::store) trait SqlReader: Sync {
     fn rows_then(
         &self,
         first: Query,
-        second: impl FnOnce(&[Self::Row]) -> Result<Query, Error> + Send,
+        second: impl Fn(&[Self::Row]) -> Result<Query, Error> + Send + Sync,
     ) -> impl Future<Output = Result<TwoLists<Self::Row>, Error>> + Send;
 
     /// Adds the shards of this server as the last value, where the database is shared.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::canonical::canonical_json;
 use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::ToolCall;
 use crate::run::state::RunState;
@@ -22,7 +23,7 @@ pub(super) struct ToolHistory {
 /// The last tool call of the model, and how often it came in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repetition {
-    /// Digest of the tool's name and the arguments.
+    /// Digest of the tool's name and the arguments, as JSON compares them.
     call: Digest,
     times: u32,
 }
@@ -31,7 +32,7 @@ impl Repetition {
     /// The repetition after one more call.
     #[must_use]
     pub fn next(before: Option<&Self>, call: &ToolCall) -> Self {
-        let digest = Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()]);
+        let digest = Digest::of(&[call.name.as_bytes(), canonical_json(&call.arguments).as_bytes()]);
         let times = before.filter(|before| before.call == digest).map_or(0, |before| before.times);
         Self { call: digest, times: times + 1 }
     }

@@ -113,7 +113,10 @@ pub(super) fn passed(builder: &mut TransitionBuilder<'_>) -> Result<(), Refusal>
     }
     let limit = state.spec().limits.max_run_duration;
     if let Some(limit) = limit.filter(|limit| state.entered_at().after(*limit) <= builder.now) {
-        let message = format!("ran for longer than {} s", limit.0.div_ceil(1_000));
+        let message = match limit.0 % 1_000 {
+            0 => format!("ran for longer than {} s", limit.0 / 1_000),
+            _ => format!("ran for longer than {} ms", limit.0),
+        };
         finish::fail(builder, RunError::new(RunErrorCode::LimitDuration, message));
         return Ok(());
     }

@@ -111,6 +111,7 @@ impl RunTask {
                 attempt,
                 run: task.permit.key().run.clone(),
                 iteration: task.machine.state().iterations(),
+                has_called_tools: task.machine.state().tool_rounds() > 0,
                 retry: task.retries_of_call(attempt),
                 system_prompt: task.machine.state().system_prompt(),
                 extensions: (!task.machine.state().spec().hooks.is_empty()).then(|| task.extensions()),

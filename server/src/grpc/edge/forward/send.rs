@@ -23,6 +23,8 @@ use crate::grpc::edge::forward::route::routing::{
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
 
+/// The wait before a replica is asked again that could not do a call: it stops, or does not reach the database.
+const UNABLE_FOR: Duration = Duration::from_millis(500);
 /// The wait before the refusal of a call that cannot be sent again.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Owners that may be lost while they have a call. It may be the reason, so it is not sent to more of them.
@@ -69,7 +71,7 @@ pub(super) async fn send(
         match outcome {
             Outcome::Answered(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
-                let goes_on = repeats && call.is_whole() && is_taken_over(routing, asked).await;
+                let goes_on = repeats && call.is_whole() && may_be_asked_again(routing, asked, give_up).await;
                 if !goes_on {
                     return Sent { response, from: Some((asked, handler)) };
                 }
@@ -92,7 +94,10 @@ pub(super) async fn send(
                 unable = asked.number.map(Unable::refuses);
                 routing.pause(asked, give_up).await;
             }
-            Outcome::Broken => routing.pause(asked, give_up).await,
+            Outcome::Broken => {
+                unable = asked.number.filter(|_| routing.is_still_owner(asked)).map(Unable::breaks);
+                routing.pause(asked, give_up).await;
+            }
             Outcome::NotReached(why) => {
                 unable = asked.number.map(|number| Unable::not_reached(number, why));
                 routing.pause(asked, give_up).await;
@@ -123,6 +128,11 @@ impl Unable {
     fn refuses(number: OwnerNo) -> Self {
         let why = "it says that it does not own the session, or another replica has its address".to_owned();
         Self { number, why, status: not_taken_status(number) }
+    }
+
+    fn breaks(number: OwnerNo) -> Self {
+        let why = "connections to it break, or are not answered".to_owned();
+        Self { number, why, status: not_reached_status(number) }
     }
 
     fn logged(self) -> Status {
@@ -170,14 +180,17 @@ async fn attempt(
     }
 }
 
-/// True if another replica takes over within the time of a search, after the one that was asked ended the call.
-pub(super) async fn is_taken_over(routing: &Routing, asked: AskedReplica) -> bool {
+/// True if the call may be sent again, after the replica that was asked could not do it: another one has taken over, or the same one
+/// may be able to by now. False once the search ends at the given moment.
+pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, give_up: Instant) -> bool {
     if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
         return false;
     }
     tokio::select! {
         biased;
-        other = routing.other_than(asked, Instant::now() + SEARCH_WAIT) => other,
+        other = routing.other_than(asked, give_up.min(Instant::now() + UNABLE_FOR)) => {
+            other || Instant::now() < give_up
+        }
         () = routing.stopped() => false,
     }
 }

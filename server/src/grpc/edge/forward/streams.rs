@@ -22,7 +22,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
     AskedReplica, CallHandler, EndSignal, Routing, SEARCH_WAIT,
 };
-use crate::grpc::edge::forward::send::{is_taken_over, send};
+use crate::grpc::edge::forward::send::{may_be_asked_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::leaves_it_to_another;
 
@@ -152,8 +152,14 @@ impl ForwardedStream {
         let brought_nothing = !self.source.is_fruitful && self.source.began.elapsed() < SHORT;
         self.fruitless = if brought_nothing { self.fruitless + 1 } else { 0 };
         let asked = self.source.asked;
+        let give_up = Instant::now() + SEARCH_WAIT;
         match end_status {
-            Some(status) if !is_taken_over(&self.routing, asked).await => return Err(status),
+            Some(status)
+                if self.fruitless > FRUITLESS_MAX
+                    || !may_be_asked_again(&self.routing, asked, give_up).await =>
+            {
+                return Err(status);
+            }
             Some(_) => {}
             None if self.fruitless > FRUITLESS_MAX => return Err(no_owner_status()),
             None => self.routing.pause(asked, Instant::now() + SEARCH_WAIT).await,

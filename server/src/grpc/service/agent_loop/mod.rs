@@ -9,6 +9,7 @@ use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;
+use agentloop_core::run::refusal::Refusal;
 use agentloop_core::tool::Digest;
 use agentloop_proto::EventFrame;
 use agentloop_proto::v1 as wire;
@@ -26,7 +27,7 @@ use crate::engine::{Engine, Resolution, RunView, StoppedRun};
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{filter, human, instruction, masked, run, short};
-use crate::grpc::edge::disconnect::AbortOnDrop;
+use crate::grpc::edge::disconnect::CallOfRun;
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
@@ -68,19 +69,19 @@ impl AgentLoopService {
         run: &RunId,
         after: u64,
         shows: Shown,
-        guard: Option<AbortOnDrop>,
+        call: Option<CallOfRun>,
     ) -> Result<EventStream, Status> {
-        let mut guard = guard;
+        let mut call = call;
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await.inspect_err(|_| {
             // The server refuses the stream, so this is not a disconnect of the caller.
-            guard.iter_mut().for_each(AbortOnDrop::disarm);
+            call.iter_mut().for_each(CallOfRun::disarm);
         })?;
         let converter =
             EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
         let wanted = move |shown: &FeedItem| {
             is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
         };
-        guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
+        call.iter_mut().for_each(|call| call.watches(&subscription.feed));
         let shows_planning = match shows {
             Shown::Durable => false,
             // Of a run that is over, its journal is shown.
@@ -93,7 +94,7 @@ impl AgentLoopService {
                 Ok(shown) if !wanted(&shown) => [None, None],
                 Ok(shown) => {
                     if is_last(&shown) {
-                        guard.iter_mut().for_each(AbortOnDrop::disarm);
+                        call.iter_mut().for_each(CallOfRun::disarm);
                     }
                     let before = planning.as_mut().and_then(|planning| planning.before(&converter, &shown));
                     let before = before.map(|event| EventFrame { event: event.encode_to_vec().into() });
@@ -101,7 +102,7 @@ impl AgentLoopService {
                 }
                 Err(error) => {
                     // The server ends the stream, so this is not a disconnect of the caller.
-                    guard.iter_mut().for_each(AbortOnDrop::disarm);
+                    call.iter_mut().for_each(CallOfRun::disarm);
                     [None, Some(Err(Status::from(error)))]
                 }
             };
@@ -199,9 +200,9 @@ impl AgentLoop for AgentLoopService {
     async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
         let caller = Caller::of(&request);
         let traceparent = traceparent(&request);
-        let (started, mut guard) = self.start(&caller, request.into_inner().input, traceparent).await?;
+        let (started, mut call) = self.start(&caller, request.into_inner().input, traceparent).await?;
         let stopped = self.engine.wait(caller.tenant(), &started.run).await;
-        guard.iter_mut().for_each(AbortOnDrop::disarm);
+        call.disarm();
         let StoppedRun { session, state } = stopped?;
         let mut result = run::result(&session, &state);
         masked::result(self.engine.masks(), &mut result);
@@ -218,9 +219,9 @@ impl AgentLoop for AgentLoopService {
         let traceparent = traceparent(&request);
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&caller, input.as_ref(), Seq(after_seq)).await?;
-        let (started, guard) = self.start(&caller, input, traceparent).await?;
+        let (started, call) = self.start(&caller, input, traceparent).await?;
         let shown = if started.joined { Shown::All } else { Shown::AllOfNewRun };
-        let events = self.events(caller.tenant(), &started.run, after_seq, shown, guard).await?;
+        let events = self.events(caller.tenant(), &started.run, after_seq, shown, Some(call)).await?;
         Ok(Response::new(events))
     }
 
@@ -321,7 +322,14 @@ impl AgentLoop for AgentLoopService {
         let done = self
             .engine
             .step(tenant, &run, request.as_str(), approve.as_ref(), caller.person(String::new()))
-            .await?;
+            .await
+            .map_err(|error| match error {
+                // In other requests `request_id` names the question.
+                EngineError::Refused(Refusal::BadAnswer(bad)) => {
+                    Violations::single("approve_request_id", bad.to_string())
+                }
+                other => other.into(),
+            })?;
         let converter =
             EventConverter::new(run, done.view.row.session.clone()).masking(self.engine.masks().clone());
         let events = done.records.into_iter().map(|record| converter.durable(&record));

@@ -22,32 +22,33 @@ use crate::store::postgres::rows::{self, clean};
 use crate::store::sql::query::{Query, Value};
 use crate::store::sql::reader::{SqlReader, TwoLists};
 
-/// Each query is bounded in time.
+/// Each query is bounded in time, and made again if its connection is lost.
 impl SqlReader for Readers {
     type Dialect = PostgresDialect;
     type Row = PgRow;
 
     async fn rows(&self, query: Query) -> Result<Vec<PgRow>, Error> {
-        self.in_time(prepared(query).fetch_all(&**self)).await?
+        self.retried(|| prepared(query.clone()).fetch_all(&**self)).await
     }
 
     async fn row(&self, query: Query) -> Result<Option<PgRow>, Error> {
-        self.in_time(prepared(query).fetch_optional(&**self)).await?
+        self.retried(|| prepared(query.clone()).fetch_optional(&**self)).await
     }
 
     async fn rows_then(
         &self,
         first: Query,
-        second: impl FnOnce(&[PgRow]) -> Result<Query, Error> + Send,
+        second: impl Fn(&[PgRow]) -> Result<Query, Error> + Send + Sync,
     ) -> Result<TwoLists<PgRow>, Error> {
-        let both = async {
+        let (first, second) = (&first, &second);
+        self.retried(|| async move {
             let mut reader = self.acquire().await?;
             let mut state = reader.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-            let first = prepared(first).fetch_all(&mut *state).await?;
+            let first = prepared(first.clone()).fetch_all(&mut *state).await?;
             let second = prepared(second(&first)?).fetch_all(&mut *state).await?;
             Ok(TwoLists { first, second })
-        };
-        self.in_time(both).await?
+        })
+        .await
     }
 
     fn in_scope(&self, query: Query) -> Query {

@@ -7,6 +7,8 @@ use super::replicas::until;
 use super::wire::Wire;
 use super::*;
 use crate::lifecycle::Tasks;
+use crate::store::SessionStore as _;
+use crate::store::conformance::fixture::tenant;
 use crate::store::postgres::reader_pool::ReaderPool;
 
 /// One connection, and a shell beside it.
@@ -86,6 +88,24 @@ async fn a_connection_that_the_database_has_ended_is_made_anew() {
     // It was used a moment ago, so nobody asks for a sign of life.
     assert!(sqlx::query("SELECT 1").execute(&pool).await.is_err());
     assert_ne!(process(&pool).await, reader);
+}
+
+/// The database cut all connections once, as a pooler does that starts again.
+#[tokio::test]
+async fn a_read_whose_connection_was_cut_is_made_again() {
+    let Some(schema) = Schema::new().await else { return };
+    let url = format!("{}&application_name=reads_again", schema.options.url.expose());
+    let options = PostgresOptions { url: Secret::new(url), ..schema.options.clone() };
+    let store = PostgresStore::open(&options).await.unwrap();
+    let mut shell = schema.shell().await;
+    for _ in 0..3 {
+        assert!(!store.tenants_with_sessions().await.unwrap().contains(&tenant()));
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                   WHERE application_name = 'reads_again' AND query LIKE '%min(tenant)%'";
+        let cut: i64 = sqlx::query(sql).fetch_one(&mut shell).await.unwrap().try_get("count").unwrap();
+        assert!(cut > 0, "the connection of the read was open");
+    }
+    store.close().await;
 }
 
 #[tokio::test]

@@ -118,15 +118,14 @@ async fn read_pending<R: SqlReader>(
     begin: Option<Cursor>,
     size: u32,
 ) -> Result<(Vec<StoredQuestion>, bool), Error> {
-    let mut fitting = 0;
     let sizes = pending_query::<R::Dialect>(SIZES, tenant, filter, begin.clone(), size + 1);
     let those = |sizes: &[R::Row]| {
-        fitting = how_many_fit(sizes, size)?;
-        Ok(pending_query::<R::Dialect>(REQUESTS, tenant, filter, begin, fitting))
+        let fitting = how_many_fit(sizes, size)?;
+        Ok(pending_query::<R::Dialect>(REQUESTS, tenant, filter, begin.clone(), fitting))
     };
     let TwoLists { first: sizes, second: stored } = db.rows_then(sizes, those).await?;
-    let stored = stored.iter().map(stored_question).collect::<Result<_, _>>()?;
-    Ok((stored, sizes.len() > fitting as usize))
+    let more = sizes.len() > how_many_fit(&sizes, size)? as usize;
+    Ok((stored.iter().map(stored_question).collect::<Result<_, _>>()?, more))
 }
 
 /// The number of questions that fit into a page, of those with these sizes.

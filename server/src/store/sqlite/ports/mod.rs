@@ -1,4 +1,4 @@
-//! What SQLite has of its own for the ports: those for blobs and the search, and the parts from which the others follow.
+//! SQLite's own part of the ports: the search, and the parts from which the others follow.
 
 mod search;
 

@@ -38,7 +38,7 @@ impl SqlReader for SqlitePool {
     async fn rows_then(
         &self,
         first: Query,
-        second: impl FnOnce(&[SqliteRow]) -> Result<Query, Error> + Send,
+        second: impl Fn(&[SqliteRow]) -> Result<Query, Error> + Send + Sync,
     ) -> Result<TwoLists<SqliteRow>, Error> {
         let mut state = self.begin().await?;
         let first = prepared(first).fetch_all(&mut *state).await?;

@@ -136,7 +136,8 @@ export interface SubmitApprovalRequest {
   /** Period for which the decision counts for similar calls. Only with `approve` and `deny`. */
   remember: RememberScope;
   /**
-   * Rule to remember. It must match the call in question, and its action is that of the decision. Absent: the
+   * Rule to remember. It must match the call in question, and its action is that of the decision: beside an approval, one
+   * that denies or asks is refused. Absent: the
    * question's `suggested_rule`. `Tools.CheckPolicy` shows the calls that it would match. It may not look at an argument
    * that is masked; a call with such an argument has no suggested rule.
    */

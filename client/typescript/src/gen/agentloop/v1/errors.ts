@@ -11,15 +11,19 @@ export const protobufPackage = "agentloop.v1";
 export const protobufFileName = "agentloop/v1/errors.proto";
 
 /**
- * The reason in the `google.rpc.ErrorInfo` of every error status. It is the name without its prefix, such as
+ * The reason in the `google.rpc.ErrorInfo` of every error status, but those of methods and encodings that the server does
+ * not know, which are UNIMPLEMENTED. It is the name without its prefix, such as
  * `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with one
- * violation per field. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status stays
+ * violation per field, or one without a field for a message that cannot be decoded. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status stays
  * below 8 KiB, so long texts in it are cut, and a last violation without a field counts those that did not fit.
  */
 export enum ErrorReason {
   /** UNSPECIFIED - Not set; never sent. */
   UNSPECIFIED = 0,
-  /** INVALID_FIELD - INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large. */
+  /**
+   * INVALID_FIELD - INVALID_ARGUMENT: at least one field is missing, malformed, out of range or too large. OUT_OF_RANGE: `offset` is beyond
+   * the end of a blob.
+   */
   INVALID_FIELD = 1,
   /**
    * ID_REUSED - ALREADY_EXISTS: the id was used before, with other content; metadata `field` names the field of a run's input that
@@ -49,7 +53,10 @@ export enum ErrorReason {
   ALREADY_RESOLVED = 11,
   /** DIGEST_MISMATCH - FAILED_PRECONDITION: the digest in the answer is not the question's digest. */
   DIGEST_MISMATCH = 12,
-  /** WRONG_STATE - FAILED_PRECONDITION: the run's state does not allow this; metadata `status` has its status. */
+  /**
+   * WRONG_STATE - FAILED_PRECONDITION: the run's state does not allow this; metadata `status` has its status, where that
+   * is the reason.
+   */
   WRONG_STATE = 13,
   /** SEQ_AHEAD - OUT_OF_RANGE: `after_seq` is beyond the run's last event. */
   SEQ_AHEAD = 14,

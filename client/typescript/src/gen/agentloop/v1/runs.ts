@@ -36,7 +36,7 @@ export enum DisconnectPolicy {
   UNSPECIFIED = 0,
   /** CONTINUE - The run continues. `Subscribe`, or the same `run_id` again, follows it. */
   CONTINUE = 1,
-  /** CANCEL - The run is aborted with ABORTED_BY_DISCONNECT. */
+  /** CANCEL - The run is aborted with ABORTED_BY_DISCONNECT, unless another call of `Run` or `RunStream` waits for it. */
   CANCEL = 2,
 }
 
@@ -96,7 +96,7 @@ export interface RunInput {
     | undefined;
   /**
    * Id of the run, which makes the call idempotent. The same id with the same content is the same run, also after a
-   * restart. With other content it is refused with ALREADY_EXISTS, which names the field. An id and nothing else joins
+   * restart. With other content it is refused with ALREADY_EXISTS, which names the field where the server can tell. An id and nothing else joins
    * the run; `on_disconnect` may stand beside it. `[A-Za-z0-9._:-]`, at most 128 bytes. Absent: the server makes an id.
    */
   runId?:

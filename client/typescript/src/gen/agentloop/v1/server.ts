@@ -84,7 +84,7 @@ export interface GetServerInfoResponse {
   callerRoles: string[];
   /** True if callers must present a credential. */
   authenticationRequired: boolean;
-  /** Sessions that were idle for longer than this are deleted; absent where sessions are kept. */
+  /** Sessions that were idle for longer than this are deleted; absent where their age has no bound. */
   retention?:
     | Duration
     | undefined;
@@ -93,6 +93,8 @@ export interface GetServerInfoResponse {
    * know them, which says nothing about its models.
    */
   providers: ModelProvider[];
+  /** Each tenant keeps so many idle sessions, and the oldest of the others are deleted; absent where their number has no bound. */
+  retainedSessionsMax?: bigint | undefined;
 }
 
 /** A provider of models. */
@@ -459,6 +461,7 @@ function createBaseGetServerInfoResponse(): GetServerInfoResponse {
     authenticationRequired: false,
     retention: undefined,
     providers: [],
+    retainedSessionsMax: undefined,
   };
 }
 
@@ -493,6 +496,12 @@ export const GetServerInfoResponse: MessageFns<GetServerInfoResponse> = {
     }
     for (const v of message.providers) {
       ModelProvider.encode(v!, writer.uint32(82).fork()).join();
+    }
+    if (message.retainedSessionsMax !== undefined) {
+      if (BigInt.asUintN(64, message.retainedSessionsMax) !== message.retainedSessionsMax) {
+        throw new globalThis.Error("value provided for field message.retainedSessionsMax of type uint64 too large");
+      }
+      writer.uint32(88).uint64(message.retainedSessionsMax);
     }
     return writer;
   },
@@ -590,6 +599,14 @@ export const GetServerInfoResponse: MessageFns<GetServerInfoResponse> = {
             message.providers.push(ModelProvider.decode(reader, reader.uint32()));
             continue;
           }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.retainedSessionsMax = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -623,6 +640,9 @@ export const GetServerInfoResponse: MessageFns<GetServerInfoResponse> = {
       ? Duration.fromPartial(object.retention)
       : undefined;
     message.providers = object.providers?.map((e) => ModelProvider.fromPartial(e)) || [];
+    message.retainedSessionsMax = (object.retainedSessionsMax !== undefined && object.retainedSessionsMax !== null)
+      ? BigInt(object.retainedSessionsMax)
+      : undefined;
     return message;
   },
 };

@@ -188,21 +188,21 @@ export enum RunErrorCode {
   MODEL_REFUSED = 10,
   /** CONTENT_FILTERED - The provider's filter cut the answer. */
   CONTENT_FILTERED = 11,
-  /** LIMIT_ITERATIONS - `max_iterations` was reached. */
+  /** LIMIT_ITERATIONS - The run would have gone beyond `max_iterations`. */
   LIMIT_ITERATIONS = 12,
-  /** LIMIT_TOOL_ROUNDS - `max_tool_rounds` was reached. */
+  /** LIMIT_TOOL_ROUNDS - The run would have gone beyond `max_tool_rounds`. */
   LIMIT_TOOL_ROUNDS = 13,
-  /** LIMIT_TOOL_CALLS - `max_calls_per_run` was reached. */
+  /** LIMIT_TOOL_CALLS - The run would have gone beyond `max_calls_per_run`. */
   LIMIT_TOOL_CALLS = 14,
-  /** LIMIT_DURATION - `max_run_duration` was reached. */
+  /** LIMIT_DURATION - The run would have gone beyond `max_run_duration`. */
   LIMIT_DURATION = 15,
-  /** LIMIT_TOKENS - `max_tokens` was reached. */
+  /** LIMIT_TOKENS - The run would have gone beyond `max_tokens`. */
   LIMIT_TOKENS = 16,
-  /** LIMIT_COST - `max_cost_micros` was reached. */
+  /** LIMIT_COST - The run would have gone beyond `max_cost_micros`. */
   LIMIT_COST = 17,
   /** LIMIT_CONSECUTIVE_FAILURES - `max_consecutive_failures` was reached. */
   LIMIT_CONSECUTIVE_FAILURES = 18,
-  /** LIMIT_REPEATED_CALLS - `max_repeated_calls` was reached. */
+  /** LIMIT_REPEATED_CALLS - The run would have gone beyond `max_repeated_calls`. */
   LIMIT_REPEATED_CALLS = 19,
   /** ABORTED_BY_CALLER - Aborted: by `Abort`, or by a run that interrupted it. */
   ABORTED_BY_CALLER = 20,
@@ -507,13 +507,13 @@ export interface ToolPolicy {
     | ToolNames
     | undefined;
   /**
-   * Calls of one message that run at the same time. Default 1: they run in order, but a call that waits for a human
+   * Calls of one message that run at the same time, at most 128. Default 1: they run in order, but a call that waits for a human
    * does not block those after it.
    */
   maxParallel?:
     | number
     | undefined;
-  /** Tool calls in the whole run; the run fails when it reaches this. Default: no limit. */
+  /** Tool calls in the whole run; a run whose model asks for more fails. Default: no limit. */
   maxCallsPerRun?:
     | number
     | undefined;
@@ -717,11 +717,12 @@ export interface ToolNames {
 }
 
 /**
- * Limits of a run. A run that reaches one fails with a code that names it. Absent fields come from the agent's
- * configuration.
+ * Limits of a run. A run that would go beyond one fails with a code that names it. What a model call used is known after
+ * it: a run whose last answer passes `max_tokens` or `max_cost_micros` completes, and any other fails before its next model
+ * call. Absent fields come from the agent's configuration.
  */
 export interface LoopLimits {
-  /** Number of model calls. Default 10. */
+  /** Number of model calls. Default 10. At most 1,000,000. */
   maxIterations?:
     | number
     | undefined;
@@ -741,11 +742,11 @@ export interface LoopLimits {
   maxCostMicros?:
     | bigint
     | undefined;
-  /** Tool calls in a row that end in an error. Default: no limit. */
+  /** Tool calls in a row that end in an error; the run fails with the last of them. Default: no limit. */
   maxConsecutiveFailures?:
     | number
     | undefined;
-  /** Calls in a row of the same tool with the same arguments. Default: no limit. */
+  /** Calls in a row of the same tool with the same arguments, as JSON compares them. Default: no limit. */
   maxRepeatedCalls?: number | undefined;
 }
 
@@ -754,11 +755,11 @@ export interface LoopLimits {
  * Absent fields come from the agent's configuration.
  */
 export interface RetryPolicy {
-  /** Attempts after the first. Default 3. */
+  /** Attempts after the first. Default 3. At most 1,000. */
   maxRetries?:
     | number
     | undefined;
-  /** Longest first wait; it doubles for each further one. Default 1 s. */
+  /** Longest first wait; it doubles for each further one. Default 1 s. At most 1 h. */
   initialBackoff?:
     | Duration
     | undefined;
@@ -775,7 +776,7 @@ export interface RetryPolicy {
  * from the provider's default.
  */
 export interface ModelOptions {
-  /** Sampling temperature, from 0. */
+  /** Sampling temperature, from 0 to 2. */
   temperature?:
     | number
     | undefined;
@@ -789,7 +790,10 @@ export interface ModelOptions {
     | undefined;
   /** Texts that end the answer. At most 8. */
   stop: string[];
-  /** Use of tools in the answer. */
+  /**
+   * Use of tools in the answer. REQUIRED and a name hold until the model has called tools once in the run. Then it chooses,
+   * so that the run can end.
+   */
   toolChoice?:
     | ToolChoice
     | undefined;
@@ -940,7 +944,10 @@ export interface HumanRequest {
   allowEmpty: boolean;
   /** A JSON object of the asker, for user interfaces; empty if there is none. At most 16 KiB. */
   metadataJson: string;
-  /** Digest of the tool's terms that an approval of this question covers; empty if it is about no tool call. */
+  /**
+   * Digest of the tool's terms that an approval of this question covers. Empty if it is about no tool call, or about one in
+   * doubt that needed no approval.
+   */
   termsDigest: string;
   /**
    * The people who may answer, by the rules about the call: names, and groups as `group:NAME`. `a & b` is both at once.

@@ -171,6 +171,17 @@ async fn an_owner_that_stops_leaves_the_call_to_the_next_one() {
     assert_eq!(answer(call).await.unwrap(), result("r"));
 }
 
+/// Its connections to the database were cut for a moment. No other replica takes its place for that.
+#[tokio::test]
+async fn an_owner_that_could_not_do_the_call_is_asked_again() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let call = replica.run(prompt());
+    owner.sees().await.refuses(&retryable(Code::Unavailable, ErrorReason::StoreUnavailable, "cut"));
+    owner.sees().await.answers(&result("r"));
+    assert_eq!(answer(call).await.unwrap(), result("r"));
+}
+
 #[tokio::test]
 async fn a_refusal_reaches_the_caller_with_its_details() {
     let mut owner = Owner::start(1).await;

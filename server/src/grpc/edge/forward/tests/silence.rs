@@ -122,6 +122,7 @@ async fn calls_at_an_owner_that_stands_still_and_stays_the_owner_end() {
     for call in calls {
         let refused = soon(call).await.unwrap().unwrap().unwrap_err();
         assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+        assert!(refused.message().starts_with("replica 1, which has to do"), "{refused:?}");
     }
     // The last attempt begins before the search is over, and is noticed to be in vain as every other one.
     let (waited, last) = (began.elapsed(), (PING_EVERY + PING_WAIT) * 2);
