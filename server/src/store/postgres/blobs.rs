@@ -146,8 +146,9 @@ impl Upload {
             blobs.check_room(&new, digest, size).await?;
         }
         let sql = "INSERT INTO blob_uploads (began_at) VALUES ($1) RETURNING upload_no";
-        let insert = sqlx::query(sql).bind(int(SystemClock.now().0));
-        let row = blobs.0.db.in_time(insert.fetch_one(&*blobs.0.db)).await?;
+        // An upload that nobody has heard of is deleted as one that was given up.
+        let (db, now) = (&blobs.0.db, int(SystemClock.now().0));
+        let row = db.retried(|| sqlx::query(sql).bind(now).fetch_one(&**db)).await;
         let no = row.and_then(|row| row.try_get("upload_no"));
         let no = no.map_err(|error| rows::failure("new upload", &error))?;
         let (hash, buffer) = (Sha256::new(), Vec::new());
@@ -159,12 +160,14 @@ impl Upload {
             return Ok(());
         }
         self.hash.update(&self.buffer);
-        // A sweep may have deleted an upload that took too long.
+        // A sweep may have deleted an upload that took too long. A piece may be there already if its connection was lost.
         let sql = "INSERT INTO blob_pieces (upload_no, piece_no, bytes)
-                   SELECT upload_no, $2, $3 FROM blob_uploads WHERE upload_no = $1 FOR KEY SHARE";
-        let query = sqlx::query(sql).bind(self.no).bind(self.pieces).bind(std::mem::take(&mut self.buffer));
-        let db = &self.blobs.0.db;
-        let written = db.in_time(query.execute(&**db)).await?;
+                   SELECT upload_no, $2, $3 FROM blob_uploads WHERE upload_no = $1 FOR KEY SHARE
+                   ON CONFLICT (upload_no, piece_no) DO UPDATE SET bytes = excluded.bytes";
+        let (db, no, piece, bytes) =
+            (&self.blobs.0.db, self.no, self.pieces, std::mem::take(&mut self.buffer));
+        let insert = || sqlx::query(sql).bind(no).bind(piece).bind(bytes.as_slice()).execute(&**db);
+        let written = db.retried(insert).await;
         let written = written.map_err(|error| rows::failure("piece of an upload", &error))?;
         if written.rows_affected() == 0 {
             return Err(given_up());

@@ -42,32 +42,49 @@ pub(in crate::store) struct TwoLists<T> {
     pub(in crate::store) second: Vec<T>,
 }
 
-/// The SQL of one database. A text whose name is not explained here is described where it is used.
+/// The SQL of one database, where it differs. `$1` is the tenant, and `$2` the session, run or caller, unless the text says
+/// otherwise. The shards are those of this server; NULL means all.
 pub(in crate::store) trait Dialect {
+    /// Entries of a session after `$3`, at most `$4` rows whose events have at most `$5` bytes before the last one. The event of
+    /// an entry is in a journal, or among the kept events if the journal was deleted. The database knows the size of an event
+    /// without reading it. `upto` is the last entry that exists, at most one more than the number of records admits.
     const ENTRIES: &str;
+    /// Sessions with the ids of their live runs, what their last runs say, and a preview. It ends where the tenant follows.
     const SESSIONS: &str;
     /// The preview in the rows of [`Self::SESSIONS`], for conditions.
     const SHOWN_PREVIEW: &str;
+    /// Bytes of the events and blobs of a tenant.
     const STORED_BYTES: &str;
+    /// The same of one caller.
     const STORED_BYTES_OF: &str;
+    /// Runs with the ids of their sessions. It ends where the tenant follows.
     const RUNS: &str;
+    /// Events of a run after `$3`, at most `$4` rows. The first one has the run's spec beside it.
     const RECORDS: &str;
+    /// The same, with at most `$5` bytes before the last one. `upto` is the last event that the number of records admits.
     const STRETCH: &str;
+    /// A session's newest number, and its runs that are live, wait in its queue or come after `$3`.
     const SESSION_RUNS: &str;
+    /// The proposals of calls between the events of a session's entries after `$3` up to `$4`, and up to `$5` events behind the
+    /// last one of each run. Journals that were deleted while forks share their entries are not there. The kind comes first in
+    /// each payload.
     const CALL_TITLES: &str;
-    /// Takes the shards as `$1`.
+    /// Runs that a start of the server has to continue. `$1` are the shards.
     const UNFINISHED: &str;
-    /// Takes the shards as `$2`.
+    /// The first `$1` parked runs by the time at which they are due. `$2` are the shards.
     const DUE: &str;
+    /// The run that may enter a session now.
     const NEXT_QUEUED: &str;
-    /// Takes the shards as `$1`.
+    /// The runs that may enter their sessions now, one for each session. `$1` are the shards.
     const QUEUE_HEADS: &str;
-    /// Takes the shards as `$1`.
+    /// Live runs that a queued run interrupts: its number is below that of ordinary ones. `$1` are the shards.
     const INTERRUPTED: &str;
+    /// The same of one session.
     const INTERRUPTED_IN: &str;
-    /// Takes the shards as `$4`.
+    /// The first `$3` tenants after `$1` with jobs that are due at `$2`, by their ids. The query goes from tenant to tenant by the
+    /// index, whatever the number of their jobs. `$4` are the shards.
     const TENANTS_WITH_JOBS: &str;
-    /// Takes the shards as `$4`.
+    /// The first `$3` jobs of a tenant that are due at `$2`. `$4` are the shards.
     const DUE_JOBS: &str;
     /// The operator that finds a pattern in any case of ASCII letters.
     const LIKE: &str;

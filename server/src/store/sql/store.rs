@@ -17,17 +17,22 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     /// Writes that only this store has.
     type Own: OwnOp;
 
+    /// The connections that queries take.
     fn readers(&self) -> &Self::Reader;
 
     /// The queue of the one task that writes.
     fn writes(&self) -> &WriteSender<Self::Own>;
 
+    /// The epoch of this start of the server. Runs that it claims have at least this one.
     fn epoch(&self) -> Epoch;
 
+    /// The features that this database has ever used. For the others nothing is read.
     fn used(&self) -> &FeaturesUsed;
 
+    /// Sessions in which a damaged entry was found.
     fn damaged(&self) -> &DamagedSessions;
 
+    /// Questions that were found damaged.
     fn damaged_questions(&self) -> &DamagedQuestions;
 
     /// A text as the database takes it.

@@ -47,6 +47,29 @@ async fn bytes_are_read_back_from_any_place() {
 }
 
 #[tokio::test]
+async fn an_upload_and_a_read_go_on_when_their_connections_are_cut() {
+    let Some(schema) = Schema::new().await else { return };
+    let cut = schema.severable("cut_blobs").await;
+    let store = PostgresStore::open(&cut.options).await.unwrap();
+    let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+    let mut upload = store.begin_blob(new_blob("")).await.unwrap();
+    for half in bytes.chunks(350_000) {
+        cut.sever("%blob_%").await;
+        upload.write(half).await.unwrap();
+    }
+    cut.sever("%blob_%").await;
+    let row = upload.finish(Timestamp(1_000)).await.unwrap().row;
+    let mut reader = store.read_blob(&row, 0).await.unwrap();
+    let mut all = Vec::new();
+    cut.sever("%blob_%").await;
+    while let Some(piece) = reader.next().await.unwrap() {
+        all.extend(piece);
+    }
+    assert!(all == bytes);
+    store.close().await;
+}
+
+#[tokio::test]
 async fn the_same_bytes_are_stored_once_until_the_last_owner_is_gone() {
     let Some(schema) = Schema::new().await else { return };
     let store = schema.open().await;

@@ -34,6 +34,24 @@ mod conformance {
     crate::conforms_in_search!(super::in_schema());
 }
 
+/// The connections of a store, which the database can cut.
+struct Severable {
+    options: PostgresOptions,
+    name: &'static str,
+    shell: tokio::sync::Mutex<PgConnection>,
+}
+
+impl Severable {
+    /// Ends the connections whose last statement is like this one. There must be such a connection.
+    async fn sever(&self, like: &str) {
+        let sql = "SELECT count(pg_terminate_backend(pid)) AS cut FROM pg_stat_activity
+                   WHERE application_name = $1 AND query LIKE $2";
+        let query = sqlx::query(sql).bind(self.name).bind(like);
+        let row = query.fetch_one(&mut *self.shell.lock().await).await.unwrap();
+        assert!(sqlx::Row::get::<i64, _>(&row, "cut") > 0, "there is a connection to cut");
+    }
+}
+
 /// A schema of a test. It goes with the test's database.
 struct Schema {
     options: PostgresOptions,
@@ -52,6 +70,13 @@ impl Schema {
         // Two connections a test: tests run side by side, and a server has a hundred.
         let options = PostgresOptions { url: Secret::new(url), readers: 2, ..PostgresOptions::default() };
         Some(Self { options })
+    }
+
+    /// Options for a store whose connections can be cut. They have this name, which no other test gives.
+    async fn severable(&self, name: &'static str) -> Severable {
+        let url = format!("{}&application_name={name}", self.options.url.expose());
+        let options = PostgresOptions { url: Secret::new(url), ..self.options.clone() };
+        Severable { options, name, shell: tokio::sync::Mutex::new(self.shell().await) }
     }
 
     async fn open(&self) -> Arc<PostgresStore> {

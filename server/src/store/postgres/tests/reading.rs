@@ -94,16 +94,11 @@ async fn a_connection_that_the_database_has_ended_is_made_anew() {
 #[tokio::test]
 async fn a_read_whose_connection_was_cut_is_made_again() {
     let Some(schema) = Schema::new().await else { return };
-    let url = format!("{}&application_name=reads_again", schema.options.url.expose());
-    let options = PostgresOptions { url: Secret::new(url), ..schema.options.clone() };
-    let store = PostgresStore::open(&options).await.unwrap();
-    let mut shell = schema.shell().await;
+    let cut = schema.severable("cut_reads").await;
+    let store = PostgresStore::open(&cut.options).await.unwrap();
     for _ in 0..3 {
         assert!(!store.tenants_with_sessions().await.unwrap().contains(&tenant()));
-        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                   WHERE application_name = 'reads_again' AND query LIKE '%min(tenant)%'";
-        let cut: i64 = sqlx::query(sql).fetch_one(&mut shell).await.unwrap().try_get("count").unwrap();
-        assert!(cut > 0, "the connection of the read was open");
+        cut.sever("%min(tenant)%").await;
     }
     store.close().await;
 }
