@@ -1,4 +1,4 @@
-//! Replicas whose clocks are an hour apart. Left out, in one line, where there is no database or no `faketime`.
+//! Replicas whose clocks are an hour apart. Left out, in one line, where there is no database or no C compiler.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,33 @@ use crate::support::follow::{Follower, outcome};
 use crate::support::model::Model;
 use crate::support::server::input;
 
-/// A program that is the server with a clock of the day that is wrong by this, such as `+1h`. The clocks that nobody sets stay
-/// as they are.
-fn off_by(folder: &Path, offset: &str) -> PathBuf {
-    let program = folder.join(format!("server{offset}"));
-    let server = built("agentloop");
-    // In its own place: `faketime` starts what it is given as a child, which a kill would not reach.
-    let script = format!(
-        "#!/bin/sh\nLD_PRELOAD=$(faketime -f '{offset}' printenv LD_PRELOAD) FAKETIME='{offset}' \\\n\
-         FAKETIME_DONT_FAKE_MONOTONIC=1 exec '{}' \"$@\"\n",
-        server.display()
-    );
+/// Stands before the C library, and moves the clock of the day. The clocks that nobody sets stay as they are.
+const MOVED_CLOCK: &str = r"
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int failed = (int) syscall(SYS_clock_gettime, clock, now);
+    if (!failed && clock == CLOCK_REALTIME) now->tv_sec += OFFSET_SECONDS;
+    return failed;
+}
+";
+
+/// A program that is the server with a clock of the day that is wrong by so many seconds. `None` without a C compiler.
+fn off_by(folder: &Path, seconds: i64) -> Option<PathBuf> {
+    let (source, library) = (folder.join("clock.c"), folder.join(format!("clock{seconds}.so")));
+    std::fs::write(&source, MOVED_CLOCK).expect("written");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-shared", "-fPIC", &format!("-DOFFSET_SECONDS=({seconds})"), "-o"]);
+    let compiled = compiler.arg(&library).arg(&source).status().ok()?;
+    assert!(compiled.success(), "it is compiled");
+    let program = folder.join(format!("server{seconds}"));
+    let (server, library) = (built("agentloop"), library.display());
+    let script = format!("#!/bin/sh\nLD_PRELOAD='{library}' exec '{}' \"$@\"\n", server.display());
     std::fs::write(&program, script).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
-    program
+    Some(program)
 }
 
 fn asks_for(number: usize, session: &str, seconds: u32) -> RunInput {
@@ -45,12 +58,12 @@ async fn ended(mut run: Follower) -> Follower {
 
 #[tokio::test]
 async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
-    if std::process::Command::new("faketime").arg("--version").output().is_err() {
-        println!("left out: replicas whose clocks differ, because there is no faketime");
-        return;
-    }
     let (model, folder) = (Model::start().await, tempfile::tempdir().expect("a directory"));
-    let programs = [Some(off_by(folder.path(), "+1h")), None, Some(off_by(folder.path(), "-1h"))];
+    let Some((ahead, behind)) = off_by(folder.path(), 3_600).zip(off_by(folder.path(), -3_600)) else {
+        println!("left out: replicas whose clocks differ, because there is no C compiler (cc)");
+        return;
+    };
+    let programs = [Some(ahead), None, Some(behind)];
     let Some(mut replicas) = Replicas::of_programs(&model, programs, "").await else { return };
     let host = replicas.host(2, "h-1").await;
     model.answers("send_email", json!({ "to": "bob" }), "Done.");
