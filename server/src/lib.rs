@@ -14,7 +14,7 @@ pub mod ids;
 pub mod lifecycle;
 pub mod mask;
 pub mod memory;
-pub mod schema;
+mod schema;
 pub mod secret;
 pub mod telemetry;
 

@@ -24,7 +24,7 @@ const FAULT_BYTES_MAX: usize = 300;
 ///
 /// # Errors
 /// The reason for the refusal, for whoever wrote the schema.
-pub fn check_response_schema(text: &str) -> Result<(), String> {
+pub(crate) fn check_response_schema(text: &str) -> Result<(), String> {
     build("response", &parse("response", text)?).map(drop)
 }
 

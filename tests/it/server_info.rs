@@ -41,6 +41,19 @@ async fn a_server_says_what_it_is_and_can_do() {
 }
 
 #[tokio::test]
+async fn the_bounds_of_retention_are_told_each_by_itself() {
+    let model = Model::start().await;
+    for (keys, age, sessions) in
+        [("max_age = \"48h\"", Some(48 * 3_600), None), ("max_sessions = 5", None, Some(5))]
+    {
+        let server = TestServer::with(&model, &format!("[retention]\n{keys}\n")).await;
+        let asked = server.server_service().get_server_info(wire::GetServerInfoRequest {}).await;
+        let info = asked.expect("it says").into_inner();
+        assert_eq!((info.retention.map(|age| age.seconds), info.retained_sessions_max), (age, sessions));
+    }
+}
+
+#[tokio::test]
 async fn providers_are_listed_with_the_models_that_are_configured() {
     let model = Model::start().await;
     let server = TestServer::with(&model, AGENTS).await;

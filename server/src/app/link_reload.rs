@@ -52,8 +52,10 @@ impl LinkReload {
         if *files == found {
             return Ok(false);
         }
-        self.newest.send_replace(acceptor(&found)?);
+        let acceptor = acceptor(&found)?;
+        // First the links: whoever waits for the change calls with the new certificate.
         self.links.renew(Some(found.clone()));
+        self.newest.send_replace(acceptor);
         *files = found;
         Ok(true)
     }

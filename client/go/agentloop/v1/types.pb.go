@@ -3650,8 +3650,9 @@ func (*ToolChoice_Mode) isToolChoice_Choice() {}
 
 func (*ToolChoice_Name) isToolChoice_Choice() {}
 
-// The JSON schema that the final answer must follow. The provider is told of it. The server checks the schema, and not the
-// answer: with `strict`, the provider keeps to it, unless the answer ends early (see `finish_reason` of the run).
+// JSON schema of the final answer. The server refuses a schema that is not valid, and sends it to the provider. It does not
+// check the answer. With `strict`, the provider keeps to the schema, unless the answer ends early: see `finish_reason` of
+// the run.
 type ResponseSchema struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the schema for the provider: `[A-Za-z0-9_-]`, at most 64 bytes. Default `answer`.

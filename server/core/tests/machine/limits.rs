@@ -222,6 +222,13 @@ fn the_same_arguments_written_otherwise_are_the_same_call() {
 }
 
 #[test]
+fn numbers_that_are_not_known_exactly_are_not_the_same() {
+    let mut script = given(repeating(1));
+    script.asks([tool("a").with("[18446744073709551616]"), tool("a").with("[18446744073709551617]")]);
+    assert_eq!(script.status(), RunStatus::ToolRunning);
+}
+
+#[test]
 fn other_arguments_or_another_tool_break_the_row() {
     let mut script = given(repeating(1));
     for _ in 0..3 {

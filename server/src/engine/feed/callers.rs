@@ -10,7 +10,7 @@ use agentloop_core::id::RunKey;
 pub(in crate::engine) struct Callers(Arc<Mutex<HashMap<RunKey, usize>>>);
 
 /// One caller of a run, until it is dropped.
-pub struct CallerGuard {
+pub(crate) struct CallerGuard {
     callers: Callers,
     key: RunKey,
 }
@@ -33,7 +33,7 @@ impl Callers {
 }
 
 impl CallerGuard {
-    /// The run.
+    /// The run that it is a caller of.
     pub(in crate::engine) fn key(&self) -> &RunKey {
         &self.key
     }

@@ -23,7 +23,7 @@ use agentloop_core::tool::Digest;
 
 use crate::engine::feed::ring::Ring;
 
-pub use self::callers::CallerGuard;
+pub(crate) use self::callers::CallerGuard;
 pub(in crate::engine) use self::callers::Callers;
 pub use self::item::{EncodeOnce, FeedItem, ModelAttempt, Progress, Transient};
 pub(in crate::engine) use self::subscription::{SubscriptionDeps, subscribe};

@@ -21,13 +21,13 @@ impl Engine {
     /// Counts a call that waits for the run, or streams it, until the guard is dropped. As long as there is one, no other call's
     /// disconnect aborts the run.
     #[must_use]
-    pub fn enter_call(&self, tenant: TenantId, run: RunId) -> CallerGuard {
+    pub(crate) fn enter_call(&self, tenant: TenantId, run: RunId) -> CallerGuard {
         self.deps().run_calls.enter(RunKey::new(tenant, run))
     }
 
     /// Aborts a run because the caller of the last call has left: that of this guard. If there are others, nothing happens. If
     /// `is_lost` says that only the connection is lost, somebody may come back for the run within `caller_grace`.
-    pub fn caller_left(
+    pub(crate) fn caller_left(
         self,
         call: CallerGuard,
         is_lost: Option<impl Future<Output = bool> + Send + 'static>,

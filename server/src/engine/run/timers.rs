@@ -60,9 +60,16 @@ async fn wake_due(engine: &Engine) -> Duration {
             tracing::warn!(run.id = %key.run, %error, "cannot wake a run");
         }
     }
-    let next = next.map_or(SLEEP_MAX, |next| next.since(now).duration());
-    // Runs that were woken stay due until they have written something.
-    if due.is_empty() { next.clamp(MILLISECOND, SLEEP_MAX) } else { next.clamp(WAKE_APART, SLEEP_MIN) }
+    until_next_look(due.len(), next.map_or(SLEEP_MAX, |next| next.since(now).duration()))
+}
+
+/// The sleep after so many runs were woken, where the next one is due in that time. Runs that were woken stay due until they have
+/// written something, so the store is not asked at once.
+fn until_next_look(woken: usize, next: Duration) -> Duration {
+    match woken {
+        0 => next.clamp(MILLISECOND, SLEEP_MAX),
+        _ => next.clamp(WAKE_APART, SLEEP_MIN),
+    }
 }
 
 /// The next due runs, and the time at which one is due after them. Runs that are kept live because the clock was set back
@@ -76,4 +83,22 @@ async fn read_due(engine: &Engine, now: Timestamp) -> Result<(Vec<RunKey>, Optio
         return store.due(now, BATCH.saturating_add(live)).await;
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_due_soon_after_another_one_is_not_late() {
+        let soon = Duration::from_millis(30);
+        assert_eq!((until_next_look(1, soon), until_next_look(0, soon)), (soon, soon));
+        assert_eq!(until_next_look(1, Duration::ZERO), WAKE_APART, "the store is not asked all the time");
+        assert_eq!(
+            until_next_look(1, SLEEP_MAX * 2),
+            SLEEP_MIN,
+            "a run that could not be woken is tried again"
+        );
+        assert_eq!(until_next_look(0, SLEEP_MAX * 2), SLEEP_MAX);
+    }
 }

@@ -61,7 +61,7 @@ impl Query {
         self
     }
 
-    /// Adds text.
+    /// Adds text at the end, as it is.
     pub(in crate::store) fn push(&mut self, text: &str) -> &mut Self {
         self.text.to_mut().push_str(text);
         self
@@ -80,7 +80,7 @@ impl Query {
         self.text.into_owned()
     }
 
-    /// Text and values.
+    /// The text as sqlx takes it, and the values in the order of their places.
     pub(in crate::store) fn into_parts(self) -> (SqlStr, Vec<Value>) {
         let text = match self.text {
             Cow::Borrowed(text) => text.into_sql_str(),

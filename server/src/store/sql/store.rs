@@ -12,7 +12,7 @@ use crate::store::{StoreError, UsageQuery, UsageRow};
 
 /// A store over SQL: it has all ports but those for blobs and for the search.
 pub(in crate::store) trait SqlStore: Send + Sync + 'static {
-    /// The reading connections.
+    /// The connections that read, whose dialect the queries have.
     type Reader: SqlReader;
     /// Writes that only this store has.
     type Own: OwnOp;
@@ -50,7 +50,7 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     /// Does what follows the deletion of a session. An earlier one may have failed here.
     fn session_is_deleted(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Adds up usage.
+    /// Adds up the usage of a tenant's runs, by the groups of the query.
     fn add_up(
         &self,
         tenant: &TenantId,

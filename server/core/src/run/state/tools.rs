@@ -1,8 +1,9 @@
 //! Facts about the tool calls of earlier rounds, and the runtime that the tools use.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::canonical::canonical_json;
+use crate::canonical::{canonical_json, is_exact};
 use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::ToolCall;
 use crate::run::state::RunState;
@@ -32,7 +33,12 @@ impl Repetition {
     /// The repetition after one more call.
     #[must_use]
     pub fn next(before: Option<&Self>, call: &ToolCall) -> Self {
-        let digest = Digest::of(&[call.name.as_bytes(), canonical_json(&call.arguments).as_bytes()]);
+        // Numbers that are not known exactly would make different calls look the same.
+        let arguments = match is_exact(&call.arguments) {
+            true => Cow::Owned(canonical_json(&call.arguments)),
+            false => Cow::Borrowed(call.arguments.as_str()),
+        };
+        let digest = Digest::of(&[call.name.as_bytes(), arguments.as_bytes()]);
         let times = before.filter(|before| before.call == digest).map_or(0, |before| before.times);
         Self { call: digest, times: times + 1 }
     }

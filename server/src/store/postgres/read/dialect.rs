@@ -8,7 +8,7 @@ use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect;
 use crate::store::{PROJECT_LABEL, USER_LABEL};
 
-/// PostgreSQL's. A list of shards is a text, so that values are texts and numbers alone.
+/// PostgreSQL's words for the shared queries. A list of shards is a text, so that values are texts and numbers alone.
 pub(in crate::store) struct PostgresDialect;
 
 impl Dialect for PostgresDialect {

@@ -6,7 +6,7 @@ use crate::store::USER_LABEL;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect;
 
-/// SQLite's.
+/// SQLite's words for the shared queries.
 pub(in crate::store) struct SqliteDialect;
 
 impl Dialect for SqliteDialect {

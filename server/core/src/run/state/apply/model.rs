@@ -48,7 +48,9 @@ impl RunState {
         self.last_error = None;
         self.conversation.last_message =
             Some(LastMessage { entry, message: message.clone(), finish: Some(finish.clone()) });
-        for call in message.tool_calls() {
+        // Nobody asks without a limit, and each call would be parsed for it.
+        let is_counted = self.spec.limits.max_repeated_calls.is_some();
+        for call in message.tool_calls().filter(|_| is_counted) {
             self.tools.repetition = Some(Repetition::next(self.tools.repetition.as_ref(), call));
         }
         let round: Vec<RoundCall> = message.tool_calls().map(RoundCall::requested_by_model).collect();
