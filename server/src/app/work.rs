@@ -60,6 +60,7 @@ pub(super) struct WorkParts {
 }
 
 /// The parts of a server that shares its database with others.
+#[derive(Clone)]
 pub(super) struct ClusterParts {
     /// Knows all replicas, as the last beat showed them.
     pub(super) replicas: Arc<dyn Replicas>,

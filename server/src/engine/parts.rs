@@ -136,16 +136,21 @@ impl EngineParts {
             wake_signal: WakeSignal::default(),
         }));
         tools.report_to(engine.sink());
-        let tasks = &engine.deps().tasks;
-        tasks.spawn("timers", timers::watch(engine.clone()));
-        tasks.spawn("jobs", runner::watch(engine.clone()));
-        tasks.spawn("recover", engine.clone().recover());
-        if engine.deps().options.retention.is_on() {
-            tasks.spawn("retention", retention::watch(engine.clone()));
-        }
-        if engine.store().blob_bytes_max() > 0 {
-            tasks.spawn("blobs", blobs::watch(engine.clone()));
-        }
+        spawn_tasks(&engine);
         engine
+    }
+}
+
+/// Starts what an engine does beside its runs.
+fn spawn_tasks(engine: &Engine) {
+    let tasks = &engine.deps().tasks;
+    tasks.spawn("timers", timers::watch(engine.clone()));
+    tasks.spawn("jobs", runner::watch(engine.clone()));
+    tasks.spawn("recover", engine.clone().recover());
+    if engine.deps().options.retention.is_on() {
+        tasks.spawn("retention", retention::watch(engine.clone()));
+    }
+    if engine.store().blob_bytes_max() > 0 {
+        tasks.spawn("blobs", blobs::watch(engine.clone()));
     }
 }

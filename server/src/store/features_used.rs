@@ -5,6 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::append::EncodedAppend;
 
+/// The features that tables show.
+pub(in crate::store) struct Features {
+    pub(in crate::store) steers: bool,
+    pub(in crate::store) rules: bool,
+    pub(in crate::store) queues: bool,
+}
+
 /// A flag for each feature.
 ///
 /// **Invariant:** while a flag is false, the tables of its feature have no row. A flag is set before the first row is
@@ -18,7 +25,7 @@ pub(in crate::store) struct FeaturesUsed {
 
 impl FeaturesUsed {
     /// Flags as the tables are now.
-    pub(in crate::store) fn new(steers: bool, rules: bool, queues: bool) -> Self {
+    pub(in crate::store) fn of(Features { steers, rules, queues }: Features) -> Self {
         Self { steers: steers.into(), rules: rules.into(), queues: queues.into() }
     }
 

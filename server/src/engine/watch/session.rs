@@ -258,12 +258,7 @@ impl SessionSubscription {
             return Ok(subscription);
         }
         for (run, seq) in known.runs {
-            let of_session = store.run(tenant, &run).await?.filter(|row| row.session == *session);
-            let target = of_session.ok_or(EngineError::BadResumeToken)?.last_seq;
-            if seq > target {
-                return Err(EngineError::BadResumeToken);
-            }
-            subscription.follow(run, seq, target).await?;
+            subscription.follow_from(run, seq).await?;
         }
         let (open, last_no) = subscription.follow_new().await?;
         if last_no < known.last_no {
@@ -275,6 +270,17 @@ impl SessionSubscription {
         subscription.ready.push_back(SessionItem::Session(Box::new(row.clone())));
         subscription.synced = Some(SessionItem::Synced { last_entry: row.last_entry, open });
         Ok(subscription)
+    }
+
+    /// Follows a run of a token, from its event there.
+    async fn follow_from(&mut self, run: RunId, seq: Seq) -> Result<(), EngineError> {
+        let row = self.engine.store().run(&self.tenant, &run).await?;
+        let of_session = row.filter(|row| row.session == self.session);
+        let target = of_session.ok_or(EngineError::BadResumeToken)?.last_seq;
+        if seq > target {
+            return Err(EngineError::BadResumeToken);
+        }
+        self.follow(run, seq, target).await
     }
 
     /// Follows the runs that are not known yet. Returns the open ones of all, and the number of the session's last run.

@@ -1,6 +1,7 @@
 //! The port for other replicas. It takes the calls that they send on, for callers whom they have authenticated, and their
 //! streams: tool links and changes of runs.
 
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -138,32 +139,39 @@ impl PeerPort {
             .await
     }
 
-    async fn take(&self, mut request: http::Request<Body>) -> http::Response<Body> {
-        if request.uri().path() == LEAVE {
-            if let Some(replica) = request.extensions().get::<Connected>() {
-                replica.link.leaves();
+    async fn take(&self, request: http::Request<Body>) -> http::Response<Body> {
+        match self.take_own(request).await {
+            ControlFlow::Break(response) => response,
+            ControlFlow::Continue(request) => self.take_relayed(request).await,
+        }
+    }
+
+    /// Takes what replicas ask for themselves. A call that one sends on comes back, if it means this replica.
+    async fn take_own(
+        &self,
+        request: http::Request<Body>,
+    ) -> ControlFlow<http::Response<Body>, http::Request<Body>> {
+        let means_me =
+            number_in(request.headers(), &REPLICA).map(OwnerNo) == Some(self.ownerships.borrow().me());
+        let response = match (request.uri().path(), &self.tool_link, &self.run_changes) {
+            (LEAVE, ..) => {
+                if let Some(replica) = request.extensions().get::<Connected>() {
+                    replica.link.leaves();
+                }
+                Status::ok("").into_http()
             }
-            return Status::ok("").into_http();
-        }
-        if request.uri().path() == tool_link::PATH
-            && let Some(tool_link) = &self.tool_link
-        {
-            return tool_link.serve(request).await;
-        }
-        if number_in(request.headers(), &REPLICA).map(OwnerNo) != Some(self.ownerships.borrow().me()) {
-            return look_again();
-        }
-        if request.uri().path() == HERE {
-            return Status::ok("").into_http();
-        }
-        if request.uri().path() == run_changes::PATH
-            && let Some(engine) = &self.run_changes
-        {
-            return run_changes::serve(engine.clone(), request).await;
-        }
-        if request.uri().path() == REFUSED {
-            return refusals::take(self.forward.local().audit(), request).await.into_http();
-        }
+            (tool_link::PATH, Some(tool_link), _) => tool_link.serve(request).await,
+            _ if !means_me => look_again(),
+            (HERE, ..) => Status::ok("").into_http(),
+            (run_changes::PATH, _, Some(engine)) => run_changes::serve(engine.clone(), request).await,
+            (REFUSED, ..) => refusals::take(self.forward.local().audit(), request).await.into_http(),
+            _ => return ControlFlow::Continue(request),
+        };
+        ControlFlow::Break(response)
+    }
+
+    /// Does a call that a replica sends on for its caller, or sends it on further for one of an earlier version.
+    async fn take_relayed(&self, mut request: http::Request<Body>) -> http::Response<Body> {
         let services = if request.headers().contains_key(SHARD) {
             let shard = number_in(request.headers(), &SHARD).map(ShardNo);
             let services = match shard {

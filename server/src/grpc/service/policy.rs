@@ -128,37 +128,10 @@ impl PolicyChecker<'_> {
         let call = PolicyCall::new(&check.tool, &check.arguments).under(terms);
         let rules = || spec.tool_policy.rules.iter().chain(&check.candidate);
         let rule = deciding_rule(rules(), &call, spec.tool_policy.widening);
-        let (action, reason) = match (facts, rule) {
-            (_, Some(rule)) if rule.action == PolicyAction::Deny => {
-                (PolicyAction::Deny, format!("{} denies it", rule.title()))
-            }
-            (CallFacts::Rejected { message }, _) => (PolicyAction::Deny, message),
-            (CallFacts::AsksHuman, _) => (PolicyAction::Allow, "the call is a question itself".to_owned()),
-            (CallFacts::UpdatesTodos, _) => {
-                (PolicyAction::Allow, "the call writes the to-do list and nothing else".to_owned())
-            }
-            (CallFacts::Ready(_), Some(rule)) => (rule.action, format!("{} decides", rule.title())),
-            (CallFacts::Ready(ReadyCall { requires_approval: true, .. }), None) => {
-                (PolicyAction::Ask, "the tool declares that it requires approval".to_owned())
-            }
-            (CallFacts::Ready(_), None) if spec.tool_policy.require_approval_by_default => {
-                (PolicyAction::Ask, "the policy requires approval by default".to_owned())
-            }
-            (CallFacts::Ready(_), None) => {
-                (PolicyAction::Allow, "no rule, tool or default requires approval".to_owned())
-            }
-        };
+        let (action, reason) = decision(&facts, rule, spec.tool_policy.require_approval_by_default);
         let wider = deciding_rule(rules(), &call, Widening::UNLIMITED);
         let reason = match wider.filter(|wider| wider.action == PolicyAction::Allow) {
-            Some(wider) if action == PolicyAction::Ask => format!(
-                "{reason}; {} would allow it, and does not count: the agent's tool_policy does not let {}",
-                wider.title(),
-                if wider.origin == RuleOrigin::Request {
-                    "requests allow calls (requests_may_allow)"
-                } else {
-                    "an approval be remembered for other tools (remember_any_tool)"
-                }
-            ),
+            Some(wider) if action == PolicyAction::Ask => format!("{reason}; {}", does_not_count(wider)),
             Some(_) | None => reason,
         };
         // If the call itself is rejected, no rule decided that.
@@ -242,6 +215,39 @@ fn parse(request: wire::CheckPolicyRequest) -> Result<PolicyQuery, Status> {
         .and_then(|rule| policy::rule_from("candidate", rule, RuleOrigin::Candidate, &mut bad));
     bad.check()?;
     Ok(PolicyQuery { run, session, tool: request.tool, arguments, candidate })
+}
+
+/// Decides about a call as a run would, with the reason for people. `rule` is the one that counts.
+fn decision(facts: &CallFacts, rule: Option<&PolicyRule>, asks_by_default: bool) -> (PolicyAction, String) {
+    let allowed = |why: &str| (PolicyAction::Allow, why.to_owned());
+    let asked = |why: &str| (PolicyAction::Ask, why.to_owned());
+    match (facts, rule) {
+        (_, Some(rule)) if rule.action == PolicyAction::Deny => {
+            (PolicyAction::Deny, format!("{} denies it", rule.title()))
+        }
+        (CallFacts::Rejected { message }, _) => (PolicyAction::Deny, message.clone()),
+        (CallFacts::AsksHuman, _) => allowed("the call is a question itself"),
+        (CallFacts::UpdatesTodos, _) => allowed("the call writes the to-do list and nothing else"),
+        (CallFacts::Ready(_), Some(rule)) => (rule.action, format!("{} decides", rule.title())),
+        (CallFacts::Ready(ReadyCall { requires_approval: true, .. }), None) => {
+            asked("the tool declares that it requires approval")
+        }
+        (CallFacts::Ready(_), None) if asks_by_default => asked("the policy requires approval by default"),
+        (CallFacts::Ready(_), None) => allowed("no rule, tool or default requires approval"),
+    }
+}
+
+/// The reason for which a rule that would allow the call is left out.
+fn does_not_count(wider: &PolicyRule) -> String {
+    let lacks = if wider.origin == RuleOrigin::Request {
+        "requests allow calls (requests_may_allow)"
+    } else {
+        "an approval be remembered for other tools (remember_any_tool)"
+    };
+    format!(
+        "{} would allow it, and does not count: the agent's tool_policy does not let {lacks}",
+        wider.title()
+    )
 }
 
 /// True if the rule's patterns may be values of calls, or guesses of them.

@@ -121,33 +121,9 @@ async fn copy(
         .await?
         .try_get("value")?;
     let mut db = postgres::open_for_copy(to).await?;
-    let mut at = begin(&mut db, identity).await?.max(0);
-    let mut transaction = db.begin().await?;
-    for table in &WHOLE {
-        table.clear(&mut transaction).await?;
-        let rows = table.copy(&mut from, &mut transaction, None).await?;
-        say(format!("{}: {rows} rows", table.name));
-    }
-    note(&mut transaction, at).await?;
-    transaction.commit().await?;
-    let sessions = count(&mut from, "sessions").await?;
-    loop {
-        let sql = "SELECT min(session_no) AS first, max(session_no) AS last
-                   FROM (SELECT session_no FROM sessions WHERE session_no > ?1 ORDER BY session_no LIMIT ?2)";
-        let row = sqlx::query(sql).bind(at).bind(BATCH_SESSIONS).fetch_one(&mut from).await?;
-        let Some(first) = row.try_get::<Option<i64>, _>("first")? else { break };
-        let last: i64 = row.try_get("last")?;
-        let mut transaction = db.begin().await?;
-        for table in &OF_SESSIONS {
-            table.copy(&mut from, &mut transaction, Some((first, last))).await?;
-        }
-        note(&mut transaction, last).await?;
-        transaction.commit().await?;
-        at = last;
-        let done: i64 =
-            sqlx::query("SELECT count(*) AS n FROM sessions").fetch_one(&mut db).await?.try_get("n")?;
-        say(format!("{done} of {sessions} sessions"));
-    }
+    let at = begin(&mut db, identity).await?.max(0);
+    copy_whole_tables(&mut from, &mut db, at, say).await?;
+    copy_sessions(&mut from, &mut db, at, say).await?;
     skip_numbers(&mut from, &mut db).await?;
     let tables = compare_tables(&mut from, &mut db).await?;
     db.close().await?;
@@ -162,15 +138,66 @@ async fn copy(
     };
     target.close().await;
     let (report, damaged) = compared?;
+    finish(to, &damaged).await?;
+    Ok(report)
+}
+
+/// Copies the tables that are not a session's, each anew. `at` is the last session that was copied.
+async fn copy_whole_tables(
+    from: &mut SqliteConnection,
+    db: &mut PgConnection,
+    at: i64,
+    say: &mut impl FnMut(String),
+) -> Result<(), CopyError> {
+    let mut transaction = db.begin().await?;
+    for table in &WHOLE {
+        table.clear(&mut transaction).await?;
+        let rows = table.copy(&mut *from, &mut transaction, None).await?;
+        say(format!("{}: {rows} rows", table.name));
+    }
+    note(&mut transaction, at).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Copies the sessions after `at` with all that is theirs, some in each transaction, so that an interrupted copy goes on there.
+async fn copy_sessions(
+    from: &mut SqliteConnection,
+    db: &mut PgConnection,
+    mut at: i64,
+    say: &mut impl FnMut(String),
+) -> Result<(), CopyError> {
+    let sessions = count(&mut *from, "sessions").await?;
+    loop {
+        let sql = "SELECT min(session_no) AS first, max(session_no) AS last
+                   FROM (SELECT session_no FROM sessions WHERE session_no > ?1 ORDER BY session_no LIMIT ?2)";
+        let row = sqlx::query(sql).bind(at).bind(BATCH_SESSIONS).fetch_one(&mut *from).await?;
+        let Some(first) = row.try_get::<Option<i64>, _>("first")? else { return Ok(()) };
+        let last: i64 = row.try_get("last")?;
+        let mut transaction = db.begin().await?;
+        for table in &OF_SESSIONS {
+            table.copy(&mut *from, &mut transaction, Some((first, last))).await?;
+        }
+        note(&mut transaction, last).await?;
+        transaction.commit().await?;
+        at = last;
+        let done: i64 =
+            sqlx::query("SELECT count(*) AS n FROM sessions").fetch_one(&mut *db).await?.try_get("n")?;
+        say(format!("{done} of {sessions} sessions"));
+    }
+}
+
+/// Ends the copy: servers open it from here on. Blobs that are damaged at the source have their rows alone.
+async fn finish(to: &PostgresOptions, damaged: &[DamagedBlob]) -> Result<(), CopyError> {
     let mut db = postgres::open_for_copy(to).await?;
     let mut transaction = db.begin().await?;
-    for blob in &damaged {
+    for blob in damaged {
         blob.copy_row(&mut transaction).await?;
     }
     sqlx::query("DELETE FROM copied").execute(&mut *transaction).await?;
     transaction.commit().await?;
     db.close().await?;
-    Ok(report)
+    Ok(())
 }
 
 /// The progress of the copy: negative at its begin, else the last session that was copied.

@@ -2,7 +2,7 @@
 
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use crate::store::features_used::FeaturesUsed;
+use crate::store::features_used::{Features, FeaturesUsed};
 
 /// Each part looks for one row and stops.
 const FEATURES_USED: &str = "
@@ -13,5 +13,6 @@ const FEATURES_USED: &str = "
 /// Reads the flags from the tables.
 pub(in crate::store::sqlite) async fn read(db: &mut SqliteConnection) -> Result<FeaturesUsed, Error> {
     let row = sqlx::query(FEATURES_USED).fetch_one(db).await?;
-    Ok(FeaturesUsed::new(row.try_get("steers")?, row.try_get("rules")?, row.try_get("queues")?))
+    let (steers, rules) = (row.try_get("steers")?, row.try_get("rules")?);
+    Ok(FeaturesUsed::of(Features { steers, rules, queues: row.try_get("queues")? }))
 }

@@ -341,7 +341,7 @@ impl ClusterTools {
     fn resend_ends_of(&self, peer: OwnerNo, tenant: &TenantId, call: &CallId) {
         for update in self.pending_updates.of(tenant, call).into_iter().filter(is_end) {
             let (tenant, call) = (tenant.clone(), call.clone());
-            self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, false);
+            self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update });
         }
     }
 }

@@ -154,11 +154,17 @@ impl Routes {
     }
 
     /// Sends a frame to a replica. Without a link it is lost.
-    pub(super) fn send(&self, peer: OwnerNo, frame: &ToOwner, may_drop: bool) {
-        let Some(link) = self.lock().links.get(&peer).cloned() else { return };
-        if !may_drop {
+    pub(super) fn send(&self, peer: OwnerNo, frame: &ToOwner) {
+        let link = self.lock().links.get(&peer).cloned();
+        if let Some(link) = link {
             link.sender.send(frame);
-        } else if !link.sender.send_unless_busy(frame) {
+        }
+    }
+
+    /// The same for output and progress, which are dropped if the replica does not keep up.
+    pub(super) fn send_unless_busy(&self, peer: OwnerNo, frame: &ToOwner) {
+        let Some(link) = self.lock().links.get(&peer).cloned() else { return };
+        if !link.sender.send_unless_busy(frame) {
             tracing::debug!(
                 replica = peer.0,
                 "output or progress dropped: the replica of its run does not keep up"

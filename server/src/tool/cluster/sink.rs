@@ -146,9 +146,14 @@ impl ClusterTools {
                 }
             }
             RunOwner::Peer(peer) => {
-                let may_drop = is_passing || matches!(update, CallUpdate::Checkpoint { .. });
+                let may_be_dropped = is_passing || matches!(update, CallUpdate::Checkpoint { .. });
                 let (tenant, call) = (tenant.clone(), call.clone());
-                self.routes.send(peer, &ToOwner::CallUpdate { tenant, call, update }, may_drop);
+                let frame = ToOwner::CallUpdate { tenant, call, update };
+                if may_be_dropped {
+                    self.routes.send_unless_busy(peer, &frame);
+                } else {
+                    self.routes.send(peer, &frame);
+                }
             }
             // The next owner of the run asks for its calls.
             RunOwner::Nobody => {}

@@ -17,7 +17,7 @@ use crate::grpc::edge::forward::outcome::{
 use crate::grpc::edge::forward::request::call::Call;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT,
+    AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT, Search,
 };
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
@@ -54,27 +54,27 @@ pub(super) async fn send(
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
-    let mut again = false;
+    let mut search = Search::First;
     loop {
         let found = tokio::select! {
             biased;
-            found = routing.resolve(route_key, again, give_up) => found,
+            found = routing.resolve(route_key, search, give_up) => found,
             () = routing.stopped() => return Sent::refused(shutting_down()),
         };
         let Some((target, asked)) = found else { return Sent::refused(no_owner_status()) };
-        again = true;
+        search = Search::Again;
         let began = Instant::now();
         let Some((outcome, handler)) = attempt(routing, call, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
-        let mut unable = None;
-        match outcome {
+        let unable = match outcome {
             Outcome::Answered(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
                 let goes_on = repeats && call.is_whole() && may_be_asked_again(routing, asked, give_up).await;
                 if !goes_on {
                     return Sent { response, from: Some((asked, handler)) };
                 }
+                None
             }
             Outcome::NotDone | Outcome::NotReached(_) if !call.is_whole() => {
                 return refused_later(routing, asked, no_owner_status()).await;
@@ -82,27 +82,14 @@ pub(super) async fn send(
             Outcome::Broken if !call.is_whole() => {
                 return refused_later(routing, asked, unanswered_status()).await;
             }
-            Outcome::Broken if !repeats => return Sent::refused(unanswered_status()),
-            Outcome::Broken if is_lost(&mut lost, asked, began) => {
-                tracing::warn!(
-                    path = call.head().path(),
-                    "owners were lost while they had this call; it is not sent to more"
-                );
+            Outcome::Broken if !repeats || is_lost(&mut lost, asked, began, call) => {
                 return Sent::refused(unanswered_status());
             }
-            Outcome::NotDone => {
-                unable = asked.number.map(Unable::refuses);
-                routing.pause(asked, give_up).await;
-            }
-            Outcome::Broken => {
-                unable = asked.number.filter(|_| routing.is_still_owner(asked)).map(Unable::breaks);
-                routing.pause(asked, give_up).await;
-            }
-            Outcome::NotReached(why) => {
-                unable = asked.number.map(|number| Unable::not_reached(number, why));
-                routing.pause(asked, give_up).await;
-            }
-        }
+            Outcome::NotDone => asked.number.map(Unable::refuses),
+            Outcome::Broken => asked.number.filter(|_| routing.is_still_owner(asked)).map(Unable::breaks),
+            Outcome::NotReached(why) => asked.number.map(|number| Unable::not_reached(number, why)),
+        };
+        routing.pause(asked, give_up).await;
         if began.elapsed() >= WAS_WELL || !routing.is_still_owner(asked) {
             give_up = Instant::now() + SEARCH_WAIT;
         }
@@ -195,14 +182,24 @@ pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, g
     }
 }
 
-/// Notes that an owner was lost while it had the call. Returns true if too many were lost. When one had the call for long, the
-/// count begins anew.
-fn is_lost(lost: &mut BTreeSet<Option<OwnerNo>>, asked: AskedReplica, began: Instant) -> bool {
+/// Notes that an owner was lost while it had the call. Returns true, and logs it, if too many were lost. When one had the call for
+/// long, the count begins anew.
+fn is_lost(
+    lost: &mut BTreeSet<Option<OwnerNo>>,
+    asked: AskedReplica,
+    began: Instant,
+    call: &impl Call,
+) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
     }
     lost.insert(asked.number);
-    lost.len() >= LOST_OWNERS_MAX
+    let too_many = lost.len() >= LOST_OWNERS_MAX;
+    if too_many {
+        let path = call.head().path();
+        tracing::warn!(path, "owners were lost while they had this call; it is not sent to more");
+    }
+    too_many
 }
 
 /// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner has lost the shard. Hosts wait longer

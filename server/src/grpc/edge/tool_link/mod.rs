@@ -2,7 +2,7 @@
 //! direction, over the port for replicas. The frames are those of [`ClusterTools`]; here they are bytes.
 
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::{Buf as _, BufMut as _};
@@ -17,7 +17,6 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::cluster::{Ownerships, Peer};
 use crate::grpc::convert::server_frame::encoded_request;
 use crate::grpc::edge::forward::wire::links::Links;
-use crate::grpc::status::owner_unavailable;
 use crate::lifecycle::Tasks;
 use crate::tool::{ClusterTools, EncodeRequest, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound};
 
@@ -30,30 +29,22 @@ pub const ENCODE_REQUEST: EncodeRequest = encoded_request;
 /// Takes the links of other replicas, on the port for replicas. Clones share what they serve.
 #[derive(Clone)]
 pub struct ToolLinkService {
-    cluster: Arc<OnceLock<Arc<ClusterTools>>>,
+    cluster: Arc<ClusterTools>,
     tasks: Tasks,
 }
 
 impl ToolLinkService {
-    /// Serves nothing before [`Self::open`]. The links run on these tasks.
+    /// Takes the links to these tools. The links run on these tasks.
     #[must_use]
-    pub fn new(tasks: Tasks) -> Self {
-        Self { cluster: Arc::default(), tasks }
-    }
-
-    /// Takes links from now on. A second call does nothing.
-    pub fn open(&self, cluster: Arc<ClusterTools>) {
-        let _opened_before = self.cluster.set(cluster);
+    pub fn new(cluster: Arc<ClusterTools>, tasks: Tasks) -> Self {
+        Self { cluster, tasks }
     }
 
     /// Serves one link. The response is the stream of frames to the other replica.
     pub async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
-        let Some(cluster) = self.cluster.get().cloned() else {
-            return owner_unavailable("this replica does not serve yet; look again").into_http();
-        };
         let max = Some(LINK_FRAME_BYTES_MAX);
         let mut grpc = tonic::server::Grpc::new(FrameCodec).apply_max_message_size_config(max, max);
-        grpc.streaming(Accept { cluster, tasks: self.tasks.clone() }, request).await
+        grpc.streaming(Accept { cluster: self.cluster.clone(), tasks: self.tasks.clone() }, request).await
     }
 }
 

@@ -67,13 +67,10 @@ impl Service<http::Request<Body>> for LinkPort {
     }
 }
 
-/// Serves on a free port.
-async fn serve(link: ToolLinkService) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+/// Serves on this port.
+fn serve(listener: TcpListener, link: ToolLinkService) {
     let serving = Server::builder().layer(LinkPort(link)).add_routes(Routes::default());
     tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
-    address
 }
 
 /// Replica 1 is the hub, at this address.
@@ -100,15 +97,15 @@ fn replica(me: OwnerNo, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngi
 
 #[tokio::test]
 async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
-    let service = ToolLinkService::new(Tasks::new());
-    let address = serve(service.clone()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
     let (hub, hubs_engine) = replica(OwnerNo(1), address);
-    // The other replica dials before the hub serves, and again.
+    // The other replica dials before the hub serves.
     let (other, engine) = replica(OwnerNo(2), address);
     while !hub.is_hub() {
         tokio::task::yield_now().await;
     }
-    service.open(hub.clone());
+    serve(listener, ToolLinkService::new(hub.clone(), Tasks::new()));
     let hosts = Harness { tools: hub.own().clone(), engine: hubs_engine };
     let mut host = hosts.dial();
     host.say(HostFrame::Hello(hello("h", &["weather"])));

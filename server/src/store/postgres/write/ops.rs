@@ -9,7 +9,7 @@ use sqlx::{Error, PgConnection, Postgres, Row as _};
 
 use crate::store::append::LastNumbers;
 use crate::store::codec::text;
-use crate::store::features_used::FeaturesUsed;
+use crate::store::features_used::{Features, FeaturesUsed};
 use crate::store::number::int;
 use crate::store::postgres::owner::{Hold, Owner};
 use crate::store::postgres::rows::{self, clean};
@@ -204,13 +204,14 @@ pub(in crate::store::postgres) async fn features_used(
     hold: Hold,
 ) -> Result<FeaturesUsed, Error> {
     if hold == Hold::Lease {
-        return Ok(FeaturesUsed::new(true, true, true));
+        return Ok(FeaturesUsed::of(Features { steers: true, rules: true, queues: true }));
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM steers) AS steers,
                       EXISTS (SELECT 1 FROM remembered_rules) AS rules,
                       EXISTS (SELECT 1 FROM run_states WHERE queue_no IS NOT NULL) AS queues";
     let row = sqlx::query(sql).fetch_one(db).await?;
-    Ok(FeaturesUsed::new(row.try_get("steers")?, row.try_get("rules")?, row.try_get("queues")?))
+    let (steers, rules) = (row.try_get("steers")?, row.try_get("rules")?);
+    Ok(FeaturesUsed::of(Features { steers, rules, queues: row.try_get("queues")? }))
 }
 
 /// Takes a block of numbers for this owner. The numbers after these are free. The search index is told of the numbers of

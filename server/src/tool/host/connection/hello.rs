@@ -68,23 +68,8 @@ impl Connection {
         if self.tools.is_closing() {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
-        let principal = self.identity.principal.as_deref();
-        let claim = self.tools.claim_id(&self.tenant, &hello.host, principal);
-        let claim = tokio::select! { biased;
-            claim = tokio::time::timeout(CLAIM_TIMEOUT, claim) => claim,
-            () = self.ended.cancelled() => return,
-        };
-        match claim {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                let message = "a host of another principal has this host_id; use another one";
-                self.note_refusal(&hello.host, "", message);
-                return self.refuse(CloseReason::Violation, message.to_owned());
-            }
-            Ok(Err(SinkUnavailable)) | Err(_) => {
-                let message = "the store cannot say at the moment whose host_id this is";
-                return self.go_away(CloseReason::Unavailable, message);
-            }
+        if !self.claims_id(&hello.host).await {
+            return;
         }
         let claims = tokio::select! { biased;
             claims = self.look_up(hello.calls_in_hand) => claims,
@@ -127,6 +112,29 @@ impl Connection {
         self.mirrored().await;
         drop(held);
         self.close_unused(&id, open_runtimes).await;
+    }
+
+    /// True if the host may have its id. If not, the connection is ended with the reason, unless it has ended itself.
+    async fn claims_id(&self, host: &HostId) -> bool {
+        let principal = self.identity.principal.as_deref();
+        let claim = self.tools.claim_id(&self.tenant, host, principal);
+        let claim = tokio::select! { biased;
+            claim = tokio::time::timeout(CLAIM_TIMEOUT, claim) => claim,
+            () = self.ended.cancelled() => return false,
+        };
+        match claim {
+            Ok(Ok(true)) => return true,
+            Ok(Ok(false)) => {
+                let message = "a host of another principal has this host_id; use another one";
+                self.note_refusal(host, "", message);
+                self.refuse(CloseReason::Violation, message.to_owned());
+            }
+            Ok(Err(SinkUnavailable)) | Err(_) => {
+                let message = "the store cannot say at the moment whose host_id this is";
+                self.go_away(CloseReason::Unavailable, message);
+            }
+        }
+        false
     }
 
     /// Tells the host to close runtimes that no run uses. For runs that end later, the run does this itself.

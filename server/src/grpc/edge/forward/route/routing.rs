@@ -59,6 +59,14 @@ pub(in crate::grpc::edge::forward) enum ResolvedTarget {
     },
 }
 
+/// A search for the replica that does a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::grpc::edge::forward) enum Search {
+    First,
+    /// The call was sent before: its run may exist by now, and a remembered shard may be wrong.
+    Again,
+}
+
 /// The replica that was asked to do a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) struct AskedReplica {
@@ -160,16 +168,15 @@ impl Routing {
         }
     }
 
-    /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does. `again` is true
-    /// if the call was sent before: its run may exist by now, and a remembered shard may be wrong.
+    /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does.
     pub(in crate::grpc::edge::forward) async fn resolve(
         &self,
         route_key: &RouteKey,
-        again: bool,
+        search: Search,
         until: Instant,
     ) -> Option<(ResolvedTarget, AskedReplica)> {
         loop {
-            match timeout_at(until, self.destination(route_key, again)).await.ok()? {
+            match timeout_at(until, self.destination(route_key, search)).await.ok()? {
                 Ok(destination) => {
                     let target = self.wait_for_target(destination, until).await?;
                     let mut asked = target.asked(destination);
@@ -187,17 +194,19 @@ impl Routing {
         }
     }
 
-    async fn destination(&self, route_key: &RouteKey, again: bool) -> Result<Destination, LocateError> {
+    async fn destination(&self, route_key: &RouteKey, search: Search) -> Result<Destination, LocateError> {
+        let shard_of = async |key| match search {
+            Search::First => self.runs.find(key).await,
+            Search::Again => self.runs.look_up(key).await,
+        };
         Ok(match route_key {
             RouteKey::Nothing => Destination::Here,
             RouteKey::Shard(shard) => Destination::Owner(*shard),
             RouteKey::Any(_) if self.owns_any() => Destination::Here,
             RouteKey::Any(shard) => Destination::Owner(*shard),
-            RouteKey::Run(key) => {
-                self.runs.find(key, again).await?.map_or(Destination::Here, Destination::Owner)
-            }
+            RouteKey::Run(key) => shard_of(key).await?.map_or(Destination::Here, Destination::Owner),
             RouteKey::Start { key, is_new } => {
-                let found = if *is_new && !again { None } else { self.runs.find(key, again).await? };
+                let found = if *is_new && search == Search::First { None } else { shard_of(key).await? };
                 match found {
                     Some(shard) => Destination::Owner(shard),
                     // Nobody else has this id, so no other replica may be at work with it.

@@ -33,16 +33,23 @@ impl RunShards {
         Self { locate, known: Mutex::default() }
     }
 
-    /// The shard of a run; `None` if nobody knows the run. With `again`, what is remembered does not count: it may have led to the
-    /// wrong replica.
+    /// The shard of a run; `None` if nobody knows the run.
     pub(in crate::grpc::edge::forward) async fn find(
         &self,
         key: &RunKey,
-        again: bool,
     ) -> Result<Option<ShardNo>, LocateError> {
-        if !again && let Some(shard) = self.known().get(key) {
-            return Ok(Some(shard));
+        let known = self.known().get(key);
+        if known.is_some() {
+            return Ok(known);
         }
+        self.look_up(key).await
+    }
+
+    /// The same from the database alone: what is remembered may have led to the wrong replica.
+    pub(in crate::grpc::edge::forward) async fn look_up(
+        &self,
+        key: &RunKey,
+    ) -> Result<Option<ShardNo>, LocateError> {
         let found = self.locate.shard_of_run(&key.tenant, &key.run).await?;
         if let Some(shard) = found {
             self.known().add(key.clone(), shard);
@@ -109,28 +116,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_shard_is_remembered_for_ten_minutes() {
         let shards = RunShards::new(Arc::new(Asked::default()));
-        assert_eq!(shards.find(&key("r"), false).await, Ok(Some(ShardNo(1))));
+        assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(1))));
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
-        assert_eq!(shards.find(&key("r"), false).await, Ok(Some(ShardNo(1))));
+        assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(1))));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(shards.find(&key("r"), false).await, Ok(Some(ShardNo(2))));
+        assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(2))));
     }
 
     #[tokio::test]
     async fn a_run_that_nobody_knows_and_one_that_is_asked_for_again_are_looked_up() {
         let shards = RunShards::new(Arc::new(Asked::default()));
-        assert_eq!(shards.find(&key("unknown"), false).await, Ok(None));
-        assert_eq!(shards.find(&key("unknown"), false).await, Ok(None));
-        assert_eq!(shards.find(&key("r"), false).await, Ok(Some(ShardNo(3))));
-        assert_eq!(shards.find(&key("r"), true).await, Ok(Some(ShardNo(4))));
-        assert_eq!(shards.find(&key("r"), false).await, Ok(Some(ShardNo(4))));
+        assert_eq!(shards.find(&key("unknown")).await, Ok(None));
+        assert_eq!(shards.find(&key("unknown")).await, Ok(None));
+        assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(3))));
+        assert_eq!(shards.look_up(&key("r")).await, Ok(Some(ShardNo(4))));
+        assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(4))));
     }
 
     #[tokio::test]
     async fn the_oldest_runs_make_room_for_new_ones() {
         let shards = RunShards::new(Arc::new(Asked::default()));
         for number in 0..RUNS_MAX + 10 {
-            shards.find(&key(&format!("r{number}")), false).await.unwrap();
+            shards.find(&key(&format!("r{number}"))).await.unwrap();
         }
         let known = shards.known();
         assert_eq!((known.shards.len(), known.by_age.len()), (RUNS_MAX, RUNS_MAX));

@@ -1,0 +1,135 @@
+//! A server that shares its database with others. Each does the work of its own sessions. It takes calls for any session, and
+//! sends a call for another replica's session to that replica.
+
+mod shards;
+mod start;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::cluster::shard::OwnerNo;
+
+use crate::app::StartError;
+use crate::app::builder::ServerBuilder;
+use crate::app::security::{self, Reloader};
+use crate::app::store::OwnStore;
+use crate::config::Config;
+use crate::grpc::edge::forward::ANSWER_WAIT;
+use crate::lifecycle::{Exit, Signals, Tasks};
+use crate::store::postgres::Replica;
+use crate::telemetry::otlp::Otlp;
+
+/// Time for which an owner that is told to stop waits for its runs to come to a durable point. They stand still until other replicas
+/// own their sessions, so a longer model call is cut, and made again there.
+const HANDOVER_WAIT: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    ANSWER_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),
+    "callers are told before their connections end"
+);
+/// Time for which one that owns nothing lets its callers' last answers leave.
+const LEAVE_WAIT: Duration = Duration::from_secs(3);
+/// Time for the last commit of an owner that stops.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// Time for which a replica whose store has failed waits to learn if others have taken it for dead. It is some beats.
+const VERDICT_WAIT: Duration = Duration::from_secs(2);
+
+/// A running server that shares its database with others.
+pub struct ReplicaServer {
+    address: SocketAddr,
+    replica_address: String,
+    metrics_address: Option<SocketAddr>,
+    replica: Arc<Replica>,
+    tasks: Tasks,
+    store: OwnStore,
+    otlp: Option<Otlp>,
+    grace: Duration,
+    reloader: Option<Arc<Reloader>>,
+}
+
+impl ReplicaServer {
+    /// Joins the replicas of the database, and listens. It takes its share of the sessions.
+    ///
+    /// # Errors
+    /// [`StartError`]. Nothing is left running.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        ServerBuilder::new(config).start_replica().await
+    }
+
+    /// The address for callers and hosts. If port 0 is configured, this has the port that was chosen.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Host and port at which the other replicas reach this one.
+    #[must_use]
+    pub fn replica_address(&self) -> &str {
+        &self.replica_address
+    }
+
+    /// The number of this start. It is never used again.
+    #[must_use]
+    pub fn number(&self) -> OwnerNo {
+        self.replica.number()
+    }
+
+    /// The address of the metrics endpoint, if one is configured.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one
+    /// stays in use.
+    pub async fn reload(&self) {
+        if let Some(reloader) = &self.reloader {
+            security::reload(reloader.clone()).await;
+        }
+    }
+
+    /// Stops: runs come to their next durable point, and go on at other replicas.
+    pub async fn shutdown(self) -> Exit {
+        self.tasks.soft().cancel();
+        self.stopped().await
+    }
+
+    /// Serves until a signal asks for a shutdown, or others have taken this replica for dead. A second signal stops at once.
+    pub async fn run_until(self, signals: Signals) -> Exit {
+        drop(signals.obey(&self.tasks));
+        self.tasks.soft().cancelled().await;
+        self.stopped().await
+    }
+
+    async fn stopped(self) -> Exit {
+        let was_cut = self.tasks.hard().is_cancelled();
+        // A stop after the handover's wait is as good as any: the journal has everything.
+        let owns_nothing = self.replica.holdings().borrow().held.is_empty();
+        let wait = if owns_nothing { LEAVE_WAIT } else { HANDOVER_WAIT };
+        let exit = match self.tasks.shut_down(self.grace.min(wait)).await {
+            Exit::Forced if !was_cut => Exit::Clean,
+            exit => exit,
+        };
+        if self.store.failed().is_cancelled() {
+            // It may be the first to find out that others have taken this one for dead. The next beat tells.
+            let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
+        }
+        // A fenced one has nothing to write. Another one may have a database that does not answer; whatever it still has to write
+        // is refused as soon as this replica has left.
+        if !self.replica.failed().is_cancelled() {
+            let _cut = tokio::time::timeout(CLOSE_WAIT, self.store.close()).await;
+        }
+        let is_fenced = self.replica.failed().is_cancelled();
+        if !is_fenced {
+            // After the last write: the next owners begin where this one ended.
+            self.replica.leave().await;
+        }
+        if let Some(otlp) = self.otlp {
+            // It blocks, and logs its own failures.
+            let _told = tokio::task::spawn_blocking(move || otlp.shut_down()).await;
+        }
+        let exit = if is_fenced { Exit::Fenced } else { exit };
+        tracing::info!(?exit, "stopped");
+        exit
+    }
+}

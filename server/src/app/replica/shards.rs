@@ -1,0 +1,120 @@
+//! The tasks of a replica that follow which shards it has, and those that end it when it has lost them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::cluster::shard::ShardNo;
+
+use crate::app::replica::VERDICT_WAIT;
+use crate::app::work::Stop;
+use crate::engine::Engine;
+use crate::lifecycle::Tasks;
+use crate::store::postgres::{PostgresStore, Replica};
+
+/// Time in which the ends of the streams of a fenced replica leave.
+const FENCED_WAIT: Duration = Duration::from_millis(200);
+/// The wait before sessions that could not be given away are tried again.
+const FORGET_AGAIN: Duration = Duration::from_millis(500);
+
+/// What follows the shards of a replica that has started.
+#[derive(Clone)]
+pub(super) struct Shards {
+    pub(super) replica: Arc<Replica>,
+    pub(super) store: Arc<PostgresStore>,
+    pub(super) engine: Engine,
+    pub(super) stop: Stop,
+    pub(super) tasks: Tasks,
+}
+
+impl Shards {
+    /// Follows the shards until the replica stops, and ends it when it has lost them.
+    pub(super) fn spawn(self) {
+        let tasks = self.tasks.clone();
+        drop(tasks.spawn("gained shards", self.clone().take_gains()));
+        drop(tasks.spawn("shards to give away", self.clone().give_away()));
+        drop(tasks.spawn("fence", self.clone().end_when_fenced()));
+        drop(tasks.spawn("store", self.end_when_the_store_fails()));
+    }
+
+    /// Goes on with the work of shards that this replica gains, until it stops.
+    async fn take_gains(self) {
+        let Self { replica, store, engine, tasks, stop: _ } = self;
+        let (mut holdings, mut known) = (replica.holdings(), BTreeMap::new());
+        let following = async {
+            loop {
+                let held = holdings.borrow_and_update().held.clone();
+                let is_gained = held.iter().any(|(shard, term)| known.get(shard) != Some(term));
+                known = held;
+                if is_gained {
+                    if let Err(error) = store.wake_runs_of_the_future().await {
+                        tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+                    }
+                    // In a task of its own: runs come up only while there is memory, and the next gain does not wait for that.
+                    let gained = engine.clone();
+                    drop(tasks.spawn("gained runs", async move { gained.gained().await }));
+                }
+                if holdings.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
+        replica.stopping();
+    }
+
+    /// Ends the work of shards that this replica gives away, until it stops.
+    async fn give_away(self) {
+        let Self { replica, store, engine, tasks, stop: _ } = self;
+        let (mut holdings, mut given) = (replica.holdings(), BTreeSet::new());
+        let following = async {
+            loop {
+                let shedding = holdings.borrow_and_update().shedding.clone();
+                given.retain(|shard| shedding.contains(shard));
+                let leaving: BTreeSet<ShardNo> = shedding.difference(&given).copied().collect();
+                if !leaving.is_empty() {
+                    let shards: Vec<ShardNo> = leaving.iter().copied().collect();
+                    store.leave_shards(&shards);
+                    engine.leave_shards(leaving.clone()).await;
+                    while let Err(error) = store.forget_shards(&shards).await {
+                        tracing::warn!(%error, "sessions cannot be given away yet; trying again");
+                        tokio::time::sleep(FORGET_AGAIN).await;
+                    }
+                    // A run that was starting at first has come up by now.
+                    engine.leave_shards(leaving.clone()).await;
+                    given.extend(leaving);
+                    replica.given_away(shards);
+                }
+                if holdings.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
+    }
+
+    /// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one
+    /// counts any more. But streams are ended first, so that their callers connect to another replica.
+    async fn end_when_fenced(self) {
+        let Self { replica, tasks, stop, .. } = self;
+        if tasks.soft().run_until_cancelled(replica.failed().cancelled()).await.is_some() {
+            tracing::error!(
+                runs = stop.runs(),
+                "another replica has taken this one for dead, and takes its place: the runs at work here go on there; ending"
+            );
+            tasks.soft().cancel();
+            tokio::time::sleep(FENCED_WAIT).await;
+            tasks.hard().cancel();
+        }
+    }
+    /// Shuts down when the store has failed, which may be the first to find out that another replica has this one's place. The next
+    /// beat tells, and ends the process.
+    async fn end_when_the_store_fails(self) {
+        let Self { replica, store, tasks, .. } = self;
+        if tasks.soft().run_until_cancelled(store.failed().cancelled()).await.is_some()
+            && tokio::time::timeout(VERDICT_WAIT, replica.failed().cancelled()).await.is_err()
+        {
+            tasks.fail("store");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The start of a replica: it joins the others, opens the database, starts its work, and opens its two ports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::app::builder::{CheckedParts, ServerBuilder};
+use crate::app::health::Readiness;
+use crate::app::ports::Ports;
+use crate::app::replica::ReplicaServer;
+use crate::app::replica::shards::Shards;
+use crate::app::store::{OwnStore, postgres_options};
+use crate::app::work::{ClusterParts, Stop, Work, WorkParts, spawn_until_stopped};
+use crate::app::{OpenError, StartError, listen, metrics, serve};
+use crate::auth::Quotas;
+use crate::clock::Clock;
+use crate::cluster::{Ownerships, Peer};
+use crate::config::{ClusterOptions, StoreLocation};
+use crate::engine::Engine;
+use crate::grpc::edge::forward::layer::ForwardLayer;
+use crate::grpc::edge::forward::reach::Reach;
+use crate::grpc::edge::forward::route::local::LocalServices;
+use crate::grpc::edge::forward::wire::links::Links;
+use crate::grpc::edge::identity::IdentityLayer;
+use crate::grpc::edge::peer::PeerPort;
+use crate::grpc::edge::run_changes::follow_run_changes;
+use crate::grpc::edge::tls::Acceptor;
+use crate::grpc::edge::tool_link::ToolLinkService;
+use crate::ids::Ids;
+use crate::lifecycle::Tasks;
+use crate::store::Store;
+use crate::store::postgres::{PostgresOptions, PostgresStore, Replica, ReplicaOptions};
+use crate::tool::ClusterTools;
+
+/// The wait before the database is opened again after a failure, and the number of tries.
+const OPEN_AGAIN: Duration = Duration::from_millis(500);
+const OPEN_TRIES: u32 = 20;
+
+impl ServerBuilder {
+    /// Joins the replicas of the configured database, and listens. The store cannot be the embedder's.
+    ///
+    /// # Errors
+    /// [`StartError`]. Nothing is left running.
+    pub async fn start_replica(mut self) -> Result<ReplicaServer, StartError> {
+        let (cluster, options) = self.replica_options()?;
+        let (clock, ids) = (self.engine.clock.clone(), self.engine.ids.clone());
+        let tasks = self.engine.tasks.clone();
+        let CheckedParts { redactor, security, models, own_tools } = self.check()?;
+        let peer_tls = security.links.clone();
+        let (ports, otlp) = self.listen(security, redactor).await?;
+        let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
+        let (grace, message_bytes_max) =
+            (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
+        let parts = self.into_parts(models, own_tools, ports.asks);
+        let quotas = parts.quotas.clone();
+        let store = open(&options, &replica).await?;
+        let server = ReplicaServer {
+            address: ports.address,
+            replica_address,
+            metrics_address: ports.metrics_address,
+            replica: replica.clone(),
+            tasks,
+            store: OwnStore::Postgres(store.clone()),
+            otlp,
+            grace,
+            reloader: ports.reloader.clone(),
+        };
+        let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
+        let shared = ClusterParts {
+            ownerships: replica.ownerships(),
+            replicas: replica,
+            locate: store.clone(),
+            links,
+        };
+        let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &ports)).await?;
+        server.follow(&work, store, &shared);
+        let doors = Doors::new(&server, &shared, work, calls, ids, message_bytes_max);
+        let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
+        doors.open_for_replicas(listener, certificates.clone(), ports.asks);
+        doors.open_for_callers(ports, quotas, clock);
+        // Now it can do the work of the shards that it takes.
+        server.replica.ready();
+        let reach = Reach::new(shared.ownerships, shared.links);
+        let me = Peer { number: server.number(), address: server.replica_address.clone() };
+        spawn_until_stopped(&server.tasks, "own address", dial_itself(reach, me, certificates));
+        let (address, at) = (server.address, &server.replica_address);
+        tracing::info!(%address, replica = server.number().0, at, "listening");
+        Ok(server)
+    }
+}
+
+impl ReplicaServer {
+    /// Starts the work. With it comes what every call of the two ports holds: the audit log ends when the last one has gone.
+    async fn start_work(
+        &self,
+        parts: WorkParts,
+        shared: ClusterParts,
+        ports: &Ports,
+    ) -> Result<(Work, Arc<DropGuard>), StartError> {
+        if let Some(metrics) = &ports.metrics {
+            metrics::read_replicas_at_scrape(metrics, shared.ownerships.clone(), shared.replicas.clone());
+        }
+        let calls_ended = CancellationToken::new();
+        let calls = Arc::new(calls_ended.clone().drop_guard());
+        let parts = WorkParts { cluster: Some(shared), ..parts };
+        let work = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
+        work.show(ports.metrics.as_ref(), Some(&self.store), self.reloader.as_ref());
+        Ok((work, calls))
+    }
+
+    /// Follows the changes of runs at the other replicas, and which shards this one has.
+    fn follow(&self, work: &Work, store: Arc<PostgresStore>, shared: &ClusterParts) {
+        let (engine, stopping) = (work.engine.clone(), self.tasks.soft().clone());
+        let changes =
+            follow_run_changes(engine.clone(), shared.ownerships.clone(), shared.links.clone(), stopping);
+        drop(self.tasks.spawn("run changes", changes));
+        let (replica, stop, tasks) = (self.replica.clone(), work.stop.clone(), self.tasks.clone());
+        Shards { replica, store, engine, stop, tasks }.spawn();
+    }
+}
+
+/// The two ports of a replica: one for callers and hosts, one for the other replicas. Both lead to the same services.
+struct Doors {
+    forward: ForwardLayer,
+    local: LocalServices,
+    engine: Engine,
+    cluster: Option<Arc<ClusterTools>>,
+    ownerships: Ownerships,
+    store: Arc<dyn Store>,
+    stop: Stop,
+    /// What each port holds until its last call has ended.
+    calls: Arc<DropGuard>,
+    tasks: Tasks,
+}
+
+impl Doors {
+    fn new(
+        server: &ReplicaServer,
+        shared: &ClusterParts,
+        work: Work,
+        calls: Arc<DropGuard>,
+        ids: Arc<dyn Ids>,
+        message_bytes_max: usize,
+    ) -> Self {
+        let ClusterParts { ownerships, links, locate, replicas: _ } = shared.clone();
+        let Work { engine, routes, audit, stop, cluster, .. } = work;
+        let (local, tasks) = (LocalServices::none(), server.tasks.clone());
+        local.open(routes, audit);
+        let forward = ForwardLayer::new(
+            ownerships.clone(),
+            links,
+            local.clone(),
+            locate,
+            ids,
+            message_bytes_max,
+            tasks.soft().clone(),
+        );
+        Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, calls, tasks }
+    }
+
+    /// Serves the other replicas. `asks` is true if callers must present credentials.
+    fn open_for_replicas(
+        &self,
+        listener: TcpListener,
+        acceptor: Option<watch::Receiver<Acceptor>>,
+        asks: bool,
+    ) {
+        let mut port = PeerPort::new(self.forward.clone(), asks).with_run_changes(self.engine.clone());
+        if let Some(cluster) = self.cluster.clone() {
+            port = port.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
+        }
+        let serving = port.serve(listener, acceptor, self.work_stopped());
+        let (calls, stopping) = (self.calls.clone(), self.tasks.soft().clone());
+        self.tasks.spawn("replicas", async move {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the port for replicas failed; shutting down");
+                stopping.cancel();
+            }
+            drop(calls);
+        });
+    }
+
+    /// Serves callers and hosts.
+    fn open_for_callers(self, ports: Ports, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
+        let stopped = self.work_stopped();
+        let Self { forward, local, cluster, ownerships, store, calls, tasks, .. } = self;
+        let tools_known =
+            cluster.map_or_else(|| watch::Sender::new(true).subscribe(), |cluster| cluster.tools_known());
+        let readiness = Readiness::of_replica(store, ownerships, tools_known);
+        let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
+        let serving =
+            serve::serve(port, serve::Routes::default(), Some(forward), readiness, stopped, tasks.clone());
+        tasks.spawn("grpc", async move {
+            serving.await;
+            drop(calls);
+        });
+    }
+
+    /// Resolves when a shutdown has begun and the hosts have been sent away, if there are any.
+    fn work_stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (stop, stopping) = (self.stop.clone(), self.tasks.soft().clone());
+        async move {
+            stopping.cancelled().await;
+            stop.send_hosts_away().await;
+        }
+    }
+}
+
+/// A replica that has joined, and its port for the others.
+struct JoinedReplica {
+    listener: TcpListener,
+    /// Host and port at which the others reach it.
+    replica_address: String,
+    replica: Arc<Replica>,
+}
+
+impl ServerBuilder {
+    /// The settings of the replica and of its database.
+    fn replica_options(&self) -> Result<(ClusterOptions, PostgresOptions), StartError> {
+        let (Some(cluster), StoreLocation::Postgres(postgres)) =
+            (self.config.cluster.clone(), &self.config.store.location)
+        else {
+            return Err(StartError::Cluster("a replica needs [cluster] and store.url in its configuration"));
+        };
+        if self.tools.is_some() {
+            return Err(StartError::Cluster(
+                "the tools of a replica are those of all replicas: they cannot be wrapped",
+            ));
+        }
+        Ok((cluster, postgres_options(postgres, &self.config.store, &self.config.blobs)))
+    }
+
+    /// Listens for the other replicas, and joins them.
+    async fn join(
+        &self,
+        cluster: ClusterOptions,
+        options: &PostgresOptions,
+    ) -> Result<JoinedReplica, StartError> {
+        let (listener, found) = listen(cluster.listen).await?;
+        let me = ReplicaOptions {
+            address: cluster.advertise.unwrap_or_else(|| found.to_string()),
+            lease: cluster.lease.duration(),
+            configuration_digest: self.config.shared_digest(),
+        };
+        let replica_address = me.address.clone();
+        let replica = Arc::new(Box::pin(Replica::join(options, me)).await.map_err(OpenError::from)?);
+        Ok(JoinedReplica { listener, replica_address, replica })
+    }
+}
+/// Warns if this replica is not at the address that it gives the others, or not with its certificate: at first, and whenever its
+/// certificate has changed. It takes its part all the same, since others may reach an address that it cannot dial itself.
+async fn dial_itself(reach: Reach, me: Peer, mut certificates: Option<watch::Receiver<Acceptor>>) {
+    loop {
+        if let Some(why) = reach.problem(&me).await {
+            tracing::warn!(
+                at = me.address,
+                why,
+                "this replica does not reach itself at the address that it gives the others; if they do not either, calls for its \
+                 sessions fail there: correct cluster.advertise, or the certificates"
+            );
+        }
+        let Some(changes) = &mut certificates else { return };
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+/// Opens the database for this replica. It may be away for a moment.
+async fn open(options: &PostgresOptions, replica: &Replica) -> Result<Arc<PostgresStore>, OpenError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let opening = PostgresStore::open_replica(options, replica.number(), replica.scope().clone());
+        match Box::pin(opening).await {
+            Ok(store) => return Ok(Arc::new(store)),
+            Err(error) if tries < OPEN_TRIES && !replica.failed().is_cancelled() => {
+                tracing::warn!(%error, "the database cannot be opened; trying again");
+                tokio::time::sleep(OPEN_AGAIN).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
