@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::compact::{CompactionGoal, truncate};
@@ -13,18 +14,23 @@ use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{CallFacts, CallOutcome, ReadyCall};
+use agentloop_core::run::state::RunState;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use agentloop_server::app::Server;
 use agentloop_server::clock::TestClock;
 use agentloop_server::config::Config;
-use agentloop_server::engine::{Compactor, EngineParts, Observer, OnBusy, StartRequest};
+use agentloop_server::engine::{
+    Compactor, EngineParts, JobError, JobExecutor, Observer, OnBusy, RunObserver, StartRequest,
+};
 use agentloop_server::ids::CountingIds;
+use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::JournalStore as _;
 use agentloop_server::store::sqlite::SqliteStore;
+use agentloop_server::store::{Job, JobKind, JournalStore as _};
 use agentloop_server::tool::{CallOwner, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
+use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 /// Calls the tool `echo` once, then answers with a fixed text.
@@ -157,6 +163,102 @@ fn request(prompt: &str) -> StartRequest {
         traceparent: None,
         imports: false,
     }
+}
+
+/// Panics whenever a run of this agent ends.
+struct FaultyJobs;
+
+#[async_trait]
+impl JobExecutor for FaultyJobs {
+    fn wanted(&self, _tenant: &TenantId, ended: &RunState) -> Vec<JobKind> {
+        assert_ne!(ended.spec().agent, "faulty", "a fault of the embedder");
+        Vec::new()
+    }
+
+    fn takes(&self, _kind: &JobKind) -> bool {
+        false
+    }
+
+    async fn execute(&self, _job: &Job, _spec: &RunSpec) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_panics_at_its_end_fails_alone() {
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    let (tools, tasks) = (Arc::new(LocalTools::default()), Tasks::new());
+    let parts = EngineParts {
+        job_executors: vec![Arc::new(FaultyJobs)],
+        tasks: tasks.clone(),
+        ..EngineParts::default()
+    };
+    let engine = parts.start(store, Arc::new(Parrot), tools.clone());
+    assert!(tools.engine.set(engine.sink()).is_ok());
+    let mut faulty = request("say it");
+    faulty.spec = Arc::new(RunSpec { agent: "faulty".into(), ..RunSpec::clone(&faulty.spec) });
+    for (request, status) in [(faulty, RunStatus::Failed), (request("say it again"), RunStatus::Completed)] {
+        let started = engine.start(request).await.expect("a run");
+        let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
+        assert_eq!(view.state.status(), Some(status));
+    }
+    assert!(!tasks.soft().is_cancelled(), "the process goes on");
+}
+
+/// Panics whenever a run comes up that has events.
+struct FaultyObserver;
+
+impl Observer for FaultyObserver {
+    fn follow(
+        &self,
+        _tenant: &TenantId,
+        _run: &RunId,
+        _session: &SessionId,
+        past: &[Record],
+    ) -> Option<Box<dyn RunObserver>> {
+        assert_eq!(past.len(), 0, "a fault of the embedder");
+        None
+    }
+}
+
+/// Never says anything.
+struct Silent;
+
+impl Model for Silent {
+    fn stream(&self, _request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        stream::pending().boxed()
+    }
+}
+
+impl Models for Silent {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(Silent), reference.to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_panics_as_it_comes_up_fails_alone() {
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    let ids = Arc::new(CountingIds::default());
+    let killed = Tasks::new();
+    let before = EngineParts { ids: ids.clone(), tasks: killed.clone(), ..EngineParts::default() };
+    let engine = before.start(store.clone(), Arc::new(Silent), Arc::new(LocalTools::default()));
+    let left = engine.start(request("say it")).await.expect("a run");
+    killed.hard().cancel();
+    killed.shut_down(Duration::ZERO).await;
+
+    let (tools, tasks) = (Arc::new(LocalTools::default()), Tasks::new());
+    let parts = EngineParts {
+        ids,
+        observers: vec![Arc::new(FaultyObserver)],
+        tasks: tasks.clone(),
+        ..EngineParts::default()
+    };
+    let engine = parts.start(store, Arc::new(Parrot), tools.clone());
+    assert!(tools.engine.set(engine.sink()).is_ok());
+    let view = engine.wait(&TenantId::local(), &left.run).await.expect("an end");
+    assert_eq!(view.state.status(), Some(RunStatus::Failed));
+    assert!(!tasks.soft().is_cancelled(), "the process goes on");
 }
 
 #[tokio::test]

@@ -187,7 +187,7 @@ async fn what_another_replica_wrote_is_shown_when_the_session_has_come_back() {
     store.intercept.lacks_s.store(false, Ordering::SeqCst);
     let other = engine(&store, &model);
     until(|| other.live_runs() == 1).await;
-    in_time(other.abort(&tenant, &r(), AbortCause::Caller, "")).await.expect("it is aborted");
+    Box::pin(in_time(other.abort(&tenant, &r(), AbortCause::Caller, ""))).await.expect("it is aborted");
 
     let subscription = here.subscribe(&tenant, &r(), Seq(0)).await.expect("a subscription");
     let items: Vec<_> = in_time(subscription.events.collect()).await;

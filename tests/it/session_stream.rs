@@ -184,6 +184,41 @@ async fn a_token_continues_over_a_restart_without_loss_or_repetition() {
     assert_eq!(last.until_synced().await.1, []);
 }
 
+/// A token that is given out on the way is one that the server takes, however many runs are still to be told.
+#[tokio::test]
+async fn however_many_runs_were_missed_each_event_comes_once() {
+    const MISSED: usize = 140;
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.says("one");
+    server.run(in_session("s1", "r", "hi")).await;
+    let mut follower = Follower::begin(&server).await;
+    follower.until_synced().await;
+    let runs: Vec<String> = (0..MISSED).map(|n| format!("r{n}")).collect();
+    for run in &runs {
+        model.says("more");
+        server.run(in_session("s1", run, "and?")).await;
+    }
+    let (mut token, mut seqs) = (follower.token, follower.seqs);
+    for _ in 0..3 {
+        let mut on_the_way = Follower::resume(&server, token, seqs).await;
+        for _ in 0..100 {
+            on_the_way.item().await.expect("it goes on");
+        }
+        (token, seqs) = (on_the_way.token, on_the_way.seqs);
+        assert!(token.len() < 4_096, "a token names some runs: {token}");
+    }
+    let mut last = Follower::resume(&server, token, seqs).await;
+    let (synced, _) = last.until_synced().await;
+    assert_eq!(synced.last_entry_no, 2 * (MISSED as u64 + 1));
+    for run in &runs {
+        assert_eq!(last.seqs[run], server.get_run(run).await.last_seq, "{run}");
+    }
+    model.says("live");
+    server.run(in_session("s1", "after", "and?")).await;
+    last.until_event("after", "run_finished").await;
+}
+
 #[tokio::test]
 async fn entries_up_to_the_sync_and_events_make_the_whole_conversation() {
     let model = Model::start().await;

@@ -67,6 +67,8 @@ pub const POLICY_NAME_BYTES_MAX: usize = 256;
 pub const POLICY_ARGUMENTS_MAX: usize = 16;
 /// Size of one pattern of a policy rule.
 pub const POLICY_PATTERN_BYTES_MAX: usize = 4 * 1024;
+/// Characters between two stars of a pattern, if one of them is `?`: such a piece is looked for everywhere in a text.
+pub const POLICY_WILD_PIECE_MAX: usize = 64;
 /// Size of all argument patterns of a policy rule together, pointers included.
 pub const POLICY_RULE_BYTES_MAX: usize = 8 * 1024;
 /// Size of the JSON Pointer of one argument pattern.

@@ -70,8 +70,8 @@ impl Jwks {
         let mut state = State::default();
         if let JwksPlace::File(path) = &options.jwks {
             let bytes = read_file(path)?;
-            let keys =
-                KeySet::read(&bytes).map_err(|error| SecurityError::Keys(options.jwks.to_string(), error))?;
+            let keys = KeySet::read_some(&bytes)
+                .map_err(|error| SecurityError::Keys(options.jwks.to_string(), error))?;
             let keys = Arc::new(keys);
             check.replace_keys(keys.clone(), Timestamp(u64::MAX));
             state = State { bytes, keys: Some(keys), ..state };
@@ -92,7 +92,8 @@ impl Jwks {
     }
 
     /// Reads the keys again, if it is time to. A failure is reported, and the keys before stay in use: those of
-    /// a file always, those of a server until `jwks_stale_max` has passed.
+    /// a file always, those of a server until `jwks_stale_max` has passed. A set without keys is none: the issuer has taken them
+    /// back.
     pub(super) async fn read_again(&self, occasion: Occasion) {
         let mut state = self.state.lock().await;
         let passed = state.tried.map(|tried| tried.elapsed());
@@ -149,6 +150,12 @@ impl Jwks {
             }
         };
         self.check.replace_keys(keys.clone(), self.clock.now().after(good_for));
+        if is_new && keys.is_empty() {
+            tracing::warn!(
+                keys = %self.options.jwks,
+                "the issuer has no public key that checks signatures any more: no token is accepted until it has one"
+            );
+        }
         (state.bytes, state.keys) = (bytes, Some(keys));
         Ok(is_new)
     }

@@ -230,15 +230,15 @@ impl TokenReload {
         if look.is_some() && state.seen == look {
             return Ok(false);
         }
-        // A file that cannot be read is looked at again, and reported once.
+        // A file that cannot be used is looked at again, and reported once.
         let records = read(&self.path)?;
-        state.seen = look;
-        if state.records == records {
-            return Ok(false);
+        let has_changed = state.records != records;
+        if has_changed {
+            self.authenticator.replace_tokens(TokenTable::of_file(&self.path, records.clone())?);
+            state.records = records;
         }
-        self.authenticator.replace_tokens(TokenTable::of_file(&self.path, records.clone())?);
-        state.records = records;
-        Ok(true)
+        state.seen = look;
+        Ok(has_changed)
     }
 }
 

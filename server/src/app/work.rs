@@ -116,8 +116,23 @@ impl WorkParts {
     /// Continues every unfinished run. The audit log ends after `calls_ended`.
     ///
     /// # Errors
-    /// [`StartError::Store`].
+    /// [`StartError::Store`], [`StartError::Audit`]. What was started has been stopped.
     pub(super) async fn start(
+        self,
+        store: Arc<dyn Store>,
+        own_store: Option<&OwnStore>,
+        calls_ended: CancellationToken,
+    ) -> Result<Work, StartError> {
+        let tasks = self.engine.tasks.clone();
+        let started = Box::pin(self.start_all(store, own_store, calls_ended)).await;
+        if started.is_err() {
+            tasks.hard().cancel();
+            let _ended = tasks.shut_down(Duration::ZERO).await;
+        }
+        started
+    }
+
+    async fn start_all(
         mut self,
         store: Arc<dyn Store>,
         own_store: Option<&OwnStore>,

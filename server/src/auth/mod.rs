@@ -27,6 +27,7 @@ pub use self::grant::{GrantedKind, HostGrant};
 pub use self::identity::Identity;
 use self::identity::Proof;
 use self::jwt::JwtCheck;
+pub use self::name::approver_problem;
 pub use self::principal::{Principal, Role};
 pub use self::quota::{
     Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit,

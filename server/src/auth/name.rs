@@ -2,6 +2,7 @@
 //! approval or the audit log know a principal only by the name that they see.
 
 use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
+use agentloop_core::policy::Approvers;
 use unicode_normalization::is_nfkc;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use unicode_security::MixedScript as _;
@@ -32,6 +33,14 @@ pub(super) fn check_name(name: &str) -> Result<String, BadPrincipal> {
 /// True if people and rules read the name of a certificate in the same way, and take it for no other.
 pub(super) fn is_clear(name: &str) -> bool {
     !name.chars().any(char::is_control) && lookalike(name).is_none()
+}
+
+/// The reason why nobody can be one of the approvers that this entry of a rule names.
+pub fn approver_problem(entry: &str) -> Option<String> {
+    Approvers::names_in(entry).find_map(|name| {
+        let problem = lookalike(name)?;
+        Some(format!("nobody can have the name \"{}\", which {problem}", name.escape_default()))
+    })
 }
 
 /// The reason why people may take the name for another one.

@@ -4,6 +4,7 @@ use agentloop_core::limits::{POLICY_RULES_MAX, QUORUM_MAX};
 use agentloop_core::policy::{Approvers, ArgumentPattern, BadRule, PolicyAction, PolicyRule, RuleOrigin};
 
 use super::section::Section;
+use crate::auth::approver_problem;
 
 /// Reads rules in the order of the file. `asks` tells if callers are asked who they are.
 pub(super) fn rules(section: &mut Section<'_, '_>, asks: bool) -> Vec<PolicyRule> {
@@ -41,7 +42,9 @@ fn rule(section: &mut Section<'_, '_>, asks: bool) -> Option<PolicyRule> {
 /// call would run.
 fn approvers(section: &mut Section<'_, '_>, asks: bool) -> Approvers {
     let approvers = Approvers {
-        any_of: section.get_list("approvers", |_| Ok(())).unwrap_or_default(),
+        any_of: section
+            .get_list("approvers", |entry| approver_problem(entry).map_or(Ok(()), Err))
+            .unwrap_or_default(),
         forbid_requester: section.get_or("forbid_requester", false),
         quorum: section.get_within("quorum", 1, 1..=QUORUM_MAX),
     };

@@ -83,6 +83,9 @@ pub enum EngineError {
     /// The store refused the operation or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A run panicked while it came up.
+    #[error("a fault of the server; its log has the details")]
+    Fault,
     /// The server is shutting down and takes no new work.
     #[error("the server is shutting down")]
     ShuttingDown,

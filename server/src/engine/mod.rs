@@ -387,7 +387,10 @@ impl Engine {
             Lookup::NotLive(permit) => {
                 let engine = self.clone();
                 let resuming = async move { engine.resume_from_journal(permit, need, place).await };
-                self.run_detached("open", resuming).await
+                match self.run_detached("open", resuming).await {
+                    Err(EngineError::Fault) => Box::pin(self.opening_panicked(key)).await,
+                    opened => opened,
+                }
             }
         }
     }
@@ -404,10 +407,8 @@ impl Engine {
             Ok(Some(done)) => done,
             // `None`: the server stops at once and dropped the task.
             Ok(None) => Err(EngineError::ShuttingDown),
-            Err(fault) => match fault.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(EngineError::ShuttingDown),
-            },
+            Err(fault) if fault.is_panic() => Err(EngineError::Fault),
+            Err(_) => Err(EngineError::ShuttingDown),
         }
     }
 

@@ -109,6 +109,16 @@ impl Drop for Adding {
 }
 
 impl Adding {
+    /// Adds the same as both. However often something is added to a counter, it takes the same memory.
+    pub(crate) fn extend(&mut self, mut more: Self) {
+        for (counter, amount) in more.0.drain(..) {
+            match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &counter)) {
+                Some((_, known)) => *known += amount,
+                None => self.0.push((counter, amount)),
+            }
+        }
+    }
+
     /// Nothing is added after all.
     fn give_up(&mut self) {
         for (counter, amount) in self.0.drain(..) {
@@ -439,6 +449,19 @@ mod tests {
         let age = Duration::from_millis;
         assert!(took(2).counts_for(age(99)) && !took(2).counts_for(age(100)));
         assert!(took(9_000).counts_for(age(59_999)) && !took(9_000).counts_for(age(60_000)));
+    }
+
+    #[test]
+    fn however_often_something_is_added_to_a_counter_it_is_one() {
+        let (one, other) = (Arc::<Counter>::default(), Arc::<Counter>::default());
+        let mut adding = Adding(vec![(one.clone(), 1)]);
+        for _ in 0..3 {
+            adding.extend(Adding(vec![(one.clone(), 2), (other.clone(), 5)]));
+        }
+        assert_eq!(adding.0.len(), 2);
+        drop(adding);
+        let added = |counter: &Counter| counter.added.load(Ordering::Relaxed);
+        assert_eq!((added(&one), added(&other)), (7, 15));
     }
 
     #[test]

@@ -228,6 +228,7 @@ impl From<EngineError> for Status {
             }
             EngineError::Refused(refusal) => refusal_status(refusal),
             EngineError::Store(error) => store_status(error),
+            EngineError::Fault => status(Code::Internal, ErrorReason::Internal, message, []),
             EngineError::ShuttingDown => retryable(Code::Unavailable, ErrorReason::ShuttingDown, message),
         }
     }

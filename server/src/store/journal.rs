@@ -98,6 +98,9 @@ pub struct ClaimedRow {
     pub row: RunRow,
 }
 
+/// Later runs of a session that one answer has at least, if there are so many.
+pub const SESSION_RUNS_MAX: u32 = 16;
+
 /// Some runs of one session, as one moment has them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionRuns {
@@ -218,8 +221,8 @@ pub trait JournalStore: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError>;
 
-    /// A session's runs that have not ended and, with `after`, all runs that were created after the one of this number; by
-    /// number. This default numbers the runs by their place in the list, so it is for a store whose runs are never deleted
+    /// A session's runs that have not ended and, with `after`, the first [`SESSION_RUNS_MAX`] runs that were created after the one of
+    /// this number, or more of them; by number. This default numbers the runs by their place in the list, so it is for a store whose runs are never deleted
     /// alone and whose clock never goes back.
     async fn session_runs(
         &self,

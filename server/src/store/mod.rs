@@ -49,7 +49,7 @@ pub use self::entry_span::{CallTitles, EntrySpan};
 pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
 pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
 pub use self::journal::{
-    Append, Claimed, ClaimedRow, CreateRun, JournalStore, SessionRuns, Stretch, StretchMax,
+    Append, Claimed, ClaimedRow, CreateRun, JournalStore, SESSION_RUNS_MAX, SessionRuns, Stretch, StretchMax,
 };
 pub use self::page::{Page, PageRequest};
 pub use self::queue::{Interrupted, QueueStore};

@@ -79,8 +79,18 @@ pub(crate) struct NewTokenArgs {
     #[arg(long = "host-extension", value_name = "KIND")]
     pub(crate) host_extensions: Vec<String>,
     /// Time for which it is valid, such as 12h or 90d. Default: for ever
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = validity)]
     pub(crate) expires: Option<std::time::Duration>,
+}
+
+/// Time for which a token is valid: a second to a hundred years.
+fn validity(text: &str) -> Result<std::time::Duration, String> {
+    const YEARS_100: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let length = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if length.as_secs() == 0 || length > YEARS_100 {
+        return Err("must be 1s to 36500d; leave it out for a token without an end".to_owned());
+    }
+    Ok(length)
 }
 
 /// Make certificates for development

@@ -151,7 +151,7 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
         format!("run      {}", run.run_id),
         format!("session  {}", run.session_id),
         format!("status   {}", style.bold(&format::status(run.status()))),
-        format!("agent    {}, model {}", run.agent, run.model),
+        sanitize(&format!("agent    {}, model {}", run.agent, run.model)),
         format!(
             "created  {}, last moved {}",
             format::time(run.created_at.as_ref()),
@@ -163,10 +163,12 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
     if run.queue_position > 0 {
         lines.push(format!("queue    place {} of its session", run.queue_position));
     }
-    lines.extend(run.waiting_on.as_ref().map(|waiting| format!("waits    {}", waiting_on(waiting))));
+    lines.extend(
+        run.waiting_on.as_ref().map(|waiting| sanitize(&format!("waits    {}", waiting_on(waiting)))),
+    );
     lines.extend(run.tool_calls_open.iter().map(|call| {
         let state = format::enum_name(call.state().as_str_name(), "TOOL_CALL_STATE_");
-        format!("call     {} {} {state} {}", call.call_id, call.tool, call.host_id)
+        sanitize(&format!("call     {} {} {state} {}", call.call_id, call.tool, call.host_id))
     }));
     lines.extend(run.last_error.as_ref().map(|last| format!("error    {}", error(style, Some(last)))));
     lines.extend(run.pending.iter().flat_map(|request| {
@@ -181,7 +183,7 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
     lines.extend(
         run.final_assistant_message
             .as_ref()
-            .map(|message| format!("answer{cut}\n{}", style.strip_unsafe(&format::text(message)))),
+            .map(|message| format!("answer{cut}\n{}", sanitize(&format::text(message)))),
     );
     Ok(print::line(&lines.join("\n"))?)
 }

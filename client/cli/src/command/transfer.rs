@@ -129,7 +129,13 @@ impl Exported {
             let at = |problem: String| format!("line {number}: {problem}");
             let mut object: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_str(&line).map_err(|error| at(error.to_string()))?;
+            if object.len() != 1 {
+                return Err(at("every line is an object with one key: session, run or entry".to_owned()));
+            }
             if let Some(session) = object.remove("session") {
+                if has_session {
+                    return Err(at("a second session begins here; import each export by itself".to_owned()));
+                }
                 exported.session = json::parse("Session", session).map_err(at)?;
                 has_session = true;
             } else if let Some(entry) = object.remove("entry") {
@@ -270,6 +276,17 @@ mod tests {
         assert_eq!((model.as_str(), messages.len()), ("a/b", 2));
         let Some(Content::ToolResult(result)) = &messages[1].parts[0].content else { panic!("{messages:?}") };
         assert_eq!((result.call_id.as_str(), result.status()), ("c", ToolStatus::Aborted));
+    }
+
+    #[test]
+    fn a_second_export_and_a_line_of_several_are_refused() {
+        let refused = |lines: &[&str]| read(lines).expect_err("it is refused");
+        assert_eq!(
+            refused(&[SESSION, ASKS, SESSION]),
+            "line 3: a second session begins here; import each export by itself"
+        );
+        let both = refused(&[r#"{"session":{"sessionId":"s"},"run":{"runId":"r"}}"#]);
+        assert!(both.starts_with("line 1: every line is an object with one key"), "{both}");
     }
 
     #[test]

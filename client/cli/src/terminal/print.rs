@@ -7,14 +7,14 @@ use std::{
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::terminal::text::wrap;
+use crate::terminal::text::{sanitize, wrap};
 
 /// Columns before the lines of a row after its first.
 const INDENT: usize = 4;
 /// Columns in which a long text can be read.
 const TEXT_COLUMNS: usize = 24;
 
-/// Prints rows under a heading, in aligned columns. On a terminal that is too narrow for it, each row has several lines.
+/// Prints rows under a heading, in aligned columns. Their text cannot control the terminal, and a row stays one. On a terminal that is too narrow for it, each row has several lines.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
     columns(&heading.map(str::to_owned), rows)
 }
@@ -33,7 +33,9 @@ fn write_table(
     rows: &[impl AsRef<[String]>],
     room: usize,
 ) -> io::Result<()> {
-    let all = || std::iter::once(heading).chain(rows.iter().map(AsRef::as_ref));
+    let tame = |cell: &String| sanitize(cell).replace('\n', " ");
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.as_ref().iter().map(tame).collect()).collect();
+    let all = || std::iter::once(heading).chain(rows.iter().map(Vec::as_slice));
     let width = |n: usize| all().map(|row| row[n].width()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
     let lines = lines_of_a_row(&widths, room);
@@ -100,6 +102,15 @@ mod tests {
         write_table(&mut out, &["ID", "WHAT"].map(str::to_owned), &rows, usize::MAX)
             .expect("memory takes it");
         assert_eq!(String::from_utf8(out).expect("text"), "ID    WHAT\n天气  one\nbcde  two\n");
+    }
+
+    #[test]
+    fn text_in_a_table_controls_no_terminal() {
+        let mut out = Vec::new();
+        let rows = [["a\x1b[31mb\x1b]0;x\x07".to_owned(), "one\nfake \u{202e}row".to_owned()]];
+        write_table(&mut out, &["ID", "WHAT"].map(str::to_owned), &rows, usize::MAX)
+            .expect("memory takes it");
+        assert_eq!(String::from_utf8(out).expect("text"), "ID  WHAT\nab  one fake row\n");
     }
 
     #[test]

@@ -44,8 +44,11 @@ pub enum BadApprovers {
     /// There are too many.
     #[error("approvers: must be at most {APPROVERS_MAX}; name groups, as group:NAME")]
     TooMany,
-    /// The entry at this index is empty, too long or has control characters.
-    #[error("approvers[{0}]: must be a name or group:NAME of at most {APPROVER_BYTES_MAX} bytes")]
+    /// The entry at this index is empty, too long, or has control characters, spaces around a name or an `&` without them.
+    #[error(
+        "approvers[{0}]: must be a name or group:NAME of at most {APPROVER_BYTES_MAX} bytes, or several joined by \" & \"; no \
+         space stands before or after a name"
+    )]
     Name(usize),
     /// The entry at this index begins with a word like `group`, and is no group.
     #[error(
@@ -92,10 +95,9 @@ impl Approvers {
             return Err(BadApprovers::TooMany);
         }
         let is_name = |entry: &String| {
-            let names = || entry.split(AND).map(|name| name.strip_prefix(GROUP).unwrap_or(name));
             entry.len() <= APPROVER_BYTES_MAX
                 && !entry.chars().any(char::is_control)
-                && names().all(|name| !name.trim().is_empty())
+                && Self::names_in(entry).all(is_plain)
         };
         if let Some(bad) = self.any_of.iter().position(|entry| !is_name(entry)) {
             return Err(BadApprovers::Name(bad));
@@ -116,6 +118,11 @@ impl Approvers {
             return Err(BadApprovers::Unreachable { quorum: self.quorum, named: people.len() });
         }
         Ok(())
+    }
+
+    /// The names of people and groups in one entry.
+    pub fn names_in(entry: &str) -> impl Iterator<Item = &str> {
+        entry.split(AND).map(|name| name.strip_prefix(GROUP).unwrap_or(name))
     }
 
     /// True if this person is among them. `is_in` tells if the person is in a group.
@@ -148,6 +155,12 @@ impl Approvers {
             quorum: self.quorum.max(other.quorum),
         }
     }
+}
+
+/// True if somebody may have the name: nobody has one with a space at its beginning or end. A single `&` beside a space was meant
+/// to join two.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.trim() == name && !name.contains(" &") && !name.contains("& ")
 }
 
 /// The word before a colon that was probably meant as `group`, or as another kind of people. Other words with a colon begin a
@@ -242,6 +255,26 @@ mod tests {
             MEANINGLESS.map(|word| word.strip_suffix('s').unwrap_or(word)).into_iter().chain(["groups"])
         {
             assert!(comment.contains(&format!("`{word}:`")), "{word} is not in the comment: {comment}");
+        }
+    }
+
+    #[test]
+    fn spaces_around_a_name_are_refused() {
+        for entry in [
+            "ann ",
+            " ann",
+            "group:sre ",
+            "group: sre",
+            "ann &bob",
+            "ann& bob",
+            "group:sre &app",
+            "&",
+            "ann & ",
+        ] {
+            assert_eq!(of(&["bob", entry], false, 0).check(), Err(BadApprovers::Name(1)), "{entry:?}");
+        }
+        for entry in ["R&D", "group:R&D & ann", "Ada Lovelace"] {
+            assert_eq!(of(&[entry], false, 0).check(), Ok(()), "{entry:?}");
         }
     }
 

@@ -15,7 +15,7 @@ pub use widening::{Widening, deciding_rule, required_approvers};
 use crate::canonical;
 use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
-    POLICY_RULE_BYTES_MAX,
+    POLICY_RULE_BYTES_MAX, POLICY_WILD_PIECE_MAX,
 };
 use crate::tool::Digest;
 
@@ -109,6 +109,10 @@ impl RuleOrigin {
     }
 }
 
+/// Text of a fault.
+const LONG_PIECE: &str = "between two *, at most 64 characters may stand if one of them is ?";
+const _: () = assert!(POLICY_WILD_PIECE_MAX == 64, "the text names the bound");
+
 /// Faults of a rule from outside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
@@ -127,6 +131,12 @@ pub enum BadRule {
     /// The argument at this index has a pattern that is too long.
     #[error("arguments[{0}].pattern: must be at most {POLICY_PATTERN_BYTES_MAX} bytes")]
     PatternTooLong(usize),
+    /// The pattern of the tool's name has a long piece with `?`.
+    #[error("tool: {LONG_PIECE}")]
+    ToolPiece,
+    /// The argument at this index has a pattern with such a piece.
+    #[error("arguments[{0}].pattern: {LONG_PIECE}")]
+    PatternPiece(usize),
     /// The argument at this index has an invalid pointer.
     #[error(
         "arguments[{0}].pointer: must be empty or a JSON Pointer, such as /path, of at most {POLICY_POINTER_BYTES_MAX} bytes"
@@ -149,12 +159,18 @@ impl PolicyRule {
         if self.tool.len() > POLICY_PATTERN_BYTES_MAX {
             return Err(BadRule::ToolTooLong);
         }
+        if !glob::is_quick(&self.tool) {
+            return Err(BadRule::ToolPiece);
+        }
         if self.arguments.len() > POLICY_ARGUMENTS_MAX {
             return Err(BadRule::TooManyArguments);
         }
         for (at, argument) in self.arguments.iter().enumerate() {
             if argument.pattern.len() > POLICY_PATTERN_BYTES_MAX {
                 return Err(BadRule::PatternTooLong(at));
+            }
+            if !glob::is_quick(&argument.pattern) {
+                return Err(BadRule::PatternPiece(at));
             }
             if !is_pointer(&argument.pointer) {
                 return Err(BadRule::NotAPointer(at));

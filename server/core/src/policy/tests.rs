@@ -91,6 +91,9 @@ fn rules_from_outside_are_checked() {
         assert_eq!(with(bad, "*"), Err(BadRule::NotAPointer(0)), "{bad}");
     }
     assert_eq!(with("/a", &"x".repeat(POLICY_PATTERN_BYTES_MAX + 1)), Err(BadRule::PatternTooLong(0)));
+    let slow = format!("*{}b*", "?".repeat(64));
+    assert_eq!(with("/a", &slow), Err(BadRule::PatternPiece(0)));
+    assert_eq!(with("/a", &slow[1..]), Ok(()));
     let long =
         PolicyRule { tool: "x".repeat(POLICY_PATTERN_BYTES_MAX + 1), ..rule(PolicyAction::Ask, "", &[]) };
     assert_eq!(long.check(), Err(BadRule::ToolTooLong));

@@ -27,34 +27,36 @@ pub fn replay(
     records: &[Record],
     mut visit: impl FnMut(&RunState) -> Result<(), String>,
 ) -> Replayed {
-    let mut done = Replayed { events: 0, state: RunState::new(run.clone()), difference: None };
-    for record in records {
-        match next(&done.state, record).and_then(|state| visit(&state).map(|()| state)) {
-            Ok(state) => {
-                done.state = state;
-                done.events += 1;
-            }
-            Err(why) => {
-                let Seq(seq) = record.seq;
-                done.difference = Some(format!("event {seq} ({}): {why}", record.event.kind()));
-                break;
-            }
+    let mut state = RunState::new(run.clone());
+    for (at, record) in records.iter().enumerate() {
+        if let Err(why) = apply(&mut state, record).and_then(|()| visit(&state)) {
+            let Seq(seq) = record.seq;
+            let difference = Some(format!("event {seq} ({}): {why}", record.event.kind()));
+            return Replayed { events: at as u64, state: folded(run, &records[..at]), difference };
         }
     }
-    done
+    Replayed { events: records.len() as u64, state, difference: None }
 }
 
-/// The state after one more event.
-fn next(state: &RunState, record: &Record) -> Result<RunState, String> {
-    let mut after = state.clone();
-    // The fold panics on a journal that no machine wrote. The copy is dropped then.
-    catch_unwind(AssertUnwindSafe(|| after.apply(record))).map_err(|panic| panic_text(&*panic))?;
-    let status = after.status().map_or("none", |status| status.as_str());
+/// Applies one more event. If it does not fit, the state is of no use any more.
+fn apply(state: &mut RunState, record: &Record) -> Result<(), String> {
+    // The fold panics on a journal that no machine wrote.
+    catch_unwind(AssertUnwindSafe(|| state.apply(record))).map_err(|panic| panic_text(&*panic))?;
+    let status = state.status().map_or("none", |status| status.as_str());
     if status == record.status.as_str() {
-        Ok(after)
+        Ok(())
     } else {
         Err(format!("it says {}, the fold says {status}", record.status.as_str()))
     }
+}
+
+/// The state after events that fit.
+fn folded(run: &RunId, records: &[Record]) -> RunState {
+    let mut state = RunState::new(run.clone());
+    for record in records {
+        state.apply(record);
+    }
+    state
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

@@ -17,7 +17,7 @@ const FENCED_WAIT: Duration = Duration::from_millis(200);
 /// The wait before sessions that could not be given away are tried again.
 const FORGET_AGAIN: Duration = Duration::from_millis(500);
 
-/// What follows the shards of a replica that has started.
+/// The parts of a started replica that follow its shards.
 #[derive(Clone)]
 pub(super) struct Shards {
     pub(super) replica: Arc<Replica>,

@@ -131,7 +131,7 @@ struct Doors {
     ownerships: Ownerships,
     store: Arc<dyn Store>,
     stop: Stop,
-    /// What each port holds until its last call has ended.
+    /// Held by each port until its last call has ended.
     calls: Arc<DropGuard>,
     tasks: Tasks,
 }

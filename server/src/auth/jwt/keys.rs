@@ -57,7 +57,7 @@ impl KeySet {
     /// Reads a set of keys. Keys for other uses, and of kinds that are not known, are left out.
     ///
     /// # Errors
-    /// [`BadKeySet`]: it is no set of keys, it has too many, or none that checks a signature.
+    /// [`BadKeySet`]: it is no set of keys, or has too many.
     pub fn read(json: &[u8]) -> Result<Self, BadKeySet> {
         if json.len() > JWKS_BYTES_MAX {
             return Err(BadKeySet(format!("it is longer than {JWKS_BYTES_MAX} bytes")));
@@ -67,11 +67,25 @@ impl KeySet {
         if set.keys.len() > KEYS_MAX {
             return Err(BadKeySet(format!("it has {} keys; at most {KEYS_MAX} are read", set.keys.len())));
         }
-        let keys: Vec<Key> = set.keys.into_iter().filter_map(key).collect();
-        if keys.is_empty() {
+        Ok(Self(set.keys.into_iter().filter_map(key).collect()))
+    }
+
+    /// The same, refused if no key checks a signature: nobody has taken back the last one.
+    ///
+    /// # Errors
+    /// [`BadKeySet`].
+    pub fn read_some(json: &[u8]) -> Result<Self, BadKeySet> {
+        let set = Self::read(json)?;
+        if set.is_empty() {
             return Err(BadKeySet("it has no public key that checks signatures".to_owned()));
         }
-        Ok(Self(keys))
+        Ok(set)
+    }
+
+    /// True if no token can be checked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// True if this key is one of them.
@@ -192,7 +206,10 @@ mod tests {
             json!(7),
         ] {
             assert_eq!(read(&[good.clone(), other.clone()]).unwrap().0.len(), 1, "{other}");
-            assert!(read(std::slice::from_ref(&other)).unwrap_err().contains("no public key"), "{other}");
+            assert!(read(std::slice::from_ref(&other)).unwrap().is_empty(), "{other}");
+            let alone = json!({ "keys": [other] }).to_string();
+            let refused = KeySet::read_some(alone.as_bytes()).unwrap_err().to_string();
+            assert!(refused.contains("no public key"), "{refused}");
         }
     }
 

@@ -29,6 +29,13 @@ fn approvers_that_nobody_could_be() {
         ],
     );
     check(
+        &format!("{auth}{rule}approvers = ['\u{430}nn']\n"),
+        &[
+            "agentloop.toml:5:14: policy.rules[0].approvers: nobody can have the name \"\\u{430}nn\", which mixes letters of \
+             several scripts",
+        ],
+    );
+    check(
         &format!("{auth}{rule}approvers = ['groups:sre']\n"),
         &[
             "agentloop.toml:5:13: policy.rules[0].approvers: approvers[0]: \"groups\" means nothing before a colon; \

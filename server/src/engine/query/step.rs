@@ -54,6 +54,7 @@ impl Engine {
         let input = || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: by.clone() };
         self.deliver(&key, input).await?;
         loop {
+            let entered = self.deps().journal_gate.enter(tenant).await;
             let records = self.journal(&key).await?;
             let last = records.last().map_or(Seq(0), |record| record.seq);
             match find_step(run, &records, request)? {
@@ -64,9 +65,11 @@ impl Engine {
                     };
                     let (instruction, records) = (instruction.clone(), step.to_vec());
                     let records = records.into_iter().map(Arc::new).collect();
+                    drop(entered);
                     return Ok(StepDone { instruction, records, view: self.view(tenant, run).await? });
                 }
                 None => {
+                    drop((records, entered));
                     self.wait_for_stop(tenant, run, last).await?;
                 }
             }

@@ -1,6 +1,8 @@
 //! Ends runs whose own journal is damaged. Nothing can be decided for such a run, and while it is live its session takes
 //! no other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId};
 use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::{Answer, Decision};
@@ -10,7 +12,7 @@ use agentloop_core::time::Timestamp;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
-use crate::engine::run::table::StartPermit;
+use crate::engine::run::table::{Lookup, StartPermit};
 use crate::store::{Append, ClaimedRow, RunRow, StoreError};
 
 impl Engine {
@@ -34,12 +36,31 @@ impl Engine {
             return Err(StoreError::Unavailable { what }.into());
         }
         tracing::error!(run.id = %key.run, error = %damage, "the journal of this run is damaged; the run fails");
-        self.append_end(&key, claimed).await?;
+        self.append_end(&key, claimed, "stored data of the run is damaged").await?;
         self.deps().tools.release(&key.tenant, &key.run);
         Err(damage)
     }
 
-    async fn append_end(&self, key: &RunKey, claimed: ClaimedRow) -> Result<(), EngineError> {
+    /// Ends a run as FAILED that panics whatever is done with it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::engine) async fn end_after_panic(&self, key: &RunKey) -> Result<(), EngineError> {
+        let Lookup::NotLive(_permit) = self.0.live_runs.find(key).await else { return Ok(()) };
+        let Some(claimed) = self.store().claim_row(&key.tenant, &key.run).await? else { return Ok(()) };
+        if !claimed.row.summary.status.is_terminal() {
+            self.append_end(key, claimed, "a fault of the server; its log has the details").await?;
+        }
+        self.deps().panics.forget(key);
+        Ok(())
+    }
+
+    async fn append_end(
+        &self,
+        key: &RunKey,
+        claimed: ClaimedRow,
+        why: &'static str,
+    ) -> Result<(), EngineError> {
         let ClaimedRow { epoch, mut row } = claimed;
         let now = self.now().max(row.updated_at);
         let open = self.store().open_questions(&key.tenant, &key.run).await?;
@@ -48,7 +69,7 @@ impl Engine {
             slot: None,
             answer: Answer::new(Decision::Withdrawn, String::new(), now),
         });
-        let error = RunError::new(RunErrorCode::Internal, "stored data of the run is damaged");
+        let error = RunError::new(RunErrorCode::Internal, why);
         let mut events: Vec<Event> = withdrawn.collect();
         events.push(end_of(&row, &error, now));
         let after = row.last_seq;
@@ -86,10 +107,16 @@ impl Engine {
     fn observe_end(&self, key: &RunKey, session: &SessionId, records: &[Record]) {
         let RunKey { tenant, run } = key;
         for observer in &self.deps().observers {
-            let mut of_run = observer.follow(tenant, run, session, &[]);
-            for record in records {
-                observer.event(tenant, run, session, record);
-                of_run.iter_mut().for_each(|of_run| of_run.event(record));
+            // It may be what panics whatever is done with the run.
+            let observed = catch_unwind(AssertUnwindSafe(|| {
+                let mut of_run = observer.follow(tenant, run, session, &[]);
+                for record in records {
+                    observer.event(tenant, run, session, record);
+                    of_run.iter_mut().for_each(|of_run| of_run.event(record));
+                }
+            }));
+            if observed.is_err() {
+                tracing::error!(run.id = %run, "an observer has panicked at the end of this run");
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::engine::deps::retries::RetryGuard;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES, journal_bytes};
+use crate::engine::run::BRING_UP_TOGETHER;
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
@@ -25,8 +26,6 @@ use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreEr
 
 /// Paused runs that are read at a time after a restart.
 const PAUSED_PER_PAGE: u32 = 256;
-/// Runs that are started at the same time after a restart.
-const RECOVER_TOGETHER: usize = 32;
 /// The wait before the first retry after a failure of the store. It doubles with each retry, because each one may call
 /// the model again.
 pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
@@ -58,7 +57,9 @@ impl Engine {
                 Ok(unfinished) => break unfinished,
                 Err(error) => {
                     tracing::error!(%error, "cannot read the unfinished runs from the store; trying again");
-                    tokio::time::sleep(RETRY_WAIT).await;
+                    if self.has_stopped_after(RETRY_WAIT).await {
+                        return;
+                    }
                 }
             }
         };
@@ -69,11 +70,11 @@ impl Engine {
         let mut order = RecoveryOrder::default();
         let runs = runs.into_iter().map(|key| (order.next(&key.tenant), key));
         futures_util::stream::iter(runs)
-            .for_each_concurrent(RECOVER_TOGETHER, |(place, key)| async move {
+            .for_each_concurrent(BRING_UP_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
                 let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
                 match engine.ensure_live_in_order(&key, place).await {
-                    Ok(()) => {}
+                    Ok(()) | Err(EngineError::ShuttingDown) => {}
                     // It is retried, as all others are that fail with it.
                     Err(error) if error.is_transient() => {
                         engine.deps().lost_runs.note(&error, &engine.deps().tasks);
@@ -84,7 +85,7 @@ impl Engine {
             })
             .await;
         futures_util::stream::iter(interrupts)
-            .for_each_concurrent(RECOVER_TOGETHER, |found| async move {
+            .for_each_concurrent(BRING_UP_TOGETHER, |found| async move {
                 while let Err(error) = engine.interrupt(&found).await {
                     tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
                     if !error.is_transient() || engine.has_stopped_after(RETRY_WAIT).await {
@@ -213,7 +214,14 @@ impl Engine {
         // before the transition is durable.
         task.permit.set_live(mailbox);
         task.recovery_place = place;
-        let effects = task.take_over().await?;
+        let effects = match task.take_over().await {
+            Ok(effects) => effects,
+            Err(error) => {
+                // Hosts that were sought have kept room for it.
+                self.deps().tools.release(&tenant, &run);
+                return Err(error.into());
+            }
+        };
         self.await_caller(task.permit.key(), task.machine.state());
         self.launch(task, effects);
         Ok(())
@@ -280,8 +288,11 @@ impl Engine {
             retry.start_try();
             match self.ensure_live(&key).await {
                 Err(error) if error.is_transient() => continue,
+                Ok(()) | Err(EngineError::ShuttingDown) => {}
                 // Not found: the write that was to create the run failed.
-                Ok(()) | Err(EngineError::RunNotFound | EngineError::Store(StoreError::Elsewhere)) => {}
+                Err(EngineError::RunNotFound | EngineError::Store(StoreError::Elsewhere)) => {
+                    self.deps().store_failures.forget(&key);
+                }
                 Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
             }
             if retry.is_done() {

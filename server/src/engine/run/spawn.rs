@@ -103,6 +103,7 @@ impl Engine {
         match end {
             TaskEnd::Finished => {
                 self.deps().store_failures.forget(&key);
+                self.deps().panics.forget(&key);
                 drop(task.permit);
                 self.advance_queue_after_end(&key.tenant, &task.session).await;
             }
@@ -133,11 +134,32 @@ impl Engine {
         self.deps().tools.release(&key.tenant, &key.run);
         let first = self.deps().panics.increment(&key) == 1;
         drop(task);
-        let result = if first { self.ensure_live(&key).await } else { self.fail_after_panic(&key).await };
+        let result = match first {
+            true => self.ensure_live(&key).await,
+            false => match AssertUnwindSafe(self.fail_after_panic(&key)).catch_unwind().await {
+                Ok(failed) => failed,
+                // Its end panics, too.
+                Err(_) => self.end_after_panic(&key).await,
+            },
+        };
         if let Err(error) = result {
             tracing::error!(%error, "cannot restart a run that panicked; trying again");
             self.retry_later(key);
         }
+    }
+
+    /// Handles a panic of a run that came up. The first time it is tried again, the second time the run fails.
+    ///
+    /// # Errors
+    /// [`EngineError::Fault`] the first time, else the store's.
+    pub(in crate::engine) async fn opening_panicked(&self, key: &RunKey) -> Result<(), EngineError> {
+        tracing::error!(run.id = %key.run, "this run has panicked while it came up");
+        self.deps().tools.release(&key.tenant, &key.run);
+        if self.deps().panics.increment(key) == 1 {
+            self.retry_later(key.clone());
+            return Err(EngineError::Fault);
+        }
+        self.end_after_panic(key).await
     }
 
     /// Ends a run as failed, because its task panicked twice.

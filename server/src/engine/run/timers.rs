@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use agentloop_core::id::RunKey;
 use agentloop_core::time::Timestamp;
+use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::run::BRING_UP_TOGETHER;
 use crate::store::StoreError;
 
 /// Due runs that are read from the store and woken at a time.
@@ -55,11 +58,13 @@ async fn wake_due(engine: &Engine) -> Duration {
             return SLEEP_MIN;
         }
     };
-    for key in &due {
-        if let Err(error) = engine.ensure_live(key).await {
-            tracing::warn!(run.id = %key.run, %error, "cannot wake a run");
+    let woken = futures_util::stream::iter(&due).for_each_concurrent(BRING_UP_TOGETHER, |key| async move {
+        match engine.ensure_live(key).await {
+            Ok(()) | Err(EngineError::ShuttingDown) => {}
+            Err(error) => tracing::warn!(run.id = %key.run, %error, "cannot wake a run"),
         }
-    }
+    });
+    woken.await;
     until_next_look(due.len(), next.map_or(SLEEP_MAX, |next| next.since(now).duration()))
 }
 

@@ -164,8 +164,14 @@ impl Engine {
         input: Input,
     ) -> Result<Option<Result<(), Refusal>>, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
-        let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
-        let machine = fold(&run, &claimed.records)?;
+        let claimed = match self.store().claim(&tenant, &run).await {
+            Err(error) if error.is_damage() => return Box::pin(self.end_damaged(permit, error.into())).await,
+            claimed => claimed?.ok_or(EngineError::RunNotFound)?,
+        };
+        let machine = match fold(&run, &claimed.records) {
+            Err(damage) => return Box::pin(self.end_damaged(permit, damage)).await,
+            Ok(machine) => machine,
+        };
         if *machine.state().phase() != Phase::Queued {
             return Ok(None);
         }

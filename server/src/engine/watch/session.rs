@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
 use crate::engine::watch::session_position::{SessionPosition, digest_of};
-use crate::store::{SessionRow, SessionRuns};
+use crate::store::{SESSION_RUNS_MAX, SessionRow, SessionRuns};
 
 /// One thing that happened in a session.
 #[derive(Debug, Clone)]
@@ -202,7 +202,11 @@ struct SessionSubscription {
     /// Cancelled when the session is given away, and when the server shuts down.
     stop: CancellationToken,
     created_at: Timestamp,
+    /// Number of the last run that is followed or known to have ended.
     last_no: u64,
+    /// True if there may be runs after that one. They are followed when the events of these have been told, so that neither a token
+    /// nor memory grows with the runs that a subscriber has missed.
+    has_more: bool,
     /// The runs that have not ended, the oldest first.
     runs: Vec<FollowedRun>,
     /// Items to tell next.
@@ -247,6 +251,7 @@ impl SessionSubscription {
             stop,
             created_at: known.created_at,
             last_no: known.last_no,
+            has_more: false,
             runs: Vec::new(),
             ready: VecDeque::new(),
             told: row.clone(),
@@ -283,21 +288,27 @@ impl SessionSubscription {
         self.follow(run, seq, target).await
     }
 
-    /// Follows the runs that are not known yet. Returns the open ones of all, and the number of the session's last run.
+    /// Follows the runs that are not known yet, some at a time. Returns the open ones of all, and the number of the session's last
+    /// run.
     async fn follow_new(&mut self) -> Result<(Vec<RunId>, u64), EngineError> {
         let store = self.engine.store().clone();
         let SessionRuns { last_no, runs } =
             store.session_runs(&self.tenant, &self.session, Some(self.last_no)).await?;
-        let mut open = Vec::new();
+        let (mut open, mut followed) = (Vec::new(), 0);
         for (no, row) in runs {
-            if no > self.last_no {
+            if no > self.last_no && followed < SESSION_RUNS_MAX {
                 self.follow(row.run.clone(), Seq(0), row.last_seq).await?;
+                self.last_no = no;
+                followed += 1;
             }
             if !row.summary.status.is_terminal() {
                 open.push(row.run);
             }
         }
-        self.last_no = self.last_no.max(last_no);
+        self.has_more = last_no > self.last_no && followed == SESSION_RUNS_MAX;
+        if !self.has_more {
+            self.last_no = self.last_no.max(last_no);
+        }
         Ok((open, last_no))
     }
 
@@ -317,12 +328,14 @@ impl SessionSubscription {
                 self.is_over = matches!(item, SessionItem::Deleted);
                 return Some(Ok(self.update(item)));
             }
-            if self.runs.iter().all(|run| run.seq >= run.target)
+            let is_caught_up = self.runs.iter().all(|run| run.seq >= run.target);
+            if is_caught_up
+                && !self.has_more
                 && let Some(synced) = self.synced.take()
             {
                 return Some(Ok(self.update(synced)));
             }
-            if let Err(error) = self.look().await {
+            if let Err(error) = self.look(is_caught_up).await {
                 return Some(Err(error));
             }
             if !self.ready.is_empty() {
@@ -350,8 +363,8 @@ impl SessionSubscription {
         }
     }
 
-    /// Looks at what may have changed.
-    async fn look(&mut self) -> Result<(), EngineError> {
+    /// Looks at what may have changed. Once the subscriber has the events of earlier runs, it follows more.
+    async fn look(&mut self, is_caught_up: bool) -> Result<(), EngineError> {
         let changes = self.entered.changes.clone();
         let is_deleted = changes.deleted.swap(false, Ordering::Relaxed);
         if changes.row.swap(false, Ordering::Relaxed) || is_deleted {
@@ -367,7 +380,11 @@ impl SessionSubscription {
                 Some(_) | None => self.ready.push_back(SessionItem::Deleted),
             }
         }
-        if changes.runs.swap(false, Ordering::Relaxed) {
+        let has_new = match self.has_more {
+            true => is_caught_up,
+            false => changes.runs.swap(false, Ordering::Relaxed),
+        };
+        if has_new {
             match self.follow_new().await {
                 // The session was deleted meanwhile, which is told next.
                 Ok(_) | Err(EngineError::RunNotFound) => {}

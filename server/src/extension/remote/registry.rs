@@ -143,6 +143,7 @@ impl Registry {
         offered: &ExtensionOffer,
     ) -> Result<(), String> {
         let key = ExtensionKey::new(tenant, offered.declaration.kind(), &offered.name);
+        self.withdraw_before(&key, connection, offered);
         match self.extensions.get_mut(&key) {
             Some(known) if known.connections.is_empty() => known.declaration = offered.declaration.clone(),
             Some(known) if known.declaration == offered.declaration => {}
@@ -166,6 +167,21 @@ impl Registry {
             stream.offers.insert(key);
         }
         Ok(())
+    }
+
+    /// Withdraws another declaration of the same host, which an earlier connection of it has left behind.
+    fn withdraw_before(&mut self, key: &ExtensionKey, connection: ConnectionId, offered: &ExtensionOffer) {
+        let host = self.connections.get(&connection).map(|stream| stream.host.clone());
+        let Some(known) = self.extensions.get_mut(key) else { return };
+        if known.declaration == offered.declaration {
+            return;
+        }
+        for (id, earlier) in &mut self.connections {
+            if Some(&earlier.host) == host.as_ref() && known.connections.remove(id) {
+                earlier.offers.remove(key);
+                self.followers.mark(id);
+            }
+        }
     }
 
     /// Makes room for one more extension of a kind: drops one that no host offers any more, if the bound is reached.

@@ -186,6 +186,23 @@ async fn whoever_declares_it_differently_is_refused_as_long_as_it_is_offered() {
 }
 
 #[tokio::test]
+async fn a_host_that_comes_back_may_declare_it_differently() {
+    let extensions = registry();
+    let _before = Host::join(&extensions, 1, &[hook(true), source()]);
+    let (sender, _requests) = mpsc::unbounded_channel();
+    let again = NewConnection {
+        tenant: TenantId::local(),
+        connection: ConnectionId(2),
+        host: HostId::parse("h1").unwrap(),
+        max_frame_bytes: usize::MAX,
+        sender: Arc::new(FakeSender(sender)),
+    };
+    assert_eq!(extensions.offer(again, &[hook(false), source()]), [None, None]);
+    let hook = Remote(extensions).hook(&TenantId::local(), "audit").await.expect("it is offered");
+    assert!(!hook.declaration().required);
+}
+
+#[tokio::test]
 async fn names_are_bounded_and_what_nobody_offers_gives_way() {
     let extensions = registry();
     let named = |index: usize| ExtensionOffer { name: format!("s{index}"), ..source() };

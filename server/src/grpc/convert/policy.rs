@@ -6,6 +6,7 @@ use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRul
 use agentloop_proto::v1 as wire;
 use tonic::Status;
 
+use crate::auth::approver_problem;
 use crate::grpc::status::Violations;
 
 /// A rule of the core as one of the contract.
@@ -90,8 +91,16 @@ pub(crate) fn rule_from(
         return None;
     };
     let rule = with_action(rule, action, origin);
+    let named = rule.approvers.any_of.iter().enumerate();
+    let unclear = named.filter_map(|(at, entry)| Some((at, approver_problem(entry)?))).next();
     match rule.check() {
-        Ok(()) => Some(rule),
+        Ok(()) => match unclear {
+            None => Some(rule),
+            Some((at, problem)) => {
+                bad.add(format!("{field}.approvers[{at}]"), problem);
+                None
+            }
+        },
         Err(problem) => {
             let problem = problem.to_string();
             let (part, problem) = problem.split_once(": ").unwrap_or(("", &problem));

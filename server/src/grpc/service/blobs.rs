@@ -173,10 +173,10 @@ impl blobs_server::Blobs for BlobsService {
             Some(digest) => store.blob(tenant, owner, digest).await?.is_some(),
             None => false,
         };
-        let mut room = Vec::new();
-        if !is_there {
-            room.push(self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?);
-        }
+        let mut room = match is_there {
+            true => None,
+            false => Some(self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?),
+        };
         let mut upload = store.begin_blob(new).await?;
         while let Some(part) = self.part(&mut parts, &progress).await? {
             let Put::Chunk(chunk) = part else {
@@ -187,8 +187,11 @@ impl blobs_server::Blobs for BlobsService {
                 return Err(Violations::single("chunk", problem));
             }
             progress.add(chunk.len());
-            if announced.is_none() && !is_there {
-                room.push(self.engine.room_for_bytes(tenant, owner, chunk.len() as u64).await?);
+            if chunk.is_empty() {
+                continue;
+            }
+            if let (Some(room), None) = (&mut room, announced) {
+                room.extend(self.engine.room_for_bytes(tenant, owner, chunk.len() as u64).await?);
             }
             upload.write(&chunk).await?;
         }

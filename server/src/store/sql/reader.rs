@@ -63,7 +63,7 @@ pub(in crate::store) trait Dialect {
     const RECORDS: &str;
     /// The same, with at most `$5` bytes before the last one. `upto` is the last event that the number of records admits.
     const STRETCH: &str;
-    /// A session's newest number, and its runs that are live, wait in its queue or come after `$3`.
+    /// A session's newest number, and its runs that are live or wait in its queue, with the first `$4` that come after `$3`.
     const SESSION_RUNS: &str;
     /// The proposals of calls between the events of a session's entries after `$3` up to `$4`, and up to `$5` events behind the
     /// last one of each run. Journals that were deleted while forks share their entries are not there. The kind comes first in

@@ -146,10 +146,9 @@ impl ClusterTools {
                 }
             }
             RunOwner::Peer(peer) => {
-                let may_be_dropped = is_passing || matches!(update, CallUpdate::Checkpoint { .. });
                 let (tenant, call) = (tenant.clone(), call.clone());
                 let frame = ToOwner::CallUpdate { tenant, call, update };
-                if may_be_dropped {
+                if is_passing {
                     self.routes.send_unless_busy(peer, &frame);
                 } else {
                     self.routes.send(peer, &frame);

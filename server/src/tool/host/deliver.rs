@@ -1,8 +1,9 @@
 //! Queues of call updates from the hosts to the engine. Updates of one run stay in order, and a host's stream never waits.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallResult;
@@ -12,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Number of queues. Each run belongs to one lane by hash; the runs of one lane wait for each other.
 const LANES: usize = 16;
-/// Bytes of output, progress and checkpoints that may wait in one lane. Beyond this they are dropped.
+/// Bytes of output and progress that may wait in one lane. Beyond this they are dropped.
 const BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Overhead counted for each item, in bytes.
 const ITEM_BYTES: usize = 256;
@@ -43,18 +44,51 @@ struct Lane {
     // by queues and credit.
     items: mpsc::UnboundedSender<Item>,
     backlog: Arc<AtomicUsize>,
+    checkpoints: Arc<Checkpoints>,
+}
+
+/// The newest checkpoint of each attempt that waits in a lane. One that comes while another waits takes its place, so a call has one
+/// at most, and none is dropped.
+#[derive(Debug, Default)]
+struct Checkpoints(Mutex<HashMap<(TenantId, CallId, u32), Vec<u8>>>);
+
+impl Checkpoints {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(TenantId, CallId, u32), Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The receiving end, to be given to [`deliver`].
 #[derive(Debug)]
 pub(in crate::tool) struct CallReportReceiver {
-    lanes: Vec<(mpsc::UnboundedReceiver<Item>, Arc<AtomicUsize>)>,
+    lanes: Vec<ReceivingLane>,
+}
+
+#[derive(Debug)]
+struct ReceivingLane {
+    items: mpsc::UnboundedReceiver<Item>,
+    backlog: Arc<AtomicUsize>,
+    checkpoints: Arc<Checkpoints>,
 }
 
 #[derive(Debug)]
 enum Item {
-    Update { tenant: TenantId, call: CallId, update: CallUpdate, counted: usize },
-    Result { tenant: TenantId, accepted: AcceptedResult },
+    Update {
+        tenant: TenantId,
+        call: CallId,
+        update: CallUpdate,
+        counted: usize,
+    },
+    /// The attempt has a checkpoint in [`Checkpoints`].
+    Checkpoint {
+        tenant: TenantId,
+        call: CallId,
+        attempt: u32,
+    },
+    Result {
+        tenant: TenantId,
+        accepted: AcceptedResult,
+    },
     Flush(oneshot::Sender<()>),
 }
 
@@ -62,8 +96,10 @@ enum Item {
 pub(in crate::tool) fn channel() -> (CallReportSender, CallReportReceiver) {
     let lane = |_| {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let backlog = Arc::new(AtomicUsize::new(0));
-        (Lane { items: sender, backlog: backlog.clone() }, (receiver, backlog))
+        let (backlog, checkpoints) = (Arc::<AtomicUsize>::default(), Arc::<Checkpoints>::default());
+        let receiving =
+            ReceivingLane { items: receiver, backlog: backlog.clone(), checkpoints: checkpoints.clone() };
+        (Lane { items: sender, backlog, checkpoints }, receiving)
     };
     let (lanes, receivers) = (0..LANES).map(lane).unzip();
     (CallReportSender { lanes }, CallReportReceiver { lanes: receivers })
@@ -73,6 +109,13 @@ impl CallReportSender {
     /// Queues an update for the engine. Droppable updates are dropped when the lane's backlog is full.
     pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, update: CallUpdate) {
         let lane = self.lane(&tenant, &call.run);
+        if let CallUpdate::Checkpoint { attempt, checkpoint } = update {
+            let key = (tenant.clone(), call.clone(), attempt);
+            if lane.checkpoints.lock().insert(key, checkpoint).is_none() {
+                let _ = lane.items.send(Item::Checkpoint { tenant, call, attempt });
+            }
+            return;
+        }
         let counted = droppable_size(&update);
         if counted > 0 && lane.backlog.fetch_add(counted, Ordering::Relaxed) + counted > BACKLOG_BYTES_MAX {
             lane.backlog.fetch_sub(counted, Ordering::Relaxed);
@@ -109,8 +152,8 @@ fn droppable_size(update: &CallUpdate) -> usize {
     match update {
         CallUpdate::Output { data, .. } => ITEM_BYTES + data.len(),
         CallUpdate::Progress { message, .. } => ITEM_BYTES + message.len(),
-        CallUpdate::Checkpoint { checkpoint, .. } => ITEM_BYTES + checkpoint.len(),
-        CallUpdate::Granted { .. }
+        CallUpdate::Checkpoint { .. }
+        | CallUpdate::Granted { .. }
         | CallUpdate::Denied { .. }
         | CallUpdate::Accepted { .. }
         | CallUpdate::InputNeeded { .. }
@@ -130,12 +173,19 @@ pub(in crate::tool) async fn deliver<Told, Recorded>(
     Recorded: Future<Output = ()>,
 {
     let (tell, record) = (&tell, &record);
-    let lanes = receiver.lanes.into_iter().map(|(mut items, backlog)| async move {
+    let lanes = receiver.lanes.into_iter().map(|lane| async move {
+        let ReceivingLane { mut items, backlog, checkpoints } = lane;
         while let Some(item) = items.recv().await {
             match item {
                 Item::Update { tenant, call, update, counted } => {
                     tell(tenant, call, update).await;
                     backlog.fetch_sub(counted, Ordering::Relaxed);
+                }
+                Item::Checkpoint { tenant, call, attempt } => {
+                    let waiting = checkpoints.lock().remove(&(tenant.clone(), call.clone(), attempt));
+                    if let Some(checkpoint) = waiting {
+                        tell(tenant, call, CallUpdate::Checkpoint { attempt, checkpoint }).await;
+                    }
                 }
                 Item::Result { tenant, accepted } => record(tenant, accepted).await,
                 Item::Flush(done) => {
@@ -145,4 +195,38 @@ pub(in crate::tool) async fn deliver<Told, Recorded>(
         }
     });
     join_all(lanes).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_newest_checkpoint_waits_however_much_output_there_is() {
+        let (sender, receiver) = channel();
+        let (tenant, call) = (TenantId::local(), CallId::parse("r/1.0").unwrap());
+        let send = |update| sender.send(tenant.clone(), call.clone(), update);
+        let output = |bytes: usize| CallUpdate::Output {
+            attempt: 1,
+            chunk_seq: 1,
+            stderr: false,
+            data: vec![0; bytes],
+        };
+        let checkpoint = |attempt, byte| CallUpdate::Checkpoint { attempt, checkpoint: vec![byte] };
+        send(output(BACKLOG_BYTES_MAX - 2 * ITEM_BYTES));
+        send(output(BACKLOG_BYTES_MAX));
+        for byte in 0..3 {
+            send(checkpoint(1, byte));
+        }
+        send(checkpoint(2, 9));
+        drop(sender);
+        let told = Mutex::new(Vec::new());
+        let tell = |_tenant, _call, update| {
+            told.lock().unwrap().push(update);
+            std::future::ready(())
+        };
+        deliver(receiver, tell, |_tenant, _accepted| std::future::ready(())).await;
+        let told = told.into_inner().unwrap();
+        assert_eq!(told[1..], [checkpoint(1, 2), checkpoint(2, 9)]);
+    }
 }

@@ -140,7 +140,11 @@ impl Backlog {
     fn add(&self, size: usize) -> Result<(), Full> {
         let frames = self.frames.fetch_add(1, Ordering::Relaxed);
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed);
-        if frames >= FRAMES_MAX || bytes.saturating_add(size) > BYTES_MAX { Err(Full) } else { Ok(()) }
+        if frames >= FRAMES_MAX || bytes.saturating_add(size) > BYTES_MAX {
+            self.take(size);
+            return Err(Full);
+        }
+        Ok(())
     }
 
     fn take(&self, size: usize) {
@@ -223,6 +227,17 @@ mod tests {
         sending.next().await;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         assert_eq!(sender.send(verdicts(third)), Err(Full));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_finds_no_room_takes_none() {
+        let (sender, _sending, _gate, _ended) = channel();
+        let line = sender.line();
+        for _ in 0..3 {
+            let encoded = vec![0; BYTES_MAX];
+            assert!(!line.forward(ForwardedRequest { id: String::new(), encoded }));
+        }
+        assert_eq!(sender.send(go_away()), Ok(()));
     }
 
     #[tokio::test]

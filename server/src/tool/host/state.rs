@@ -111,6 +111,10 @@ impl State {
             if refused.is_none() {
                 self.terms.admit(tenant, &name, tool.terms.clone());
                 self.catalogue.register(tenant, tool, now);
+                // A draining host takes no calls of it.
+                if !self.fleet.serves(tenant, &name) {
+                    self.catalogue.unserve(tenant, &name, now);
+                }
             }
             CapabilityVerdict { name, refused }
         };

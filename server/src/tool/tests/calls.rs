@@ -269,6 +269,20 @@ async fn an_answer_without_a_stream() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_answer_nobody_waits_for_any_more_is_lost_with_its_host() {
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
+    host.take().await;
+    let HostFrame::Result(given) = answer("r/1.0", 1) else { panic!("no result") };
+    harness.engine.recordings.forget_permits(usize::MAX);
+    let late = tokio::time::timeout(Duration::from_secs(1), harness.tools.complete(&tenant(), *given)).await;
+    assert!(late.is_err(), "the caller's deadline has passed");
+    drop(host);
+    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_recording_holds_the_host_back_and_does_not_lose_it() {
     let harness = Harness::new();
     let mut host = harness.host("h", &["weather"]).await;

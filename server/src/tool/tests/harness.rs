@@ -39,7 +39,7 @@ pub(crate) struct FakeEngine {
     pub(crate) available: AtomicBool,
     /// One permit is used up by each result to record.
     pub(crate) recordings: Semaphore,
-    /// One permit is held during each look-up of a run's calls.
+    /// One permit is held during each look-up of a run's calls, and of a runtime.
     pub(crate) looks: Semaphore,
     /// The runs that were looked up, in order.
     pub(crate) looked_at: Mutex<Vec<String>>,
@@ -166,6 +166,7 @@ impl CallSink for FakeEngine {
         runtime: &RuntimeId,
         _host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
+        let _look = self.looks.acquire().await.unwrap();
         Ok(!self.unused.lock().unwrap().contains(&runtime.to_string()))
     }
 }

@@ -10,6 +10,7 @@ use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
+use tokio::sync::Semaphore;
 
 use super::harness::*;
 use crate::tool::{
@@ -133,6 +134,51 @@ async fn a_second_connection_takes_the_firsts_place() {
     harness.give("r/1.0", 1, "a");
     second.take().await;
     assert_eq!(harness.tools.hosts_snapshot(&tenant()).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tools_of_a_host_that_connects_again_stay_offered() {
+    let harness = Harness::new();
+    let _first = harness.host("h", &["a"]).await;
+    let second = harness.host("h", &["a"]).await;
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(1_200) {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        second.say(HostFrame::Heartbeat { calls: Vec::new(), status: String::new() });
+    }
+    assert_eq!(offered(&harness), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_a_draining_host_declares_does_not_stay_offered() {
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
+    host.say(HostFrame::Draining);
+    host.say(HostFrame::UpdateTools { capabilities: vec![capability("a"), capability("b")] });
+    assert!(matches!(host.frame().await, ServerFrame::ToolsUpdated(_)));
+    host.say(HostFrame::Goodbye);
+    assert_eq!(host.end().await, CloseReason::Goodbye);
+    tokio::time::sleep(Duration::from_secs(1_200)).await;
+    assert_eq!(offered(&harness), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_heard_while_its_runtimes_are_looked_up() {
+    let harness = Harness::new();
+    tokio::task::yield_now().await;
+    harness.engine.leaves("r/rt1");
+    harness.engine.looks.forget_permits(Semaphore::MAX_PERMITS);
+    let mut host = harness.dial();
+    let hello = Hello { open_runtimes: vec!["r/rt1".to_owned()], ..*hello("h", &["a"]) };
+    host.say(HostFrame::Hello(Box::new(hello)));
+    host.welcome().await;
+    harness.give("r/1.0", 1, "a");
+    host.take().await;
+    host.answer("r/1.0", 1);
+    assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
+    harness.engine.looks.add_permits(1);
+    let ServerFrame::CloseRuntime { runtime, .. } = host.frame().await else { panic!("it stays open") };
+    assert_eq!(runtime, "r/rt1");
 }
 
 #[tokio::test(start_paused = true)]

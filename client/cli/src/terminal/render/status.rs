@@ -15,7 +15,12 @@ use agentloop_client::v1::{
 
 use prost_types::Timestamp;
 
-use crate::terminal::{commands::quoted, format, rule, style::Style, text::escape_hidden};
+use crate::terminal::{
+    commands::quoted,
+    format, rule,
+    style::Style,
+    text::{escape_hidden, sanitize},
+};
 
 /// Bounds on arguments, results and options on a line, in characters. The session has the whole.
 const ARGUMENTS_CHARS: usize = 200;
@@ -182,7 +187,7 @@ fn todos(style: Style, items: &[TodoItem]) -> String {
 }
 
 fn run_started(started: &RunStarted) -> String {
-    format!("agent {}, model {}", started.agent, started.model)
+    sanitize(&format!("agent {}, model {}", started.agent, started.model))
 }
 
 fn tool_output(style: Style, output: &ToolCallOutput) -> Option<String> {

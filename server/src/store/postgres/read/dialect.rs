@@ -104,8 +104,9 @@ impl Dialect for PostgresDialect {
         SELECT q.run_no FROM run_states AS q
         WHERE q.session_no = (SELECT session_no FROM of) AND q.queue_no IS NOT NULL
         UNION
-        SELECT n.run_no FROM runs AS n
-        WHERE n.session_no = (SELECT session_no FROM of) AND n.run_no > $3)
+        (SELECT n.run_no FROM runs AS n
+         WHERE n.session_no = (SELECT session_no FROM of) AND n.run_no > $3
+         ORDER BY n.run_no LIMIT $4))
     SELECT (SELECT coalesce(max(n.run_no), 0) FROM runs AS n
             WHERE n.session_no = (SELECT session_no FROM of)) AS last_no,
            r.*, $2 AS session_id

@@ -14,7 +14,8 @@ use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::sql::row::{self, whole_event, whole_journal};
 use crate::store::{
-    Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError, Stretch, StretchMax, TimeRange,
+    Page, PageRequest, RunFilter, RunRow, SESSION_RUNS_MAX, SessionRuns, StoreError, Stretch, StretchMax,
+    TimeRange,
 };
 
 /// The row of a run, if there is one.
@@ -199,7 +200,11 @@ pub(in crate::store) async fn session_runs<R: SqlReader>(
     after: Option<u64>,
 ) -> Result<SessionRuns, StoreError> {
     let after = after.map_or(i64::MAX, int);
-    let query = Query::new(R::Dialect::SESSION_RUNS).with(tenant.as_str()).with(session.as_str()).with(after);
+    let query = Query::new(R::Dialect::SESSION_RUNS)
+        .with(tenant.as_str())
+        .with(session.as_str())
+        .with(after)
+        .with(i64::from(SESSION_RUNS_MAX));
     let numbered = |row: &R::Row| {
         let run = match row.integer_if_any("run_no")? {
             Some(_) => Some((number(row, "run_no")?, row::run(row)?)),

@@ -98,8 +98,10 @@ impl Dialect for SqliteDialect {
         SELECT q.run_no FROM runs AS q
         WHERE q.session_no = (SELECT session_no FROM of) AND q.queue_no IS NOT NULL
         UNION ALL
-        SELECT n.run_no FROM runs AS n
-        WHERE n.session_no = (SELECT session_no FROM of) AND n.run_no > $3)";
+        SELECT run_no FROM (
+            SELECT n.run_no FROM runs AS n
+            WHERE n.session_no = (SELECT session_no FROM of) AND n.run_no > $3
+            ORDER BY n.run_no LIMIT $4))";
 
     const CALL_TITLES: &str = "
     WITH spans AS (

@@ -18,6 +18,8 @@ use crate::tool::catalogue::registry::CheckedTool;
 
 /// Refused declarations of one name that are kept for the operator, the newest ones.
 const REFUSED_PER_NAME_MAX: usize = 16;
+/// Connections that are told when a declaration is accepted for which they were refused.
+const REFUSED_HOSTS_MAX: usize = 1_024;
 
 /// A declaration that was refused because it is weaker than the known terms.
 #[derive(Debug, Clone)]
@@ -33,7 +35,8 @@ pub struct RefusedDeclaration {
     /// The time of the last refusal.
     pub refused_at: Timestamp,
     pub(in crate::tool) tool: CheckedTool,
-    pub(in crate::tool) connection: ConnectionId,
+    /// The connections that made it, the last one at the end.
+    pub(in crate::tool) connections: Vec<ConnectionId>,
 }
 
 /// The reason for which an operator's decision about terms cannot be carried out.
@@ -71,6 +74,8 @@ pub(in crate::tool) struct TermsBook {
     by_tenant: BTreeMap<TenantId, BTreeMap<String, KnownTerms>>,
     /// Names whose terms were lost, for tenants that know no others.
     lost: BTreeSet<String>,
+    /// Those of them that a tenant has forgotten.
+    forgotten: BTreeSet<ToolKey>,
     /// Weaker declarations that were refused since the start.
     refused_count: u64,
 }
@@ -94,7 +99,7 @@ pub(in crate::tool) struct Declarer {
 
 impl TermsBook {
     pub(in crate::tool) fn new(options: TermsOptions) -> Self {
-        Self { options, by_tenant: BTreeMap::new(), lost: BTreeSet::new(), refused_count: 0 }
+        Self { options, ..Self::default() }
     }
 
     /// Notes names whose terms were lost. They are the strictest ones for every tenant that knows no others.
@@ -157,7 +162,8 @@ impl TermsBook {
             return Err(RefusalKind::Weaker
                 .because(format!("{part}, and the server's configuration sets the terms of {name:?}")));
         }
-        if self.lost.contains(name) {
+        let key = ToolKey::new(tenant.clone(), name.clone());
+        if self.lost.contains(name) && !self.forgotten.contains(&key) {
             names.entry(name.clone()).or_insert_with(|| KnownTerms::strictest(name));
         }
         let Some(known) = names.get_mut(name) else {
@@ -266,7 +272,8 @@ impl TermsBook {
 
     /// Forgets the terms of a name. `false` if there were none.
     pub(in crate::tool) fn forget(&mut self, tenant: &TenantId, name: &str) -> bool {
-        let was_lost = self.lost.remove(name);
+        let key = ToolKey::new(tenant.clone(), name.to_owned());
+        let was_lost = self.lost.contains(name) && self.forgotten.insert(key);
         self.by_tenant.get_mut(tenant).is_some_and(|names| names.remove(name).is_some()) || was_lost
     }
 }
@@ -287,7 +294,11 @@ impl KnownTerms {
     }
 
     fn refuse(&mut self, tool: &CheckedTool, by: &Declarer, reason: String, now: Timestamp) {
-        self.refused.retain(|refused| refused.terms != tool.terms.digest);
+        let same = self.refused.iter().position(|refused| refused.terms == tool.terms.digest);
+        let before = same.map(|at| self.refused.remove(at).connections).unwrap_or_default();
+        let connections = before.into_iter().filter(|connection| *connection != by.connection);
+        let mut connections: Vec<ConnectionId> = connections.chain([by.connection]).collect();
+        connections.drain(..connections.len().saturating_sub(REFUSED_HOSTS_MAX));
         if self.refused.len() >= REFUSED_PER_NAME_MAX {
             self.refused.remove(0);
         }
@@ -298,7 +309,7 @@ impl KnownTerms {
             reason,
             refused_at: now,
             tool: tool.clone(),
-            connection: by.connection,
+            connections,
         });
     }
 }

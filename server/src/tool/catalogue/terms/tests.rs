@@ -135,6 +135,9 @@ fn lost_terms_are_the_strictest_until_others_are_declared_or_accepted() {
     let mut book = lost();
     assert!(book.forget(&local(), "pay"), "an operator says that they do not matter");
     declare(&mut book, &weak).expect("it is the first one");
+    let other = TenantId::parse("other").expect("a good id");
+    let others = book.check(&other, &weak, &by("h"), NOW);
+    assert_eq!(kind(others), RefusalKind::Weaker, "another tenant said nothing");
 
     let mut book = lost();
     book.admit(&local(), "pay", weak.terms.clone());

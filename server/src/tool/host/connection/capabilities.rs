@@ -66,8 +66,7 @@ impl Connection {
         extensions: Vec<(usize, ExtensionOffer)>,
         verdicts: &mut [Result<CheckedTool, CapabilityVerdict>],
     ) {
-        let wanted =
-            |(at, _): &(usize, ExtensionOffer)| matches!(&verdicts[*at], Err(said) if said.refused.is_none());
+        let wanted = |(at, _): &(usize, ExtensionOffer)| matches!(verdicts.get(*at), Some(Err(said)) if said.refused.is_none());
         let (places, offered): (Vec<usize>, Vec<ExtensionOffer>) =
             extensions.into_iter().filter(wanted).unzip();
         let (tenant, connection, line) = (self.tenant.clone(), self.id, self.line.clone());

@@ -87,7 +87,7 @@ impl Connection {
             return;
         }
         self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
-        let (id, open_runtimes) = (hello.host.clone(), hello.open_runtimes.clone());
+        let by = Declarer { host: hello.host.clone(), connection: self.id };
         let joining = |tools| HostJoin {
             connection: self.id,
             host: hello.host,
@@ -102,7 +102,6 @@ impl Connection {
             claims,
         };
         let join = |tools| Input::Join(Box::new(joining(tools)));
-        let by = Declarer { host: id.clone(), connection: self.id };
         let held = self.gate.hold();
         if !self.tools.join(&self.tenant, by, offered, join) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
@@ -111,7 +110,6 @@ impl Connection {
         self.tools.extensions().activate(self.id);
         self.mirrored().await;
         drop(held);
-        self.close_unused(&id, open_runtimes).await;
     }
 
     /// True if the host may have its id. If not, the connection is ended with the reason, unless it has ended itself.
@@ -138,7 +136,7 @@ impl Connection {
     }
 
     /// Tells the host to close runtimes that no run uses. For runs that end later, the run does this itself.
-    async fn close_unused(&self, host: &HostId, open_runtimes: Vec<String>) {
+    pub(super) async fn close_unused(&self, host: &HostId, open_runtimes: Vec<String>) {
         let look_up = |runtime: String| async move {
             let sink = self.tools.sink().ok_or(SinkUnavailable)?;
             let used = match RuntimeId::parse(&runtime) {

@@ -3,13 +3,14 @@
 mod capabilities;
 mod hello;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use agentloop_core::host::frame::{CallRef, HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, Input};
 use agentloop_core::id::{CallId, HostId, TenantId};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -127,8 +128,9 @@ impl Connection {
         if let Some(hello) = self.hello(&mut frames).await {
             let host = hello.host.clone();
             tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
+            let open_runtimes = hello.open_runtimes.clone();
             self.welcome(hello).await;
-            self.serve(&host, &mut frames).await;
+            self.serve(&host, open_runtimes, &mut frames).await;
             tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
         }
     }
@@ -136,9 +138,11 @@ impl Connection {
     async fn serve(
         &self,
         host: &HostId,
+        open_runtimes: Vec<String>,
         frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
     ) {
         let mut results = FuturesUnordered::new();
+        let mut closing_unused = pin!(self.close_unused(host, open_runtimes).fuse());
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
         let mut pings = 0;
         loop {
@@ -151,6 +155,7 @@ impl Connection {
                     self.show_life(pings, full);
                 }
                 Some(()) = results.next() => {}
+                () = &mut closing_unused => {}
                 frame = frames.next(), if !full => match frame {
                     Some(Ok(Inbound::Frame(frame))) => {
                         results.extend(self.frame(host, frame).await.into_iter().map(|result| self.record(result)));

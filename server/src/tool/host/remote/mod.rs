@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::host::frame::{CallResult, ServerFrame};
+use agentloop_core::host::frame::{CallRef, CallResult, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input, Output};
 use agentloop_core::id::{CallId, HostId, TenantId};
 use agentloop_core::time::Timestamp;
@@ -282,25 +282,18 @@ impl RemoteTools {
         tenant: &TenantId,
         accepted: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
+        let recording = Recording::begin(self, tenant, &accepted);
         self.reports.flush(tenant, accepted.run()).await;
-        self.record_now(tenant, accepted).await
+        recording.finish(accepted).await
     }
 
     /// Like [`Self::record`], for a caller that knows that all earlier updates are delivered.
     async fn record_now(
         &self,
         tenant: &TenantId,
-        AcceptedResult { host, result }: AcceptedResult,
+        accepted: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let (call, result): (_, ReportedResult) = translate::result(host, *result);
-        let verdict = match self.sink() {
-            Some(sink) => sink.finished(tenant, &call.call, result).await,
-            None => Err(SinkUnavailable),
-        };
-        let then =
-            if verdict.is_ok() { Input::ResultHandled { call } } else { Input::ResultNotRecorded { call } };
-        self.input(tenant, then);
-        verdict
+        Recording::begin(self, tenant, &accepted).finish(accepted).await
     }
 
     pub(in crate::tool) fn sink(&self) -> Option<&Arc<dyn CallSink>> {
@@ -374,11 +367,13 @@ impl RemoteTools {
                 Output::Result { tenant, connection: None, host, result } => {
                     self.reports.send_result(tenant, AcceptedResult { host, result });
                 }
+                // A host that connects again has taken its tool back by now.
+                Output::Unserved { tenant, tool } if state.fleet.serves(&tenant, &tool) => {}
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
                     self.unsaved.notify_one();
                 }
-                // Nothing to do: `enter` registers the tool.
+                // `enter` has registered the tool.
                 Output::Served { .. } => {}
                 Output::Joined { .. } | Output::ToolsReplaced { .. } => {
                     unreachable!("admit_tools takes these outputs out before it routes the rest")
@@ -401,5 +396,42 @@ impl RemoteTools {
     pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, State> {
         // After a panic under the lock the state is still usable, so one fault does not stop all tools.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A result that is being recorded. The fleet is told of the end also when nobody waits for it any more, as after the deadline of
+/// a `CompleteCall`.
+struct Recording<'a> {
+    tools: &'a RemoteTools,
+    tenant: &'a TenantId,
+    call: CallRef,
+    is_recorded: bool,
+}
+
+impl<'a> Recording<'a> {
+    fn begin(tools: &'a RemoteTools, tenant: &'a TenantId, accepted: &AcceptedResult) -> Self {
+        Self { tools, tenant, call: accepted.result.call.clone(), is_recorded: false }
+    }
+
+    async fn finish(mut self, accepted: AcceptedResult) -> Result<Verdict, SinkUnavailable> {
+        let AcceptedResult { host, result } = accepted;
+        let (call, result): (_, ReportedResult) = translate::result(host, *result);
+        let verdict = match self.tools.sink() {
+            Some(sink) => sink.finished(self.tenant, &call.call, result).await,
+            None => Err(SinkUnavailable),
+        };
+        self.is_recorded = verdict.is_ok();
+        verdict
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        let call = self.call.clone();
+        let then = match self.is_recorded {
+            true => Input::ResultHandled { call },
+            false => Input::ResultNotRecorded { call },
+        };
+        self.tools.input(self.tenant, then);
     }
 }

@@ -72,26 +72,29 @@ impl RemoteTools {
         }))
     }
 
-    /// Accepts these terms, which a host was refused for. The host is asked to connect again, and keeps its calls.
+    /// Accepts these terms, which a host was refused for. The hosts are asked to connect again, and keep their calls.
     pub fn accept_terms(&self, tenant: &TenantId, name: &str, terms: &ToolTerms) {
         let mut state = self.lock();
         let refused = state.terms.refused(tenant, name, terms.digest.as_str());
-        let connection = refused.ok().flatten().map(|refused| refused.connection);
+        let connections =
+            refused.ok().flatten().map(|refused| refused.connections.clone()).unwrap_or_default();
         state.terms.accept(tenant, name, Arc::new(terms.clone()));
         // A save that began before may end after the store was told of these terms.
         state.catalogue.mark_unsaved(tenant, name);
         self.unsaved.notify_one();
-        let Some(connection) = connection.filter(|connection| state.streams.contains_key(connection)) else {
-            return;
-        };
-        let frame = ServerFrame::GoAway {
-            reconnect_after: self.options.reconnect_after,
-            reason: format!("the declaration of the tool {name} was accepted: connect again"),
-        };
-        let mut out = vec![Output::Send { connection, frame }];
-        let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
-        out.extend(state.fleet.handle(tenant, close, self.now()));
-        self.route(&mut state, out, self.now());
+        for connection in connections {
+            if !state.streams.contains_key(&connection) {
+                continue;
+            }
+            let frame = ServerFrame::GoAway {
+                reconnect_after: self.options.reconnect_after,
+                reason: format!("the declaration of the tool {name} was accepted: connect again"),
+            };
+            let mut out = vec![Output::Send { connection, frame }];
+            let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
+            out.extend(state.fleet.handle(tenant, close, self.now()));
+            self.route(&mut state, out, self.now());
+        }
     }
 
     /// Checks that the terms of a tool can be forgotten: before the store forgets them, and [`Self::forget_terms`].
