@@ -100,7 +100,8 @@ func (c *Call) Progress(message string, fraction float64) {
 	c.progress(&pb.Progress{Message: message, Fraction: &fraction})
 }
 
-// SaveCheckpoint stores a checkpoint on the server, which gives it to the next attempt.
+// SaveCheckpoint stores a checkpoint on the server, which gives it to the next attempt. After each reconnect the last one is
+// sent again.
 func (c *Call) SaveCheckpoint(checkpoint []byte) error {
 	if len(checkpoint) > maxCheckpointBytes {
 		return fmt.Errorf("a checkpoint has at most %d bytes", maxCheckpointBytes)
@@ -112,14 +113,22 @@ func (c *Call) SaveCheckpoint(checkpoint []byte) error {
 func (c *Call) progress(progress *pb.Progress) {
 	progress.CallId, progress.Attempt = c.CallID, c.Attempt
 	progress.Message = cut(progress.Message, maxProgressBytes)
+	if progress.Checkpoint != nil {
+		c.host.keepCheckpoint(c, progress)
+	}
+	c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest { return progressFrame(bound, progress) })
+}
+
+// progressFrame is the frame of a progress. A checkpoint larger than the server's bound is left out.
+func progressFrame(bound frameBound, progress *pb.Progress) *pb.ConnectRequest {
 	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}}
-	c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest {
-		if !bound.fits(frame) {
-			slog.Warn("checkpoint dropped: it is larger than the server accepts", "call", c.CallID)
-			progress.Checkpoint = nil
-		}
+	if bound.fits(frame) {
 		return frame
-	})
+	}
+	slog.Warn("checkpoint dropped: it is larger than the server accepts", "call", progress.CallId)
+	return &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: &pb.Progress{
+		CallId: progress.CallId, Attempt: progress.Attempt, Message: progress.Message, Fraction: progress.Fraction,
+	}}}
 }
 
 // Write sends output to the subscribers of the run. It is dropped while the server cannot be reached.
@@ -165,6 +174,7 @@ type trackedCall struct {
 	outcome    *outcome                 // nil while the tool runs
 	questions  map[string]*openQuestion // unanswered, by id
 	unrecorded []unrecordedState        // by rising number; the last one is repeated after a reconnect
+	checkpoint *pb.Progress             // the last one, or nil; repeated after a reconnect
 	cancelling bool
 }
 

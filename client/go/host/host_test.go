@@ -472,6 +472,47 @@ func TestAStateIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 	}
 }
 
+func TestTheLastCheckpointIsRepeatedAfterAReconnect(t *testing.T) {
+	server := startServer(t)
+	leave, saved := make(chan struct{}), make(chan error)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(_ context.Context, call *Call, _ nothing) (any, error) {
+			for _, checkpoint := range []string{"one", "two"} {
+				<-leave
+				saved <- call.SaveCheckpoint([]byte(checkpoint))
+			}
+			<-leave
+			return "done", nil
+		})
+	})
+	expect := func(c *fakeConnection, checkpoint string) {
+		t.Helper()
+		if progress := c.reply().GetProgress(); string(progress.GetCheckpoint()) != checkpoint {
+			t.Fatalf("%v", progress)
+		}
+	}
+	save := func() {
+		t.Helper()
+		leave <- struct{}{}
+		if err := <-saved; err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "save", nothing{}))
+	save()
+	expect(first, "one")
+	first.over <- codes.Unavailable
+	second, _ := server.accept(t)
+	save() // not welcome yet: nothing can be sent
+	second.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: &pb.Welcome{ProtocolVersion: 1}}})
+	expect(second, "two")
+	leave <- struct{}{}
+	second.result()
+	second.over <- codes.Unavailable
+	server.welcome(t, 0).result() // a call that has ended has no checkpoint
+}
+
 func TestStatesThatAreSavedAtTheSameTimeAreAcknowledgedTogether(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {

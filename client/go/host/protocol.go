@@ -15,7 +15,7 @@ import (
 const maxRejectionBytes = 4 << 10
 
 // Frames to and from the server, in the order of a call's life. Each function whose name begins with "on" takes the lock;
-// the others must be called with it held.
+// the others must be called with it held, unless they say otherwise.
 
 func (h *Host) attach(c *connection) {
 	h.mu.Lock()
@@ -84,6 +84,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	}
 	for _, tracked := range h.calls {
 		h.sendOutcome(tracked)
+		h.sendCheckpoint(tracked)
 		for _, waiting := range tracked.questions {
 			h.sendQuestion(waiting)
 		}
@@ -233,6 +234,21 @@ func (h *Host) recordOutcome(tracked *trackedCall, outcome *outcome) {
 func (h *Host) sendOutcome(tracked *trackedCall) {
 	if tracked.outcome != nil {
 		h.send(tracked.outcomeFrame(h.bound))
+	}
+}
+
+// keepCheckpoint keeps the last checkpoint of a call, to be repeated after a reconnect. It takes the lock.
+func (h *Host) keepCheckpoint(call *Call, progress *pb.Progress) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if tracked, known := h.calls[keyOf(progress)]; known && tracked.call == call {
+		tracked.checkpoint = progress
+	}
+}
+
+func (h *Host) sendCheckpoint(tracked *trackedCall) {
+	if tracked.checkpoint != nil && tracked.outcome == nil {
+		h.send(progressFrame(h.bound, tracked.checkpoint))
 	}
 }
 

@@ -19,7 +19,17 @@ from agentloop.v1.types_pb2 import FileContent
 
 from . import blobs
 from .ask import NoAnswer
-from .call import Call, Outcome, TrackedCall, failure_of, outcome_frame, outcome_of, ref, refusal
+from .call import (
+    Call,
+    Outcome,
+    TrackedCall,
+    carried_progress,
+    failure_of,
+    outcome_frame,
+    outcome_of,
+    ref,
+    refusal,
+)
 from .connection import CHANNEL_OPTIONS, CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
 from .declarations import Declarations, Tool
 from .failure import ToolFailed
@@ -201,6 +211,8 @@ class Host(Declarations):
                 self.forget_call(verdict)
         for tracked in self._calls.values():
             self._offer_outcome(tracked)
+            if tracked.checkpoint and tracked.outcome is None:
+                self.send(progress=carried_progress(tracked.checkpoint, self.bound))
             for question, answered in tracked.questions.values():
                 self._send_question(question, answered)
             if tracked.unrecorded:
@@ -306,6 +318,12 @@ class Host(Declarations):
         tracked.unrecorded.append((progress, recorded))
         self.send(progress=progress)
         await recorded
+
+    def keep_checkpoint(self, call: Call, progress: pb.Progress) -> None:
+        """Keeps the last checkpoint of a call, to be repeated after a reconnect."""
+        tracked = self._calls.get((call.call_id, call.attempt))
+        if tracked and tracked.call is call:
+            tracked.checkpoint = progress
 
     def on_progress_ack(self, ack: pb.ProgressAck) -> None:
         tracked = self._calls.get((ack.call_id, ack.attempt))

@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import URL_OUTCOME_DONE
 from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, Link, NoAnswer, Output, ToolFailed
-from fake_server import HostTest
+from fake_server import HostTest, soon
 
 ANYTHING = {"type": "object"}
 
@@ -296,6 +296,36 @@ class ResumeStates(HostTest):
         self.assertEqual((await second.expect("progress")).resume_no, 2)
         await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
         self.assertEqual((await second.expect("call_result")).output, "saved")
+
+    async def test_the_last_checkpoint_is_repeated_after_a_reconnect(self):
+        leave, saved = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+        @self.host.tool(description="Saves.", schema=ANYTHING, effect=READ_ONLY)
+        async def advance(call):
+            for checkpoint in (b"one", b"two"):
+                await leave.acquire()
+                await call.progress("saved", checkpoint=checkpoint)
+                saved.release()
+            await leave.acquire()
+            return "done"
+
+        async def save():
+            leave.release()
+            await soon(saved.acquire())
+
+        first = await self.welcome()
+        await first.send_call("c1", "advance")
+        await save()
+        self.assertEqual((await first.expect("progress")).checkpoint, b"one")
+        first.end(grpc.StatusCode.UNAVAILABLE)
+        second, _ = await self.accept()
+        await save()  # not welcome yet: nothing can be sent
+        await second.send(welcome=pb.Welcome(protocol_version=1))
+        self.assertEqual((await second.expect("progress")).checkpoint, b"two")
+        leave.release()
+        await second.expect("call_result")
+        second.end(grpc.StatusCode.UNAVAILABLE)
+        await (await self.welcome()).expect("call_result")  # a call that has ended has no checkpoint
 
     async def test_every_kind_of_question_has_metadata(self):
         @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)

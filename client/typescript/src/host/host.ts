@@ -299,6 +299,7 @@ export class Host {
     }
     for (const tracked of this.#calls.values()) {
       this.#offerOutcome(tracked);
+      if (!tracked.outcome) tracked.call.repeatCheckpoint();
       tracked.call.questions.repeat();
       tracked.call.states.repeat();
     }
