@@ -101,6 +101,9 @@ func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, 
 		return nil, err
 	case frame.GetProtocolError() != nil:
 		return nil, &RefusedError{Reason: frame.GetProtocolError().Message}
+	case frame.GetGoAway() != nil:
+		c.reconnectAfter = frame.GetGoAway().ReconnectAfter.AsDuration()
+		return nil, fmt.Errorf("the server asks to connect again later: %s", frame.GetGoAway().Reason)
 	case frame.GetWelcome() == nil:
 		return nil, errors.New("the first frame was no welcome")
 	}

@@ -196,6 +196,29 @@ func TestAServerThatFallsSilentIsLeft(t *testing.T) {
 	}
 }
 
+func TestAHostWaitsAsLongAsTheServerAsks(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	const wait = 4 * firstBackoff // longer than the waits that the host itself would choose
+	goAway := &pb.ConnectResponse{Frame: &pb.ConnectResponse_GoAway{GoAway: &pb.GoAway{
+		ReconnectAfter: durationpb.New(wait), Reason: "a restart",
+	}}}
+	for _, welcome := range []bool{false, true} {
+		connection, _ := server.accept(t)
+		if welcome {
+			connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: &pb.Welcome{ProtocolVersion: 1}}})
+		}
+		asked := time.Now()
+		connection.send(goAway)
+		connection.over <- codes.Unavailable
+		next, _ := server.accept(t)
+		if waited := time.Since(asked); waited < wait {
+			t.Errorf("with a welcome (%v) the host waits only %v", welcome, waited)
+		}
+		next.over <- codes.Unavailable
+	}
+}
+
 func TestAServerWithoutPingsIsNotLeft(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })

@@ -336,6 +336,7 @@ func (h *Host) onGoAway(c *connection, goAway *pb.GoAway) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.reconnectAfter = goAway.ReconnectAfter.AsDuration()
+	slog.Info("the server asks to connect again later", "reason", goAway.Reason, "after", c.reconnectAfter)
 	c.close()
 }
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from unittest import main
 
@@ -12,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import URL_OUTCOME_DONE
 from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, Link, NoAnswer, Output, ToolFailed
+from agentloop_host.host import FIRST_BACKOFF
 from fake_server import HostTest, soon
 
 ANYTHING = {"type": "object"}
@@ -141,6 +143,17 @@ class Calls(HostTest):
         self.assertEqual(said.pong.nonce, 7)
         _, hello = await self.accept()
         self.assertEqual([call.call_id for call in hello.calls_in_hand], ["c1"], "the call goes on")
+
+    async def test_a_host_waits_as_long_as_the_server_asks(self):
+        wait = timedelta(seconds=4 * FIRST_BACKOFF)  # longer than the waits that the host itself would choose
+        for welcome in (False, True):
+            connection = await self.welcome() if welcome else (await self.accept())[0]
+            asked = time.monotonic()
+            await connection.send(go_away=pb.GoAway(reconnect_after=wait, reason="a restart"))
+            connection.end(grpc.StatusCode.UNAVAILABLE)
+            following, _ = await self.accept()
+            self.assertGreaterEqual(time.monotonic() - asked, wait.total_seconds(), f"welcome: {welcome}")
+            following.end(grpc.StatusCode.UNAVAILABLE)
 
     async def test_a_server_without_pings_is_not_left(self):
         quiet = await self.welcome(heartbeat_interval=Duration(nanos=20_000_000))

@@ -128,6 +128,10 @@ export class Connection {
           if (frame) this.#host.onFrame(frame);
         } else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
         else if (frame?.$case === "protocolError") reject(new HostRefused(frame.value.message));
+        else if (frame?.$case === "goAway") {
+          this.reconnectAfterMs = milliseconds(frame.value.reconnectAfter);
+          reject(new Error(`the server asks to connect again later: ${frame.value.reason}`));
+        }
         else reject(new Error("the first frame was no welcome"));
       });
       stream.on("error", (error: ServiceError) => {

@@ -260,6 +260,7 @@ export class Host {
       case "ping":
         return this.#send({ $case: "pong", value: { nonce: frame.value.nonce } });
       case "goAway":
+        console.error(`the server asks to connect again later: ${frame.value.reason}`);
         this.#connection!.reconnectAfterMs = milliseconds(frame.value.reconnectAfter);
         return this.#connection!.close();
       case "protocolError":

@@ -101,6 +101,21 @@ describe("calls", () => {
     assert.deepEqual(hello.callsInHand.map(({ callId }) => callId), ["c1"], "the call goes on");
   });
 
+  test("a host waits as long as the server asks", async () => {
+    const waitMs = 400; // longer than the waits that the host itself would choose
+    const goAway = { reconnectAfter: { seconds: 0n, nanos: waitMs * 1e6 }, reason: "a restart" };
+    for (const welcome of [false, true]) {
+      const connection = welcome ? await bench.welcome() : (await bench.accept())[0];
+      const asked = performance.now();
+      connection.send({ $case: "goAway", value: goAway });
+      connection.end(status.UNAVAILABLE);
+      const [next] = await bench.accept();
+      const waited = performance.now() - asked;
+      assert.ok(waited > waitMs - 2, `welcome: ${welcome}, waited ${waited} ms`); // timers round to milliseconds
+      next.end(status.UNAVAILABLE);
+    }
+  });
+
   test("a server without pings is not left", async () => {
     const quiet = await bench.welcome({ heartbeatInterval: { seconds: 0n, nanos: 20_000_000 } });
     await quiet.heartbeats(8); // four times the silence after which a server that sends pings is left
