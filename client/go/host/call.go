@@ -178,7 +178,9 @@ type trackedCall struct {
 	cancelling bool
 }
 
-func (tracked *trackedCall) key() callKey { return callKey{tracked.call.CallID, tracked.call.Attempt} }
+func (tracked *trackedCall) GetCallId() string  { return tracked.call.CallID }
+func (tracked *trackedCall) GetAttempt() uint32 { return tracked.call.Attempt }
+func (tracked *trackedCall) key() callKey       { return keyOf(tracked) }
 
 // Output is the result of a tool that returns more than a text.
 type Output struct {
@@ -195,6 +197,7 @@ type outcome struct {
 	output  string
 	beside  *pb.CallResult // everything else; nil if there is nothing
 	failure *ToolError
+	stopped bool // the tool ended because its context is done
 }
 
 // outcomeOf runs a tool to its end. Every error and panic becomes a failure, also one in the tool's result.
@@ -218,7 +221,9 @@ func newOutcome(value any, err error) *outcome {
 		bounded.RetryDelay = max(0, min(bounded.RetryDelay, maxRetryDelay))
 		return &outcome{failure: &bounded}
 	case err != nil:
-		return maybe(err.Error())
+		failed := maybe(err.Error())
+		failed.stopped = errors.Is(err, context.Canceled)
+		return failed
 	}
 	whole, is := value.(Output)
 	if is {
@@ -245,6 +250,13 @@ func newOutcome(value any, err error) *outcome {
 func maybe(message string) *outcome {
 	message = cut(message, maxFailureBytes)
 	return &outcome{failure: &ToolError{Message: message, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
+}
+
+// stoppedOutcome is the failure of a call that the shutdown of the host stopped. It may be tried again, where that is safe.
+func stoppedOutcome() *outcome {
+	return &outcome{failure: &ToolError{
+		Message: "the call was stopped before it ended", Retryable: true, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE,
+	}}
 }
 
 // done is the failure that replaces a result that cannot be sent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
@@ -71,11 +72,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	h.mu.Lock()
 	c.welcomed, c.welcomedAt = true, time.Now()
 	h.bound = frameBound(welcome.MaxFrameBytes)
-	for _, verdict := range welcome.Capabilities {
-		if !verdict.Accepted {
-			slog.Warn("the server refused a tool or extension", "name", verdict.Name, "reason", verdict.Reason)
-		}
-	}
+	h.readVerdicts(welcome.Capabilities)
 	for _, verdict := range welcome.Calls {
 		switch verdict.Disposition {
 		case pb.CallDisposition_CALL_DISPOSITION_STOP, pb.CallDisposition_CALL_DISPOSITION_ALREADY_RECORDED:
@@ -97,6 +94,28 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	h.mu.Unlock()
 	if h.options.OnReady != nil {
 		h.options.OnReady()
+	}
+}
+
+// readVerdicts reports the tools and extensions that the server refused. If it refused all of them, the host ends once it
+// has delivered the results of its calls. It stays if one was refused as weaker: an operator may accept that declaration,
+// and the server then tells the host to connect again.
+func (h *Host) readVerdicts(verdicts []*pb.CapabilityVerdict) {
+	var refused []string
+	mayBeAccepted := false
+	for _, verdict := range verdicts {
+		if !verdict.Accepted {
+			slog.Warn("the server refused a tool or extension", "name", verdict.Name, "reason", verdict.Reason)
+			refused = append(refused, verdict.Name+": "+verdict.Reason)
+			mayBeAccepted = mayBeAccepted || verdict.Refusal == pb.CapabilityRefusal_CAPABILITY_REFUSAL_WEAKER
+		}
+	}
+	if mayBeAccepted || len(refused) == 0 || len(refused) < len(h.tools)+len(h.extensions.capabilities) {
+		return
+	}
+	select {
+	case h.unwanted <- &RefusedError{Reason: "it refused every tool: " + strings.Join(refused, "; ")}:
+	default: // the host ends already
 	}
 }
 
@@ -206,7 +225,10 @@ func (h *Host) onEnd(tracked *trackedCall, outcome *outcome) {
 	defer h.mu.Unlock()
 	close(tracked.ended)
 	h.running--
-	if h.calls[tracked.key()] == tracked { // otherwise the call was dropped
+	if h.calls[tracked.key()] == tracked && tracked.outcome == nil { // otherwise the call was dropped or given up
+		if h.stopping && outcome.stopped {
+			outcome = stoppedOutcome()
+		}
 		h.recordOutcome(tracked, outcome)
 	}
 	h.grantCredit()
