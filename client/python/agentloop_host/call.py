@@ -327,6 +327,11 @@ def refusal(server_message: str) -> pb.CallFailed:
     return _done(f"the server refused the result: {cut(server_message, MAX_REFUSAL_BYTES)}")
 
 
+def stopped() -> pb.CallFailed:
+    """The failure of a call that the shutdown of the host stopped. It may be tried again, where that is safe."""
+    return pb.CallFailed(message="the call was stopped before it ended", retryable=True, effect=ATTEMPT_EFFECT_MAYBE)
+
+
 def _done(message: str) -> pb.CallFailed:
     return pb.CallFailed(message=message, effect=ATTEMPT_EFFECT_DONE)
 
