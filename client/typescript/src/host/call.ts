@@ -5,7 +5,7 @@ import type { CallRequest, InputResponse, NeedInput, Progress } from "../gen/age
 import { type Caller, type DeepPartial, FileContent, Image, Link } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
 import { milliseconds } from "./connection.js";
-import { ToolFailed } from "./failure.js";
+import { HostStops, ToolFailed } from "./failure.js";
 import { cut, type Frame, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
 // Bounds of the contract.
@@ -79,8 +79,13 @@ export class Call {
     const send = (question: NeedInput) => channel.send({ $case: "needInput", value: question });
     this.questions = new Questions(this.ref, signal, send, () => channel.bound(), request.answers);
     this.states = new ResumeStates(signal, (state, resumeNo) => {
-      const value = { ...this.ref, message: "", resumeState: Buffer.from(state), resumeNo };
-      channel.send({ $case: "progress", value });
+      const frame: Frame = {
+        $case: "progress",
+        value: { ...this.ref, message: "", resumeState: Buffer.from(state), resumeNo },
+      };
+      const fits = channel.bound().fits(frame);
+      if (fits) channel.send(frame);
+      return fits;
     });
   }
 
@@ -245,6 +250,8 @@ function failureOf(thrown: unknown): Failure {
   const unknown = { retryable: false, retryDelayMs: 0, effect: AttemptEffect.MAYBE };
   try {
     if (thrown instanceof ToolFailed) return toFailure(thrown, unknown);
+    // Node's own functions give the reason of a signal as the cause of their error.
+    if (thrown instanceof HostStops || (thrown instanceof Error && thrown.cause instanceof HostStops)) return STOPPED;
   } catch (error) {
     thrown = error;
   }
@@ -259,6 +266,14 @@ function toFailure({ message, retryable, retryDelayMs, effect }: ToolFailed, unk
     effect: Number.isInteger(effect) ? effect : unknown.effect,
   };
 }
+
+/** The failure of a call that the shutdown of the host stopped. It may be tried again, where that is safe. */
+export const STOPPED: Failure = {
+  message: "the call was stopped before it ended",
+  retryable: true,
+  retryDelayMs: 0,
+  effect: AttemptEffect.MAYBE,
+};
 
 /** The failure that replaces a result that the server refuses. */
 export function refusal(serverMessage: string): Outcome {
