@@ -95,6 +95,11 @@ func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 	}
 }
 
+// ProgressMessage reports progress as a text for people, where no fraction is known.
+func (c *Call) ProgressMessage(message string) {
+	c.progress(&pb.Progress{Message: message})
+}
+
 // Progress reports progress as a text for people and a fraction from 0 to 1.
 func (c *Call) Progress(message string, fraction float64) {
 	c.progress(&pb.Progress{Message: message, Fraction: &fraction})

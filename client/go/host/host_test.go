@@ -536,6 +536,44 @@ func TestTheLastCheckpointIsRepeatedAfterAReconnect(t *testing.T) {
 	server.welcome(t, 0).result() // a call that has ended has no checkpoint
 }
 
+func TestAStateLargerThanTheServerAcceptsIsRefused(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			call.ProgressMessage("about to save")
+			return nil, call.SaveResumeState(ctx, make([]byte, 2_000))
+		})
+	})
+	connection := server.welcome(t, 1_000)
+	connection.sendCall(request("c1", "save", nothing{}))
+	if progress := connection.reply().GetProgress(); progress.GetMessage() != "about to save" || progress.Fraction != nil {
+		t.Errorf("%v", progress)
+	}
+	if failed := connection.failure(); !strings.HasSuffix(failed.Message, "the resume state is larger than the server takes") {
+		t.Errorf("%v", failed)
+	}
+}
+
+func TestTheContextOfAnExtensionIsDoneAtItsDeadline(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		h.AddHook(&pb.HookDeclaration{Name: "guard"}, func(
+			ctx context.Context, _ *pb.HookRequest, _ *pb.Run,
+		) (*pb.HookVerdict, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	connection := server.welcome(t, 0)
+	connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ExtensionRequest{ExtensionRequest: &pb.ExtensionRequest{
+		Name: "guard", Request: &pb.ExtensionRequest_Hook{Hook: &pb.HookRequest{}}, TimeLeft: durationpb.New(1),
+	}}})
+	answer := connection.reply().GetExtensionResponse()
+	if answer.GetFailure().GetMessage() != context.DeadlineExceeded.Error() {
+		t.Errorf("%v", answer)
+	}
+}
+
 func TestStatesThatAreSavedAtTheSameTimeAreAcknowledgedTogether(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {
