@@ -205,6 +205,14 @@ type outcome struct {
 	stopped bool // the tool ended because its context is done
 }
 
+// bytes is the size of an outcome in memory, about.
+func (o *outcome) bytes() int {
+	if o.failure != nil {
+		return len(o.failure.Message)
+	}
+	return len(o.output) + proto.Size(o.beside)
+}
+
 // outcomeOf runs a tool to its end. Every error and panic becomes a failure, also one in the tool's result.
 func outcomeOf(ctx context.Context, call *Call, run invocation) *outcome {
 	result, err := safely(func() (*outcome, error) { return newOutcome(run(ctx, call)), nil })

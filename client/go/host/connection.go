@@ -24,8 +24,9 @@ type connection struct {
 	host           *Host
 	outbox         *outbox
 	abandon        context.CancelFunc
-	credit         uint64
-	welcomed       bool // true between the welcome and the end
+	credit         uint64 // calls granted since the stream began
+	spent          uint64 // calls that came since then
+	welcomed       bool   // true between the welcome and the end
 	welcomedAt     time.Time
 	reconnectAfter time.Duration
 	left           bool // the host shuts down: no reconnect

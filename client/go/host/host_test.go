@@ -90,6 +90,69 @@ func echo(_ context.Context, _ *Call, in struct{ Times int }) (any, error) {
 
 func times(n int) any { return map[string]int{"Times": n} }
 
+func TestAHostWithTooManyUnacknowledgedResultsAcceptsNoCalls(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	connection := server.welcome(t, 0)
+	name := func(number int) string { return fmt.Sprintf("c%d", number) }
+	for number := range maxUnacknowledged {
+		connection.sendCall(request(name(number), "echo", times(1)))
+		connection.result()
+	}
+	connection.offer(request("c", "echo", times(1)))
+	if rejected := connection.rejection(); rejected.Reason != pb.RejectReason_REJECT_REASON_BUSY {
+		t.Errorf("%v", rejected)
+	}
+	connection.acknowledge(name(0))
+	// All calls that came, and room for four.
+	frame := connection.next()
+	for frame.GetHeartbeat() != nil {
+		frame = connection.next()
+	}
+	if frame.GetCredit().GetTotal() != maxUnacknowledged+1+4 {
+		t.Errorf("%v", frame)
+	}
+	connection.sendCall(request("c", "echo", times(1)))
+}
+
+func TestAHostWithTooLargeUnacknowledgedResultsHasNoRoom(t *testing.T) {
+	h, output := New(Options{}), strings.Repeat("x", maxResultBytes)
+	for number := range maxUnacknowledgedBytes / maxResultBytes {
+		h.calls[callKey{attempt: uint32(number)}] = &trackedCall{outcome: &outcome{output: output}}
+	}
+	if free := h.freeSlots(); free != 4 {
+		t.Errorf("%d", free)
+	}
+	h.calls[callKey{callID: "one more"}] = &trackedCall{outcome: maybe(strings.Repeat("x", maxFailureBytes))}
+	h.calls[callKey{callID: "and one"}] = &trackedCall{outcome: &outcome{output: output}}
+	if free := h.freeSlots(); free != 0 {
+		t.Errorf("%d", free)
+	}
+}
+
+func TestAStatusThatPanicsOrIsNoTextDoesNotEndTheConnection(t *testing.T) {
+	server := startServer(t)
+	calls := 0
+	server.start(t, func(h *Host) {
+		h.options.Status = func() string {
+			if calls++; calls == 1 {
+				panic("no status")
+			}
+			return "a\xff"
+		}
+	})
+	connection, _ := server.welcomeWith(t, beatingEach(20*time.Millisecond))
+	for _, expected := range []string{"", "a\uFFFD"} {
+		frame := connection.next()
+		for frame.GetHeartbeat() == nil {
+			frame = connection.next()
+		}
+		if said := frame.GetHeartbeat().StatusText; said != expected {
+			t.Errorf("%q", said)
+		}
+	}
+}
+
 func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })

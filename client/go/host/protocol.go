@@ -15,6 +15,12 @@ import (
 // maxRejectionBytes is the contract's bound on the message of a rejected call.
 const maxRejectionBytes = 4 << 10
 
+// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+const (
+	maxUnacknowledged      = 1024
+	maxUnacknowledgedBytes = 64 << 20
+)
+
 // Frames to and from the server, in the order of a call's life. Each function whose name begins with "on" takes the lock;
 // the others must be called with it held, unless they say otherwise.
 
@@ -62,7 +68,14 @@ func (h *Host) hello() *pb.Hello {
 }
 
 func (h *Host) freeSlots() uint64 {
-	if h.draining {
+	count, bytes := 0, 0
+	for _, tracked := range h.calls {
+		if tracked.outcome != nil {
+			count++
+			bytes += tracked.outcome.bytes()
+		}
+	}
+	if h.draining || count >= maxUnacknowledged || bytes >= maxUnacknowledgedBytes {
 		return 0
 	}
 	return uint64(max(0, h.options.Concurrency-h.running))
@@ -87,6 +100,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 		}
 		h.sendLastState(tracked)
 	}
+	h.growCredit()
 	h.sendCredit()
 	if h.draining {
 		h.send(drainingFrame())
@@ -122,6 +136,7 @@ func (h *Host) readVerdicts(verdicts []*pb.CapabilityVerdict) {
 func (h *Host) onCallRequest(request *pb.CallRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.connection.spent++
 	if tracked := h.known(request); tracked != nil {
 		h.answerKnown(tracked, request.LeaseToken)
 		h.grantCredit()
@@ -174,7 +189,7 @@ func (h *Host) check(request *pb.CallRequest) (invocation, pb.RejectReason, erro
 	if _, taken := h.calls[keyOf(request)]; taken {
 		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("another call of this id still runs here")
 	}
-	if h.running >= h.options.Concurrency {
+	if h.freeSlots() == 0 {
 		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("no room for another call")
 	}
 	for _, tool := range h.tools {
@@ -323,6 +338,7 @@ func (h *Host) onCallOver(ref callRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dropCall(ref)
+	h.grantCredit()
 	h.noteIdle()
 }
 
@@ -330,6 +346,7 @@ func (h *Host) onLeaseLost(ref callRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetCall(ref)
+	h.grantCredit()
 	h.noteIdle()
 }
 
@@ -365,7 +382,11 @@ func (h *Host) onGoAway(c *connection, goAway *pb.GoAway) {
 func (h *Host) heartbeat() {
 	heartbeat := &pb.Heartbeat{}
 	if h.options.Status != nil {
-		heartbeat.StatusText = h.options.Status()
+		status, err := safely(func() (string, error) { return h.options.Status(), nil })
+		if err != nil {
+			slog.Error("the function of the host's status failed", "error", err)
+		}
+		heartbeat.StatusText = valid(status)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -378,10 +399,19 @@ func (h *Host) heartbeat() {
 }
 
 func (h *Host) grantCredit() {
-	if h.connection != nil && !h.draining {
-		h.connection.credit++
+	if h.growCredit() {
 		h.sendCredit()
 	}
+}
+
+// growCredit gives credit for the calls that there is room for. It returns false if the server has as much already.
+func (h *Host) growCredit() bool {
+	c := h.connection
+	if c == nil || c.spent+h.freeSlots() <= c.credit {
+		return false
+	}
+	c.credit = c.spent + h.freeSlots()
+	return true
 }
 
 func (h *Host) sendCredit() {

@@ -239,6 +239,7 @@ class TrackedCall:
     lease_token: str
     task: asyncio.Task
     outcome: Outcome | None = None  # None while the tool runs
+    outcome_bytes: int = 0
     cancelling: bool = False
     # Unanswered questions by id; repeated after a reconnect.
     questions: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)

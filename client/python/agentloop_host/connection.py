@@ -69,7 +69,8 @@ class Connection:
         self.host = host
         self.frames: asyncio.Queue[pb.ConnectRequest | None] = asyncio.Queue()
         self.room = asyncio.Event()
-        self.credit = 0
+        self.credit = 0  # calls granted since the stream began
+        self.spent = 0  # calls that came since then
         self.welcomed = False
         self.reconnect_after = 0.0
         self._stream: grpc.aio.StreamStreamCall | None = None

@@ -42,6 +42,10 @@ log = logging.getLogger(__package__)
 
 MAX_REJECTION_BYTES = 4 << 10  # bound of the contract
 
+# Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+MAX_UNACKNOWLEDGED = 1024
+MAX_UNACKNOWLEDGED_BYTES = 64 << 20
+
 # In seconds.
 FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
 STABLE_AFTER = 1.0  # a connection that lasted longer resets the backoff
@@ -228,12 +232,17 @@ class Host(Declarations):
                 pb.CallInHand(**ref(call.call), lease_token=call.lease_token, finished=call.outcome is not None)
                 for call in self._calls.values()
             ],
-            initial_credit=0 if self._draining.is_set() else max(0, self.concurrency - self._running),
+            initial_credit=self._free_slots(),
             labels=self.labels,
             # Without a call and under the same name, this process proves that it did not begin the call.
             instance_id=f"{self._instance}.{self._forgotten}" if self._instance else "",
             connection_no=self._connections,
         )
+
+    def _free_slots(self) -> int:
+        waiting = [tracked.outcome_bytes for tracked in self._calls.values() if tracked.outcome is not None]
+        full = len(waiting) >= MAX_UNACKNOWLEDGED or sum(waiting) >= MAX_UNACKNOWLEDGED_BYTES
+        return 0 if full or self._draining.is_set() else max(0, self.concurrency - self._running)
 
     def on_welcome(self, welcome: pb.Welcome) -> None:
         self.bound = FrameBound(welcome.max_frame_bytes)
@@ -249,6 +258,7 @@ class Host(Declarations):
                 self._send_question(question, answered)
             if tracked.unrecorded:
                 self.send(progress=tracked.unrecorded[-1][0])
+        self._grow_credit()
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
             self._check_idle()
@@ -273,6 +283,7 @@ class Host(Declarations):
             self._draining.set()
 
     def on_call_request(self, request: pb.CallRequest) -> None:
+        self.connection.spent += 1
         tracked = self._calls.get((request.call_id, request.attempt))
         if tracked and tracked.outcome is not None and tracked.call.idempotency_key != request.idempotency_key:
             self.forget_call(request)  # the result of another call with this id
@@ -303,7 +314,7 @@ class Host(Declarations):
             return refuse(pb.REJECT_REASON_DRAINING, "the host shuts down")
         if (request.call_id, request.attempt) in self._calls:
             return refuse(pb.REJECT_REASON_BUSY, "another call of this id still runs here")
-        if self._running >= self.concurrency:
+        if not self._free_slots():
             return refuse(pb.REJECT_REASON_BUSY, "no room for another call")
         tool = self._tools.get(request.tool)
         if tool is None:
@@ -440,7 +451,7 @@ class Host(Declarations):
             return
         if tracked.cancelling:
             self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_FINISHED)
-        tracked.outcome = outcome
+        tracked.outcome, tracked.outcome_bytes = outcome, outcome.ByteSize()
         self._offer_outcome(tracked)
 
     def _offer_outcome(self, tracked: TrackedCall) -> None:
@@ -483,6 +494,7 @@ class Host(Declarations):
         tracked = self._calls.pop((of.call_id, of.attempt), None)
         if tracked:
             tracked.task.cancel()
+        self._grant_credit()
         self._check_idle()
 
     def heartbeat(self) -> pb.Heartbeat:
@@ -495,9 +507,16 @@ class Host(Declarations):
             return pb.Heartbeat(calls=calls)
 
     def _grant_credit(self) -> None:
-        if self.connection and not self._draining.is_set():
-            self.connection.credit += 1
+        if self._grow_credit():
             self.send(credit=pb.Credit(total=self.connection.credit))
+
+    def _grow_credit(self) -> bool:
+        """Gives credit for the calls that there is room for. False if the server has as much already."""
+        connection = self.connection
+        if connection is None or connection.spent + self._free_slots() <= connection.credit:
+            return False
+        connection.credit = connection.spent + self._free_slots()
+        return True
 
     def _check_idle(self) -> None:
         if self._draining.is_set() and not self._calls and (self._gave_up or not self._running):

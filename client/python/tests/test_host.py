@@ -5,7 +5,7 @@ import gc
 import json
 import time
 from datetime import UTC, datetime, timedelta
-from unittest import main
+from unittest import main, mock
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -162,6 +162,25 @@ class Calls(HostTest):
             beats += (await quiet.next()).WhichOneof("frame") == "heartbeat"
         await quiet.send_call("c1", "echo", text="here")
         self.assertEqual((await quiet.expect("call_result")).output, "here")
+
+    async def test_a_host_with_too_many_unacknowledged_results_accepts_no_calls(self):
+        for bound, most in [("MAX_UNACKNOWLEDGED", 2), ("MAX_UNACKNOWLEDGED_BYTES", 2_000)]:
+            with self.subTest(bound=bound), mock.patch(f"agentloop_host.host.{bound}", most):
+                connection = await self.welcome()
+                for call_id in ("c1", "c2"):
+                    await connection.send_call(call_id, "echo", text="x" * 1_000)
+                    await connection.expect("call_result")
+                await connection.offer("c3", "echo", text="x")
+                rejected = await connection.expect("call_rejected")
+                self.assertEqual(rejected.reason, pb.REJECT_REASON_BUSY)
+                await connection.acknowledge("c1")
+                credit = (await connection.next()).credit
+                self.assertEqual(credit.total, 3 + 4)  # all calls that came, and room for four
+                await connection.send_call("c3", "echo", text="x")
+                await connection.expect("call_result")
+                await connection.acknowledge("c2")
+                await connection.acknowledge("c3")
+                connection.end(grpc.StatusCode.UNAVAILABLE)
 
     async def test_a_lost_connection_leaves_no_task_behind(self):
         complaints = []

@@ -219,6 +219,7 @@ export interface TrackedCall {
   controller: AbortController;
   /** Undefined while the tool runs. */
   outcome?: Outcome;
+  outcomeBytes: number;
   cancelling: boolean;
 }
 

@@ -44,7 +44,10 @@ export interface ConnectionHost {
 
 /** One stream. gRPC queues the frames that are written, so there is one writer. */
 export class Connection {
+  /** Calls granted since the stream began. */
   credit = 0n;
+  /** Calls that came since then. */
+  spent = 0n;
   welcomed = false;
   reconnectAfterMs = 0;
   readonly #host: ConnectionHost;

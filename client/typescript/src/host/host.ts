@@ -35,7 +35,7 @@ import {
   type PlannerOptions,
 } from "./extensions.js";
 import { HostRefused, HostStops } from "./failure.js";
-import { cut, type Frame, FrameBound, messageOf } from "./frame.js";
+import { cut, type Frame, FrameBound, messageOf, sizeOf } from "./frame.js";
 import { type RuntimeOptions, Runtimes } from "./runtimes.js";
 import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
 import { type Transport, type TransportOptions, transportOf } from "./transport.js";
@@ -46,6 +46,9 @@ const STABLE_AFTER_MS = 1_000; // a connection that lasted longer resets the bac
 const MIN_CANCEL_GRACE_MS = 1_000;
 const MAX_REJECTION_BYTES = 4 << 10; // bound of the contract
 const RUNTIMES_TIMEOUT_MS = 5_000;
+// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+const MAX_UNACKNOWLEDGED = 1024;
+const MAX_UNACKNOWLEDGED_BYTES = 64 << 20;
 /** Time that a stopped call has to end. Its result has as long again to be delivered. */
 const STOP_GRACE_MS = 5_000;
 
@@ -318,12 +321,19 @@ export class Host {
         leaseToken,
         finished: outcome !== undefined,
       })),
-      initialCredit: this.#draining ? 0n : BigInt(Math.max(0, this.#concurrency - this.#running)),
+      initialCredit: BigInt(this.#freeSlots()),
       labels: this.#options.labels ?? {},
       // Without a call and under the same name, this process proves that it did not begin the call.
       instanceId: `${this.#instance}.${this.#forgotten}`,
       connectionNo: ++this.#connections,
     };
+  }
+
+  #freeSlots(): number {
+    const waiting = [...this.#calls.values()].filter(({ outcome }) => outcome);
+    const bytes = waiting.reduce((sum, { outcomeBytes }) => sum + outcomeBytes, 0);
+    const full = waiting.length >= MAX_UNACKNOWLEDGED || bytes >= MAX_UNACKNOWLEDGED_BYTES;
+    return full || this.#draining ? 0 : Math.max(0, this.#concurrency - this.#running);
   }
 
   #onWelcome(welcome: Welcome): void {
@@ -339,6 +349,7 @@ export class Host {
       tracked.call.questions.repeat();
       tracked.call.states.repeat();
     }
+    this.#growCredit();
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
     this.#checkIdle();
@@ -367,6 +378,7 @@ export class Host {
   }
 
   #onCallRequest(request: CallRequest): void {
+    this.#connection!.spent += 1n;
     const tracked = this.#known(request);
     if (tracked) {
       this.#answerKnown(tracked, request.leaseToken);
@@ -404,7 +416,7 @@ export class Host {
     if (this.#calls.has(key(request))) {
       return { reason: RejectReason.BUSY, message: "another call of this id still runs here" };
     }
-    if (this.#running >= this.#concurrency) {
+    if (this.#freeSlots() === 0) {
       return { reason: RejectReason.BUSY, message: "no room for another call" };
     }
     const prepared = this.#tools.prepare(request);
@@ -420,7 +432,8 @@ export class Host {
       bound: () => this.#bound,
     };
     const call = new Call(request, controller.signal, channel);
-    const tracked: TrackedCall = { call, leaseToken: request.leaseToken, controller, cancelling: false };
+    const { leaseToken } = request;
+    const tracked: TrackedCall = { call, leaseToken, controller, outcomeBytes: 0, cancelling: false };
     this.#calls.set(key(call), tracked);
     this.#running++;
     void outcomeOf(() => run(call)).then((outcome) => this.#onToolEnd(tracked, outcome));
@@ -444,6 +457,7 @@ export class Host {
     }
     if (tracked.cancelling) this.#acknowledgeCancel(tracked.call, CancelOutcome.FINISHED);
     tracked.outcome = outcome;
+    tracked.outcomeBytes = sizeOf(outcomeFrame(tracked, outcome, new FrameBound()));
     this.#offerOutcome(tracked);
   }
 
@@ -504,6 +518,7 @@ export class Host {
   #dropCall(ref: Ref): void {
     this.#calls.get(key(ref))?.controller.abort();
     this.#calls.delete(key(ref));
+    this.#grantCredit();
     this.#checkIdle();
   }
 
@@ -522,9 +537,17 @@ export class Host {
   }
 
   #grantCredit(): void {
-    if (!this.#connection || this.#draining) return;
-    this.#connection.credit += 1n;
-    this.#sendCredit();
+    if (this.#growCredit()) this.#sendCredit();
+  }
+
+  /** Gives credit for the calls that there is room for. False if the server has as much already. */
+  #growCredit(): boolean {
+    const connection = this.#connection;
+    if (!connection) return false;
+    const total = connection.spent + BigInt(this.#freeSlots());
+    if (total <= connection.credit) return false;
+    connection.credit = total;
+    return true;
   }
 
   #sendCredit(): void {

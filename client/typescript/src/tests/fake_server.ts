@@ -64,6 +64,16 @@ export class Connection {
     }
   }
 
+  /** The total of the next frame that is no heartbeat. It must be credit. */
+  async credit(): Promise<bigint> {
+    for (;;) {
+      const frame = await this.#frames.take("credit");
+      if (frame.$case === "heartbeat") continue;
+      assert.ok(frame.$case === "credit", frame.$case);
+      return frame.value.total;
+    }
+  }
+
   /** Waits for this many heartbeats. */
   async heartbeats(count: number): Promise<void> {
     while (count > 0) count -= (await this.#frames.take("heartbeat")).$case === "heartbeat" ? 1 : 0;

@@ -116,6 +116,31 @@ describe("calls", () => {
     }
   });
 
+  test("a host with too many unacknowledged results accepts no calls", async () => {
+    const connection = await bench.welcome();
+    for (let number = 0; number < 1024; number++) {
+      await connection.sendCall(`c${number}`, "echo", { args: { text: "x" } });
+      await connection.expect("callResult");
+    }
+    connection.offer("c", "echo", { args: { text: "x" } });
+    assert.equal((await connection.expect("callRejected")).reason, RejectReason.BUSY);
+    connection.acknowledge("c0");
+    assert.equal(await connection.credit(), 1024n + 1n + 4n); // all calls that came, and room for four
+    await connection.sendCall("c", "echo", { args: { text: "x" } });
+  });
+
+  test("a host with too large unacknowledged results accepts no calls", async () => {
+    const connection = await bench.welcome();
+    const text = "x".repeat(3 << 20);
+    bench.tool("large", () => text);
+    for (let number = 0; number < 22; number++) {
+      await connection.sendCall(`c${number}`, "large");
+      await connection.expect("callResult");
+    }
+    connection.offer("c", "large");
+    assert.equal((await connection.expect("callRejected")).reason, RejectReason.BUSY);
+  });
+
   test("a server without pings is not left", async () => {
     const quiet = await bench.welcome({ heartbeatInterval: { seconds: 0n, nanos: 20_000_000 } });
     await quiet.heartbeats(8); // four times the silence after which a server that sends pings is left
