@@ -195,8 +195,8 @@ func (c *Call) SaveResumeState(ctx context.Context, state []byte) error {
 		return err
 	}
 	select {
-	case <-recorded:
-		return nil
+	case err := <-recorded:
+		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-c.stopped:
@@ -207,11 +207,11 @@ func (c *Call) SaveResumeState(ctx context.Context, state []byte) error {
 // unrecordedState is a state that the server has not confirmed.
 type unrecordedState struct {
 	progress *pb.Progress
-	recorded chan struct{} // closed once it or a later one is recorded
+	recorded chan error // has room for one: nil once it or a later one is recorded, or why it is not sent
 }
 
 // saveState numbers a state and sends it.
-func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan struct{}, error) {
+func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan error, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tracked, known := h.calls[keyOf(progress)]
@@ -220,17 +220,24 @@ func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan struct{}, er
 	}
 	call.states++
 	progress.ResumeNo = call.states
-	recorded := make(chan struct{})
+	recorded := make(chan error, 1)
 	tracked.unrecorded = append(tracked.unrecorded, unrecordedState{progress, recorded})
 	h.sendLastState(tracked)
 	return recorded, nil
 }
 
-// sendLastState sends the last state of a call, if it is not recorded. It must be called with the lock held.
+// sendLastState sends the last state of a call, if it is not recorded. One larger than the server's bound is refused. It
+// must be called with the lock held.
 func (h *Host) sendLastState(tracked *trackedCall) {
-	if count := len(tracked.unrecorded); count > 0 {
-		progress := tracked.unrecorded[count-1].progress
-		h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}})
+	for count := len(tracked.unrecorded); count > 0; count-- {
+		last := tracked.unrecorded[count-1]
+		frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: last.progress}}
+		if h.bound.fits(frame) {
+			h.send(frame)
+			return
+		}
+		tracked.unrecorded = tracked.unrecorded[:count-1]
+		last.recorded <- &NoAnswerError{"the resume state is larger than the server takes"}
 	}
 }
 
@@ -239,7 +246,7 @@ func (h *Host) onProgressAck(ack *pb.ProgressAck) {
 	defer h.mu.Unlock()
 	tracked, known := h.calls[keyOf(ack)]
 	for known && len(tracked.unrecorded) > 0 && tracked.unrecorded[0].progress.ResumeNo <= ack.ResumeNo {
-		close(tracked.unrecorded[0].recorded)
+		tracked.unrecorded[0].recorded <- nil
 		tracked.unrecorded = tracked.unrecorded[1:]
 	}
 }

@@ -95,12 +95,18 @@ func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 	}
 }
 
+// ProgressMessage reports progress as a text for people, where no fraction is known.
+func (c *Call) ProgressMessage(message string) {
+	c.progress(&pb.Progress{Message: message})
+}
+
 // Progress reports progress as a text for people and a fraction from 0 to 1.
 func (c *Call) Progress(message string, fraction float64) {
 	c.progress(&pb.Progress{Message: message, Fraction: &fraction})
 }
 
-// SaveCheckpoint stores a checkpoint on the server, which gives it to the next attempt.
+// SaveCheckpoint stores a checkpoint on the server, which gives it to the next attempt. After each reconnect the last one is
+// sent again.
 func (c *Call) SaveCheckpoint(checkpoint []byte) error {
 	if len(checkpoint) > maxCheckpointBytes {
 		return fmt.Errorf("a checkpoint has at most %d bytes", maxCheckpointBytes)
@@ -112,14 +118,22 @@ func (c *Call) SaveCheckpoint(checkpoint []byte) error {
 func (c *Call) progress(progress *pb.Progress) {
 	progress.CallId, progress.Attempt = c.CallID, c.Attempt
 	progress.Message = cut(progress.Message, maxProgressBytes)
+	if progress.Checkpoint != nil {
+		c.host.keepCheckpoint(c, progress)
+	}
+	c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest { return progressFrame(bound, progress) })
+}
+
+// progressFrame is the frame of a progress. A checkpoint larger than the server's bound is left out.
+func progressFrame(bound frameBound, progress *pb.Progress) *pb.ConnectRequest {
 	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}}
-	c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest {
-		if !bound.fits(frame) {
-			slog.Warn("checkpoint dropped: it is larger than the server accepts", "call", c.CallID)
-			progress.Checkpoint = nil
-		}
+	if bound.fits(frame) {
 		return frame
-	})
+	}
+	slog.Warn("checkpoint dropped: it is larger than the server accepts", "call", progress.CallId)
+	return &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: &pb.Progress{
+		CallId: progress.CallId, Attempt: progress.Attempt, Message: progress.Message, Fraction: progress.Fraction,
+	}}}
 }
 
 // Write sends output to the subscribers of the run. It is dropped while the server cannot be reached.
@@ -165,10 +179,13 @@ type trackedCall struct {
 	outcome    *outcome                 // nil while the tool runs
 	questions  map[string]*openQuestion // unanswered, by id
 	unrecorded []unrecordedState        // by rising number; the last one is repeated after a reconnect
+	checkpoint *pb.Progress             // the last one, or nil; repeated after a reconnect
 	cancelling bool
 }
 
-func (tracked *trackedCall) key() callKey { return callKey{tracked.call.CallID, tracked.call.Attempt} }
+func (tracked *trackedCall) GetCallId() string  { return tracked.call.CallID }
+func (tracked *trackedCall) GetAttempt() uint32 { return tracked.call.Attempt }
+func (tracked *trackedCall) key() callKey       { return keyOf(tracked) }
 
 // Output is the result of a tool that returns more than a text.
 type Output struct {
@@ -185,6 +202,15 @@ type outcome struct {
 	output  string
 	beside  *pb.CallResult // everything else; nil if there is nothing
 	failure *ToolError
+	stopped bool // the tool ended because its context is done
+}
+
+// bytes is the size of an outcome in memory, about.
+func (o *outcome) bytes() int {
+	if o.failure != nil {
+		return len(o.failure.Message)
+	}
+	return len(o.output) + proto.Size(o.beside)
 }
 
 // outcomeOf runs a tool to its end. Every error and panic becomes a failure, also one in the tool's result.
@@ -208,7 +234,9 @@ func newOutcome(value any, err error) *outcome {
 		bounded.RetryDelay = max(0, min(bounded.RetryDelay, maxRetryDelay))
 		return &outcome{failure: &bounded}
 	case err != nil:
-		return maybe(err.Error())
+		failed := maybe(err.Error())
+		failed.stopped = errors.Is(err, context.Canceled)
+		return failed
 	}
 	whole, is := value.(Output)
 	if is {
@@ -235,6 +263,13 @@ func newOutcome(value any, err error) *outcome {
 func maybe(message string) *outcome {
 	message = cut(message, maxFailureBytes)
 	return &outcome{failure: &ToolError{Message: message, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
+}
+
+// stoppedOutcome is the failure of a call that the shutdown of the host stopped. It may be tried again, where that is safe.
+func stoppedOutcome() *outcome {
+	return &outcome{failure: &ToolError{
+		Message: "the call was stopped before it ended", Retryable: true, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE,
+	}}
 }
 
 // done is the failure that replaces a result that cannot be sent.

@@ -24,8 +24,9 @@ type connection struct {
 	host           *Host
 	outbox         *outbox
 	abandon        context.CancelFunc
-	credit         uint64
-	welcomed       bool // true between the welcome and the end
+	credit         uint64 // calls granted since the stream began
+	spent          uint64 // calls that came since then
+	welcomed       bool   // true between the welcome and the end
 	welcomedAt     time.Time
 	reconnectAfter time.Duration
 	left           bool // the host shuts down: no reconnect
@@ -101,6 +102,9 @@ func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, 
 		return nil, err
 	case frame.GetProtocolError() != nil:
 		return nil, &RefusedError{Reason: frame.GetProtocolError().Message}
+	case frame.GetGoAway() != nil:
+		c.reconnectAfter = frame.GetGoAway().ReconnectAfter.AsDuration()
+		return nil, fmt.Errorf("the server asks to connect again later: %s", frame.GetGoAway().Reason)
 	case frame.GetWelcome() == nil:
 		return nil, errors.New("the first frame was no welcome")
 	}

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// The context of an extension's functions is done at the deadline, after which no answer counts.
+
 // Hook is called at the points of its declaration, and returns a verdict. A nil verdict changes nothing.
 type Hook func(ctx context.Context, request *pb.HookRequest, run *pb.Run) (*pb.HookVerdict, error)
 
@@ -186,6 +188,11 @@ func failureOf(name string, err error) *pb.ExtensionFailure {
 
 func (h *Host) onExtensionRequest(ctx context.Context, c *connection, request *pb.ExtensionRequest) {
 	go func() {
+		if left := request.TimeLeft; left != nil { // without it, the deadline is by a clock that may differ from this one
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, left.AsDuration())
+			defer cancel()
+		}
 		h.mu.Lock()
 		bound := h.bound
 		h.mu.Unlock()

@@ -48,6 +48,7 @@ func startServer(t *testing.T) *fakeServer {
 // start runs a host until the test ends. Calls that run then are dropped.
 func (f *fakeServer) start(t *testing.T, declare func(*Host)) {
 	h := New(Options{Server: f.address, HostID: "host-1", DrainTimeout: time.Nanosecond})
+	h.stopGrace = time.Nanosecond
 	declare(h)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -31,6 +31,8 @@ const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 	stableAfter  = time.Second // a connection that lasted longer resets the backoff
+
+	stopGrace = 5 * time.Second // time that a stopped call has to end; its result has as long again to be delivered
 )
 
 // Options are the options of a host. Only Server is required.
@@ -38,7 +40,7 @@ type Options struct {
 	Server       string            // host:port, or a URL; with https:// the connection is encrypted
 	HostID       string            // id of this process; random by default
 	Concurrency  int               // calls that run at a time; default 4
-	DrainTimeout time.Duration     // bound on a shutdown; default 30 s
+	DrainTimeout time.Duration     // time for running calls to finish at a shutdown; then they are stopped; default 30 s
 	Labels       map[string]string // shown to people
 	Credentials  credentials.TransportCredentials
 	CA           []byte        // roots of the server's certificate, in PEM, for https://; the system's by default
@@ -58,6 +60,8 @@ type Host struct {
 	extensions *extensions
 	runtimes   *runtimes
 	idle       chan struct{} // closed when the host is draining and has no calls
+	unwanted   chan error    // gets an error when the server refuses all tools and extensions
+	stopGrace  time.Duration
 
 	instance string // random name of this process
 
@@ -70,6 +74,8 @@ type Host struct {
 	connection  *connection
 	bound       frameBound
 	draining    bool
+	stopping    bool // the running calls were told to stop
+	gaveUp      bool // calls that did not stop are waited for no more
 }
 
 // New makes a host without tools and extensions.
@@ -89,6 +95,8 @@ func New(options Options) *Host {
 		extensions: newExtensions(),
 		runtimes:   newRuntimes(),
 		idle:       make(chan struct{}),
+		unwanted:   make(chan error, 1),
+		stopGrace:  stopGrace,
 		instance:   rand.Text(),
 		calls:      map[callKey]*trackedCall{},
 	}
@@ -98,9 +106,10 @@ func New(options Options) *Host {
 func (h *Host) ID() string { return h.options.HostID }
 
 // Run serves until ctx is done, and connects again for as long as it takes. Then it accepts no more calls and finishes
-// those that run. The error means that an option cannot be used, or that calls were not finished and acknowledged in time.
-// A *RefusedError ends it at once, with the calls that run: the server refuses the host for a lasting reason, such as a
-// wrong token.
+// those that run. After DrainTimeout it stops them, and takes up to 10 s to report that. The error means that an option
+// cannot be used, or that calls were not finished and acknowledged in time. A *RefusedError ends it at once, with the calls
+// that run: the server refuses the host for a lasting reason, such as a wrong token. If the server refuses all tools and
+// extensions, Run finishes the calls that it has, and returns a *RefusedError.
 func (h *Host) Run(ctx context.Context) error {
 	channel, err := h.dial()
 	if err != nil {
@@ -113,27 +122,46 @@ func (h *Host) Run(ctx context.Context) error {
 	go func() { served <- h.serveForEver(serving, channel) }()
 
 	// Nothing but a refusal ends the service before leave.
+	var cause error
 	select {
 	case <-ctx.Done():
+	case cause = <-h.unwanted:
 	case refused := <-served:
 		return h.giveUp(refused)
 	}
 	h.drain()
-	select {
-	case <-h.idle:
-	case refused := <-served:
+	idle, refused := h.awaitIdle(served, h.options.DrainTimeout)
+	if !idle && refused == nil {
+		h.stopCalls()
+		idle, refused = h.awaitIdle(served, 2*h.stopGrace)
+	}
+	if refused != nil {
 		return h.giveUp(refused)
-	case <-time.After(h.options.DrainTimeout):
+	}
+	if !idle {
 		err = fmt.Errorf("shut down with %d calls unfinished or unacknowledged", h.countInHand())
 	}
-	if h.leave(err == nil) {
+	if h.leave(idle) {
 		select {
 		case <-served:
 		case <-time.After(2 * closeTimeout):
 		}
 	}
 	h.runtimes.closeAll()
-	return err
+	return errors.Join(cause, err)
+}
+
+// awaitIdle waits until the host has no calls. It returns false after the timeout, and the error of a server that refuses
+// the host.
+func (h *Host) awaitIdle(served <-chan error, timeout time.Duration) (bool, error) {
+	select {
+	case <-h.idle:
+		return true, nil
+	case refused := <-served:
+		return false, refused
+	case <-time.After(timeout):
+		return false, nil
+	}
 }
 
 // giveUp stops the calls that run, and closes the runtimes. It returns the error.
@@ -208,6 +236,34 @@ func (h *Host) drain() {
 	h.noteIdle()
 }
 
+// stopCalls stops the calls that run. Each is reported when it has ended, at the latest after the grace.
+func (h *Host) stopCalls() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopping = true
+	for _, tracked := range h.calls {
+		tracked.stop()
+	}
+	time.AfterFunc(h.stopGrace, h.giveUpCalls)
+}
+
+// giveUpCalls reports the calls that did not stop.
+func (h *Host) giveUpCalls() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gaveUp = true
+	for _, tracked := range h.calls {
+		switch {
+		case tracked.outcome != nil:
+		case tracked.cancelling: // the server knows that it does not stop
+			h.forgetCall(tracked)
+		default:
+			h.recordOutcome(tracked, stoppedOutcome())
+		}
+	}
+	h.noteIdle()
+}
+
 // leave closes the connection. It returns true if there is one to wait for.
 func (h *Host) leave(goodbye bool) bool {
 	h.mu.Lock()
@@ -231,7 +287,7 @@ func (h *Host) countInHand() int {
 
 // noteIdle closes idle when the host has shut down. It must be called with the lock held.
 func (h *Host) noteIdle() {
-	if !h.draining || h.running > 0 || len(h.calls) > 0 {
+	if !h.draining || (h.running > 0 && !h.gaveUp) || len(h.calls) > 0 {
 		return
 	}
 	select {

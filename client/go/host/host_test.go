@@ -90,6 +90,69 @@ func echo(_ context.Context, _ *Call, in struct{ Times int }) (any, error) {
 
 func times(n int) any { return map[string]int{"Times": n} }
 
+func TestAHostWithTooManyUnacknowledgedResultsAcceptsNoCalls(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	connection := server.welcome(t, 0)
+	name := func(number int) string { return fmt.Sprintf("c%d", number) }
+	for number := range maxUnacknowledged {
+		connection.sendCall(request(name(number), "echo", times(1)))
+		connection.result()
+	}
+	connection.offer(request("c", "echo", times(1)))
+	if rejected := connection.rejection(); rejected.Reason != pb.RejectReason_REJECT_REASON_BUSY {
+		t.Errorf("%v", rejected)
+	}
+	connection.acknowledge(name(0))
+	// All calls that came, and room for four.
+	frame := connection.next()
+	for frame.GetHeartbeat() != nil {
+		frame = connection.next()
+	}
+	if frame.GetCredit().GetTotal() != maxUnacknowledged+1+4 {
+		t.Errorf("%v", frame)
+	}
+	connection.sendCall(request("c", "echo", times(1)))
+}
+
+func TestAHostWithTooLargeUnacknowledgedResultsHasNoRoom(t *testing.T) {
+	h, output := New(Options{}), strings.Repeat("x", maxResultBytes)
+	for number := range maxUnacknowledgedBytes / maxResultBytes {
+		h.calls[callKey{attempt: uint32(number)}] = &trackedCall{outcome: &outcome{output: output}}
+	}
+	if free := h.freeSlots(); free != 4 {
+		t.Errorf("%d", free)
+	}
+	h.calls[callKey{callID: "one more"}] = &trackedCall{outcome: maybe(strings.Repeat("x", maxFailureBytes))}
+	h.calls[callKey{callID: "and one"}] = &trackedCall{outcome: &outcome{output: output}}
+	if free := h.freeSlots(); free != 0 {
+		t.Errorf("%d", free)
+	}
+}
+
+func TestAStatusThatPanicsOrIsNoTextDoesNotEndTheConnection(t *testing.T) {
+	server := startServer(t)
+	calls := 0
+	server.start(t, func(h *Host) {
+		h.options.Status = func() string {
+			if calls++; calls == 1 {
+				panic("no status")
+			}
+			return "a\xff"
+		}
+	})
+	connection, _ := server.welcomeWith(t, beatingEach(20*time.Millisecond))
+	for _, expected := range []string{"", "a\uFFFD"} {
+		frame := connection.next()
+		for frame.GetHeartbeat() == nil {
+			frame = connection.next()
+		}
+		if said := frame.GetHeartbeat().StatusText; said != expected {
+			t.Errorf("%q", said)
+		}
+	}
+}
+
 func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
@@ -193,6 +256,29 @@ func TestAServerThatFallsSilentIsLeft(t *testing.T) {
 	_, hello := server.welcomeWith(t, beatingEach(time.Minute))
 	if len(hello.CallsInHand) != 1 || hello.CallsInHand[0].CallId != "c1" {
 		t.Errorf("the call goes on: %v", hello.CallsInHand)
+	}
+}
+
+func TestAHostWaitsAsLongAsTheServerAsks(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	const wait = 4 * firstBackoff // longer than the waits that the host itself would choose
+	goAway := &pb.ConnectResponse{Frame: &pb.ConnectResponse_GoAway{GoAway: &pb.GoAway{
+		ReconnectAfter: durationpb.New(wait), Reason: "a restart",
+	}}}
+	for _, welcome := range []bool{false, true} {
+		connection, _ := server.accept(t)
+		if welcome {
+			connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: &pb.Welcome{ProtocolVersion: 1}}})
+		}
+		asked := time.Now()
+		connection.send(goAway)
+		connection.over <- codes.Unavailable
+		next, _ := server.accept(t)
+		if waited := time.Since(asked); waited < wait {
+			t.Errorf("with a welcome (%v) the host waits only %v", welcome, waited)
+		}
+		next.over <- codes.Unavailable
 	}
 }
 
@@ -469,6 +555,85 @@ func TestAStateIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 	result := second.result()
 	if result.Output != "" || result.StructuredJson != "[1]" || len(result.Links) != 1 {
 		t.Errorf("%v", result)
+	}
+}
+
+func TestTheLastCheckpointIsRepeatedAfterAReconnect(t *testing.T) {
+	server := startServer(t)
+	leave, saved := make(chan struct{}), make(chan error)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(_ context.Context, call *Call, _ nothing) (any, error) {
+			for _, checkpoint := range []string{"one", "two"} {
+				<-leave
+				saved <- call.SaveCheckpoint([]byte(checkpoint))
+			}
+			<-leave
+			return "done", nil
+		})
+	})
+	expect := func(c *fakeConnection, checkpoint string) {
+		t.Helper()
+		if progress := c.reply().GetProgress(); string(progress.GetCheckpoint()) != checkpoint {
+			t.Fatalf("%v", progress)
+		}
+	}
+	save := func() {
+		t.Helper()
+		leave <- struct{}{}
+		if err := <-saved; err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "save", nothing{}))
+	save()
+	expect(first, "one")
+	first.over <- codes.Unavailable
+	second, _ := server.accept(t)
+	save() // not welcome yet: nothing can be sent
+	second.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{Welcome: &pb.Welcome{ProtocolVersion: 1}}})
+	expect(second, "two")
+	leave <- struct{}{}
+	second.result()
+	second.over <- codes.Unavailable
+	server.welcome(t, 0).result() // a call that has ended has no checkpoint
+}
+
+func TestAStateLargerThanTheServerAcceptsIsRefused(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("save"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			call.ProgressMessage("about to save")
+			return nil, call.SaveResumeState(ctx, make([]byte, 2_000))
+		})
+	})
+	connection := server.welcome(t, 1_000)
+	connection.sendCall(request("c1", "save", nothing{}))
+	if progress := connection.reply().GetProgress(); progress.GetMessage() != "about to save" || progress.Fraction != nil {
+		t.Errorf("%v", progress)
+	}
+	if failed := connection.failure(); !strings.HasSuffix(failed.Message, "the resume state is larger than the server takes") {
+		t.Errorf("%v", failed)
+	}
+}
+
+func TestTheContextOfAnExtensionIsDoneAtItsDeadline(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		h.AddHook(&pb.HookDeclaration{Name: "guard"}, func(
+			ctx context.Context, _ *pb.HookRequest, _ *pb.Run,
+		) (*pb.HookVerdict, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	connection := server.welcome(t, 0)
+	connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ExtensionRequest{ExtensionRequest: &pb.ExtensionRequest{
+		Name: "guard", Request: &pb.ExtensionRequest_Hook{Hook: &pb.HookRequest{}}, TimeLeft: durationpb.New(1),
+	}}})
+	answer := connection.reply().GetExtensionResponse()
+	if answer.GetFailure().GetMessage() != context.DeadlineExceeded.Error() {
+		t.Errorf("%v", answer)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
@@ -14,8 +15,14 @@ import (
 // maxRejectionBytes is the contract's bound on the message of a rejected call.
 const maxRejectionBytes = 4 << 10
 
+// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+const (
+	maxUnacknowledged      = 1024
+	maxUnacknowledgedBytes = 64 << 20
+)
+
 // Frames to and from the server, in the order of a call's life. Each function whose name begins with "on" takes the lock;
-// the others must be called with it held.
+// the others must be called with it held, unless they say otherwise.
 
 func (h *Host) attach(c *connection) {
 	h.mu.Lock()
@@ -61,7 +68,14 @@ func (h *Host) hello() *pb.Hello {
 }
 
 func (h *Host) freeSlots() uint64 {
-	if h.draining {
+	count, bytes := 0, 0
+	for _, tracked := range h.calls {
+		if tracked.outcome != nil {
+			count++
+			bytes += tracked.outcome.bytes()
+		}
+	}
+	if h.draining || count >= maxUnacknowledged || bytes >= maxUnacknowledgedBytes {
 		return 0
 	}
 	return uint64(max(0, h.options.Concurrency-h.running))
@@ -71,11 +85,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	h.mu.Lock()
 	c.welcomed, c.welcomedAt = true, time.Now()
 	h.bound = frameBound(welcome.MaxFrameBytes)
-	for _, verdict := range welcome.Capabilities {
-		if !verdict.Accepted {
-			slog.Warn("the server refused a tool or extension", "name", verdict.Name, "reason", verdict.Reason)
-		}
-	}
+	h.readVerdicts(welcome.Capabilities)
 	for _, verdict := range welcome.Calls {
 		switch verdict.Disposition {
 		case pb.CallDisposition_CALL_DISPOSITION_STOP, pb.CallDisposition_CALL_DISPOSITION_ALREADY_RECORDED:
@@ -84,11 +94,13 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	}
 	for _, tracked := range h.calls {
 		h.sendOutcome(tracked)
+		h.sendCheckpoint(tracked)
 		for _, waiting := range tracked.questions {
 			h.sendQuestion(waiting)
 		}
 		h.sendLastState(tracked)
 	}
+	h.growCredit()
 	h.sendCredit()
 	if h.draining {
 		h.send(drainingFrame())
@@ -99,9 +111,32 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	}
 }
 
+// readVerdicts reports the tools and extensions that the server refused. If it refused all of them, the host ends once it
+// has delivered the results of its calls. It stays if one was refused as weaker: an operator may accept that declaration,
+// and the server then tells the host to connect again.
+func (h *Host) readVerdicts(verdicts []*pb.CapabilityVerdict) {
+	var refused []string
+	mayBeAccepted := false
+	for _, verdict := range verdicts {
+		if !verdict.Accepted {
+			slog.Warn("the server refused a tool or extension", "name", verdict.Name, "reason", verdict.Reason)
+			refused = append(refused, verdict.Name+": "+verdict.Reason)
+			mayBeAccepted = mayBeAccepted || verdict.Refusal == pb.CapabilityRefusal_CAPABILITY_REFUSAL_WEAKER
+		}
+	}
+	if mayBeAccepted || len(refused) == 0 || len(refused) < len(h.tools)+len(h.extensions.capabilities) {
+		return
+	}
+	select {
+	case h.unwanted <- &RefusedError{Reason: "it refused every tool: " + strings.Join(refused, "; ")}:
+	default: // the host ends already
+	}
+}
+
 func (h *Host) onCallRequest(request *pb.CallRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.connection.spent++
 	if tracked := h.known(request); tracked != nil {
 		h.answerKnown(tracked, request.LeaseToken)
 		h.grantCredit()
@@ -154,7 +189,7 @@ func (h *Host) check(request *pb.CallRequest) (invocation, pb.RejectReason, erro
 	if _, taken := h.calls[keyOf(request)]; taken {
 		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("another call of this id still runs here")
 	}
-	if h.running >= h.options.Concurrency {
+	if h.freeSlots() == 0 {
 		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("no room for another call")
 	}
 	for _, tool := range h.tools {
@@ -205,7 +240,10 @@ func (h *Host) onEnd(tracked *trackedCall, outcome *outcome) {
 	defer h.mu.Unlock()
 	close(tracked.ended)
 	h.running--
-	if h.calls[tracked.key()] == tracked { // otherwise the call was dropped
+	if h.calls[tracked.key()] == tracked && tracked.outcome == nil { // otherwise the call was dropped or given up
+		if h.stopping && outcome.stopped {
+			outcome = stoppedOutcome()
+		}
 		h.recordOutcome(tracked, outcome)
 	}
 	h.grantCredit()
@@ -233,6 +271,21 @@ func (h *Host) recordOutcome(tracked *trackedCall, outcome *outcome) {
 func (h *Host) sendOutcome(tracked *trackedCall) {
 	if tracked.outcome != nil {
 		h.send(tracked.outcomeFrame(h.bound))
+	}
+}
+
+// keepCheckpoint keeps the last checkpoint of a call, to be repeated after a reconnect. It takes the lock.
+func (h *Host) keepCheckpoint(call *Call, progress *pb.Progress) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if tracked, known := h.calls[keyOf(progress)]; known && tracked.call == call {
+		tracked.checkpoint = progress
+	}
+}
+
+func (h *Host) sendCheckpoint(tracked *trackedCall) {
+	if tracked.checkpoint != nil && tracked.outcome == nil {
+		h.send(progressFrame(h.bound, tracked.checkpoint))
 	}
 }
 
@@ -285,6 +338,7 @@ func (h *Host) onCallOver(ref callRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dropCall(ref)
+	h.grantCredit()
 	h.noteIdle()
 }
 
@@ -292,6 +346,7 @@ func (h *Host) onLeaseLost(ref callRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetCall(ref)
+	h.grantCredit()
 	h.noteIdle()
 }
 
@@ -320,13 +375,18 @@ func (h *Host) onGoAway(c *connection, goAway *pb.GoAway) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.reconnectAfter = goAway.ReconnectAfter.AsDuration()
+	slog.Info("the server asks to connect again later", "reason", goAway.Reason, "after", c.reconnectAfter)
 	c.close()
 }
 
 func (h *Host) heartbeat() {
 	heartbeat := &pb.Heartbeat{}
 	if h.options.Status != nil {
-		heartbeat.StatusText = h.options.Status()
+		status, err := safely(func() (string, error) { return h.options.Status(), nil })
+		if err != nil {
+			slog.Error("the function of the host's status failed", "error", err)
+		}
+		heartbeat.StatusText = valid(status)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -339,10 +399,19 @@ func (h *Host) heartbeat() {
 }
 
 func (h *Host) grantCredit() {
-	if h.connection != nil && !h.draining {
-		h.connection.credit++
+	if h.growCredit() {
 		h.sendCredit()
 	}
+}
+
+// growCredit gives credit for the calls that there is room for. It returns false if the server has as much already.
+func (h *Host) growCredit() bool {
+	c := h.connection
+	if c == nil || c.spent+h.freeSlots() <= c.credit {
+		return false
+	}
+	c.credit = c.spent + h.freeSlots()
+	return true
 }
 
 func (h *Host) sendCredit() {

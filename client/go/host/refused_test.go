@@ -66,6 +66,45 @@ func TestAHostEndsByAProtocolErrorInPlaceOfAWelcome(t *testing.T) {
 	}
 }
 
+func refusing(refusal pb.CapabilityRefusal) *pb.Welcome {
+	verdict := &pb.CapabilityVerdict{Name: "wait", Reason: "other terms", Refusal: refusal}
+	return &pb.Welcome{ProtocolVersion: 1, Capabilities: []*pb.CapabilityVerdict{verdict}}
+}
+
+func TestAHostWhoseToolsAreAllRefusedDeliversWhatItHasAndEnds(t *testing.T) {
+	server := startServer(t)
+	ended, stopped := server.run()
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "wait", nothing{}))
+	first.over <- codes.Unavailable
+
+	second, _ := server.welcomeWith(t, refusing(pb.CapabilityRefusal_CAPABILITY_REFUSAL_DIFFERENT))
+	if frame := second.reply(); frame.GetDraining() == nil {
+		t.Fatalf("%v", frame)
+	}
+	second.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Cancel{Cancel: &pb.Cancel{CallId: "c1", Attempt: 1}}})
+	<-stopped
+	if frame := second.reply(); frame.GetCancelAck() == nil {
+		t.Fatalf("%v", frame)
+	}
+	if frame := second.reply(); frame.GetGoodbye() == nil {
+		t.Fatalf("%v", frame)
+	}
+	if words := refusedBy(t, ended); words != "the server refused the host: it refused every tool: wait: other terms" {
+		t.Error(words)
+	}
+}
+
+func TestAHostWhoseToolsAreRefusedAsWeakerWaitsUntilTheyAreAccepted(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("wait"), echo) })
+	first, _ := server.welcomeWith(t, refusing(pb.CapabilityRefusal_CAPABILITY_REFUSAL_WEAKER))
+	first.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_GoAway{GoAway: &pb.GoAway{Reason: "accepted"}}})
+	second := server.welcome(t, 0)
+	second.sendCall(request("c1", "wait", times(1)))
+	second.result()
+}
+
 func TestAHostEndsAfterTheWelcomeByItsCredentialAlone(t *testing.T) {
 	server := startServer(t)
 	ended, stopped := server.run()

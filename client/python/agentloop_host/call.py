@@ -39,6 +39,7 @@ class CallChannel(Protocol):
     async def wait_for_room(self) -> None: ...
     async def ask(self, question: pb.NeedInput) -> pb.InputResponse: ...
     async def save_state(self, progress: pb.Progress) -> None: ...
+    def keep_checkpoint(self, call: "Call", progress: pb.Progress) -> None: ...
 
 
 class Call:
@@ -73,16 +74,18 @@ class Call:
         self._states = 0
 
     async def progress(self, message="", fraction: float | None = None, checkpoint: bytes | None = None) -> None:
-        """Reports progress. The server stores the checkpoint and gives it to the next attempt."""
+        """Reports progress. The server stores the checkpoint and gives it to the next attempt.
+
+        After each reconnect the last progress with a checkpoint is sent again.
+        """
         if checkpoint is not None and len(checkpoint) > MAX_CHECKPOINT_BYTES:
             raise ValueError(f"a checkpoint has at most {MAX_CHECKPOINT_BYTES} bytes")
         message = cut(message, MAX_PROGRESS_BYTES)
-        await self._host.wait_for_room()
         progress = pb.Progress(**ref(self), message=message, fraction=fraction, checkpoint=checkpoint)
-        if not self._host.bound.fits(pb.ConnectRequest(progress=progress)):
-            log.warning("call %s: checkpoint dropped: it is larger than the server accepts", self.call_id)
-            progress.ClearField("checkpoint")
-        self._host.send(progress=progress)
+        if checkpoint is not None:
+            self._host.keep_checkpoint(self, progress)
+        await self._host.wait_for_room()
+        self._host.send(progress=carried_progress(progress, self._host.bound))
 
     async def save_resume_state(self, state: bytes) -> None:
         """Records a state that the call goes on from, and waits until the server has it.
@@ -236,11 +239,25 @@ class TrackedCall:
     lease_token: str
     task: asyncio.Task
     outcome: Outcome | None = None  # None while the tool runs
+    outcome_bytes: int = 0
     cancelling: bool = False
     # Unanswered questions by id; repeated after a reconnect.
     questions: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)
     # States that are not recorded yet, by rising number. The last one is repeated after a reconnect.
     unrecorded: list[tuple[pb.Progress, asyncio.Future[None]]] = field(default_factory=list)
+    # The last progress with a checkpoint; repeated after a reconnect.
+    checkpoint: pb.Progress | None = None
+
+
+def carried_progress(progress: pb.Progress, bound: FrameBound) -> pb.Progress:
+    """The progress, without a checkpoint that is larger than the server's bound."""
+    if bound.fits(pb.ConnectRequest(progress=progress)):
+        return progress
+    log.warning("call %s: checkpoint dropped: it is larger than the server accepts", progress.call_id)
+    carried = pb.Progress()
+    carried.CopyFrom(progress)
+    carried.ClearField("checkpoint")
+    return carried
 
 
 async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:
@@ -309,6 +326,11 @@ def _delay(delay: timedelta | None) -> timedelta | None:
 def refusal(server_message: str) -> pb.CallFailed:
     """The failure that replaces a result that the server refuses."""
     return _done(f"the server refused the result: {cut(server_message, MAX_REFUSAL_BYTES)}")
+
+
+def stopped() -> pb.CallFailed:
+    """The failure of a call that the shutdown of the host stopped. It may be tried again, where that is safe."""
+    return pb.CallFailed(message="the call was stopped before it ended", retryable=True, effect=ATTEMPT_EFFECT_MAYBE)
 
 
 def _done(message: str) -> pb.CallFailed:

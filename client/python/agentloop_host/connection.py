@@ -1,6 +1,7 @@
 """One connection to the server: its handshake, its frames and its heartbeat."""
 
 import asyncio
+import logging
 from typing import Protocol
 
 import grpc
@@ -9,6 +10,8 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.tool_host_pb2_grpc import ToolHostStub
 
 from .failure import HostRefused
+
+log = logging.getLogger(__package__)
 
 # In seconds.
 WELCOME_TIMEOUT = 10.0
@@ -66,7 +69,8 @@ class Connection:
         self.host = host
         self.frames: asyncio.Queue[pb.ConnectRequest | None] = asyncio.Queue()
         self.room = asyncio.Event()
-        self.credit = 0
+        self.credit = 0  # calls granted since the stream began
+        self.spent = 0  # calls that came since then
         self.welcomed = False
         self.reconnect_after = 0.0
         self._stream: grpc.aio.StreamStreamCall | None = None
@@ -140,6 +144,9 @@ class Connection:
             raise ConnectionError("the stream ended before the welcome")
         if frame.HasField("protocol_error"):
             raise HostRefused(frame.protocol_error.message)
+        if frame.HasField("go_away"):
+            self.reconnect_after = seconds(frame.go_away.reconnect_after)
+            raise ConnectionError(f"the server asks to connect again later: {frame.go_away.reason}")
         if not frame.HasField("welcome"):
             raise ConnectionError("the first frame was no welcome")
         return frame.welcome
@@ -180,6 +187,7 @@ class Connection:
                 self.host.send(pong=pb.Pong(nonce=frame.ping.nonce))
             case "go_away":
                 self.reconnect_after = seconds(frame.go_away.reconnect_after)
+                log.info("the server asks to connect again later: %s", frame.go_away.reason)
                 self.close()
             case "protocol_error":
                 self.host.on_protocol_error(frame.protocol_error)

@@ -15,6 +15,7 @@ from .frame import cut
 log = logging.getLogger(__package__)
 
 MAX_FAILURE_BYTES = 4 << 10  # bound on the message of a failure
+CLOSE_TIMEOUT = 5.0  # seconds for all runtimes to close at the shutdown
 
 
 class ExtensionFailed(Exception):
@@ -47,9 +48,15 @@ class Extensions:
         return [extension.capability for extension in self._by_key.values()]
 
     async def respond(self, request: pb.ExtensionRequest) -> pb.ExtensionResponse:
-        """Calls the extension that a request names. An error becomes a failure response."""
+        """Calls the extension that a request names. An error becomes a failure response.
+
+        At the request's deadline the extension is cancelled: no answer counts after it.
+        """
+        # Without the time left, the deadline is by a clock that may differ from this one.
+        left = request.time_left.ToTimedelta().total_seconds() if request.HasField("time_left") else None
         try:
-            return pb.ExtensionResponse(request_id=request.request_id, **await self._answer(request))
+            async with asyncio.timeout(left):
+                return pb.ExtensionResponse(request_id=request.request_id, **await self._answer(request))
         except ExtensionFailed as failure:
             failed = pb.ExtensionFailure(message=cut(str(failure), MAX_FAILURE_BYTES), retryable=failure.retryable)
         except (Exception, SystemExit) as error:
@@ -125,4 +132,8 @@ class Runtimes:
             log.exception("the runtime %s did not close well", runtime_id)
 
     async def close_all(self) -> None:
-        await asyncio.gather(*(self.close(runtime_id) for runtime_id in self.ids()))
+        """Closes all runtimes. One that does not close within CLOSE_TIMEOUT is left."""
+        if closing := [asyncio.ensure_future(self.close(runtime_id)) for runtime_id in self.ids()]:
+            _, late = await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
+            for close in late:
+                close.cancel()

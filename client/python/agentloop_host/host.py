@@ -8,7 +8,8 @@ import os
 import random
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -19,10 +20,21 @@ from agentloop.v1.types_pb2 import FileContent
 
 from . import blobs
 from .ask import NoAnswer
-from .call import Call, Outcome, TrackedCall, failure_of, outcome_frame, outcome_of, ref, refusal
+from .call import (
+    Call,
+    Outcome,
+    TrackedCall,
+    carried_progress,
+    failure_of,
+    outcome_frame,
+    outcome_of,
+    ref,
+    refusal,
+    stopped,
+)
 from .connection import CHANNEL_OPTIONS, CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
 from .declarations import Declarations, Tool
-from .failure import ToolFailed
+from .failure import HostRefused, ToolFailed
 from .frame import FrameBound, cut
 from .transport import address_of, credentials_of, metadata_of
 
@@ -30,9 +42,14 @@ log = logging.getLogger(__package__)
 
 MAX_REJECTION_BYTES = 4 << 10  # bound of the contract
 
+# Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+MAX_UNACKNOWLEDGED = 1024
+MAX_UNACKNOWLEDGED_BYTES = 64 << 20
+
 # In seconds.
 FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
 STABLE_AFTER = 1.0  # a connection that lasted longer resets the backoff
+STOP_GRACE = 5.0  # a stopped call has this time to end; its result has as long again to be delivered
 
 
 class Host(Declarations):
@@ -86,6 +103,10 @@ class Host(Declarations):
         self._draining = asyncio.Event()
         self._idle = asyncio.Event()
         self._leaving = False
+        self._stop_grace = STOP_GRACE
+        self._stopping = False  # the running calls were told to stop
+        self._gave_up = False  # calls that did not stop are waited for no more
+        self._refused: HostRefused | None = None  # set once the server has refused all tools and extensions
 
     async def put_file(self, name: str, contents: blobs.Contents, media_type: str = "") -> FileContent:
         """Stores bytes, or the file at a path, as a blob: for files that are too large for a result of 3 MiB.
@@ -110,32 +131,59 @@ class Host(Declarations):
     async def run(self) -> bool:
         """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged.
 
-        Connects again for as long as it takes. Raises HostRefused where the server refuses the host for a lasting reason,
-        such as a wrong token, and stops the calls that run.
+        Connects again for as long as it takes. Calls that still run `drain_timeout` after the first signal are stopped;
+        that takes up to 10 s. Raises HostRefused where the server refuses the host for a lasting reason, such as a wrong
+        token, and stops the calls that run. If the server refuses all tools and extensions, it finishes the calls that it
+        has, and raises HostRefused.
         """
         self._instance = os.urandom(16).hex()
-        loop = asyncio.get_running_loop()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._on_signal)
-        try:
-            await self._serve_until_drained()
-        except ExceptionGroup as ended:
-            for tracked in self._calls.values():
-                tracked.task.cancel()
-            raise ended.exceptions[0]
-        finally:
-            await self._runtimes.close_all()
+        with signals_call(self._on_signal):
+            try:
+                await self._serve_until_drained()
+            except ExceptionGroup as ended:
+                for tracked in self._calls.values():
+                    tracked.task.cancel()
+                raise ended.exceptions[0]
+            finally:
+                await self._runtimes.close_all()
+        if self._refused:
+            raise self._refused
         return self._idle.is_set()
 
     async def _serve_until_drained(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(self._serve_for_ever())
             await self._draining.wait()
-            try:
-                await asyncio.wait_for(self._idle.wait(), self.drain_timeout)
-            except TimeoutError:
-                log.error("shutting down with %d calls unfinished or unacknowledged", len(self._calls))
+            if not await self._idle_within(self.drain_timeout):
+                self._stop_calls()
+                if not await self._idle_within(2 * self._stop_grace):
+                    log.error("shutting down with %d calls unfinished or unacknowledged", len(self._calls))
             await self._leave(serving)
+
+    async def _idle_within(self, timeout: float) -> bool:
+        """Waits until the host has no calls. False after the timeout."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def _stop_calls(self) -> None:
+        """Stops the calls that run. Each is reported when it has ended, at the latest after the grace."""
+        self._stopping = True
+        for tracked in self._calls.values():
+            tracked.task.cancel()
+        asyncio.get_running_loop().call_later(self._stop_grace, self._give_up_calls)
+
+    def _give_up_calls(self) -> None:
+        """Reports the calls that did not stop."""
+        self._gave_up = True
+        for tracked in list(self._calls.values()):
+            if tracked.outcome is None and tracked.cancelling:
+                self.forget_call(tracked.call)  # the server knows that it does not stop
+            elif tracked.outcome is None:
+                self._record_outcome(tracked, stopped())
+        self._check_idle()
 
     def drain(self) -> None:
         """Accepts no more calls, finishes those that run, then lets `run` return."""
@@ -184,32 +232,58 @@ class Host(Declarations):
                 pb.CallInHand(**ref(call.call), lease_token=call.lease_token, finished=call.outcome is not None)
                 for call in self._calls.values()
             ],
-            initial_credit=0 if self._draining.is_set() else max(0, self.concurrency - self._running),
+            initial_credit=self._free_slots(),
             labels=self.labels,
             # Without a call and under the same name, this process proves that it did not begin the call.
             instance_id=f"{self._instance}.{self._forgotten}" if self._instance else "",
             connection_no=self._connections,
         )
 
+    def _free_slots(self) -> int:
+        waiting = [tracked.outcome_bytes for tracked in self._calls.values() if tracked.outcome is not None]
+        full = len(waiting) >= MAX_UNACKNOWLEDGED or sum(waiting) >= MAX_UNACKNOWLEDGED_BYTES
+        return 0 if full or self._draining.is_set() else max(0, self.concurrency - self._running)
+
     def on_welcome(self, welcome: pb.Welcome) -> None:
         self.bound = FrameBound(welcome.max_frame_bytes)
-        for verdict in welcome.capabilities:
-            if not verdict.accepted:
-                log.warning("%s was refused: %s", verdict.name, verdict.reason)
+        self._read_verdicts(welcome.capabilities)
         for verdict in welcome.calls:
             if verdict.disposition in (pb.CALL_DISPOSITION_STOP, pb.CALL_DISPOSITION_ALREADY_RECORDED):
                 self.forget_call(verdict)
         for tracked in self._calls.values():
             self._offer_outcome(tracked)
+            if tracked.checkpoint and tracked.outcome is None:
+                self.send(progress=carried_progress(tracked.checkpoint, self.bound))
             for question, answered in tracked.questions.values():
                 self._send_question(question, answered)
             if tracked.unrecorded:
                 self.send(progress=tracked.unrecorded[-1][0])
+        self._grow_credit()
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
-        self.on_ready()
+            self._check_idle()
+        try:
+            self.on_ready()
+        except Exception:
+            log.exception("on_ready failed")
+
+    def _read_verdicts(self, verdicts: Iterable[pb.CapabilityVerdict]) -> None:
+        """Reports the tools and extensions that the server refused.
+
+        If it refused all of them, the host ends once it has delivered the results of its calls. It stays if one was refused
+        as weaker: an operator may accept that declaration, and the server then tells the host to connect again.
+        """
+        refused = [verdict for verdict in verdicts if not verdict.accepted]
+        for verdict in refused:
+            log.warning("%s was refused: %s", verdict.name, verdict.reason)
+        may_be_accepted = any(verdict.refusal == pb.CAPABILITY_REFUSAL_WEAKER for verdict in refused)
+        if refused and not may_be_accepted and len(refused) >= len(self.capabilities()):
+            reasons = "; ".join(f"{verdict.name}: {verdict.reason}" for verdict in refused)
+            self._refused = HostRefused(f"it refused every tool: {reasons}")
+            self._draining.set()
 
     def on_call_request(self, request: pb.CallRequest) -> None:
+        self.connection.spent += 1
         tracked = self._calls.get((request.call_id, request.attempt))
         if tracked and tracked.outcome is not None and tracked.call.idempotency_key != request.idempotency_key:
             self.forget_call(request)  # the result of another call with this id
@@ -240,7 +314,7 @@ class Host(Declarations):
             return refuse(pb.REJECT_REASON_DRAINING, "the host shuts down")
         if (request.call_id, request.attempt) in self._calls:
             return refuse(pb.REJECT_REASON_BUSY, "another call of this id still runs here")
-        if self._running >= self.concurrency:
+        if not self._free_slots():
             return refuse(pb.REJECT_REASON_BUSY, "no room for another call")
         tool = self._tools.get(request.tool)
         if tool is None:
@@ -307,6 +381,12 @@ class Host(Declarations):
         self.send(progress=progress)
         await recorded
 
+    def keep_checkpoint(self, call: Call, progress: pb.Progress) -> None:
+        """Keeps the last checkpoint of a call, to be repeated after a reconnect."""
+        tracked = self._calls.get((call.call_id, call.attempt))
+        if tracked and tracked.call is call:
+            tracked.checkpoint = progress
+
     def on_progress_ack(self, ack: pb.ProgressAck) -> None:
         tracked = self._calls.get((ack.call_id, ack.attempt))
         while tracked and tracked.unrecorded and tracked.unrecorded[0][0].resume_no <= ack.resume_no:
@@ -351,7 +431,7 @@ class Host(Declarations):
         try:
             outcome = await tracked.task
         except asyncio.CancelledError as error:
-            outcome = failure_of(error)
+            outcome = stopped() if self._stopping else failure_of(error)
         finally:
             self._running -= 1
         self._record_outcome(tracked, outcome)
@@ -360,8 +440,8 @@ class Host(Declarations):
 
     def _record_outcome(self, tracked: TrackedCall, outcome: Outcome) -> None:
         key = tracked.call.call_id, tracked.call.attempt
-        if self._calls.get(key) is not tracked:
-            return  # the call was dropped
+        if self._calls.get(key) is not tracked or tracked.outcome is not None:
+            return  # the call was dropped or given up
         if tracked.cancelling and isinstance(outcome, pb.CallFailed):
             del self._calls[key]
             self._forgotten += 1
@@ -371,7 +451,7 @@ class Host(Declarations):
             return
         if tracked.cancelling:
             self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_FINISHED)
-        tracked.outcome = outcome
+        tracked.outcome, tracked.outcome_bytes = outcome, outcome.ByteSize()
         self._offer_outcome(tracked)
 
     def _offer_outcome(self, tracked: TrackedCall) -> None:
@@ -404,30 +484,42 @@ class Host(Declarations):
     def _acknowledge_cancel(self, of: Call | pb.Cancel, outcome) -> None:
         self.send(cancel_ack=pb.CancelAck(**ref(of), outcome=outcome))
 
-    def forget_call(self, of: pb.LeaseLost | pb.CallVerdict | pb.CallRequest) -> None:
+    def forget_call(self, of: Call | pb.LeaseLost | pb.CallVerdict | pb.CallRequest) -> None:
         """Drops a call that the server may not have recorded."""
         if (of.call_id, of.attempt) in self._calls:
             self._forgotten += 1
         self.drop_call(of)
 
-    def drop_call(self, of: pb.ResultAck | pb.LeaseLost | pb.CallVerdict | pb.CallRequest) -> None:
+    def drop_call(self, of: Call | pb.ResultAck | pb.LeaseLost | pb.CallVerdict | pb.CallRequest) -> None:
         tracked = self._calls.pop((of.call_id, of.attempt), None)
         if tracked:
             tracked.task.cancel()
+        self._grant_credit()
         self._check_idle()
 
     def heartbeat(self) -> pb.Heartbeat:
         running = [tracked.call for tracked in self._calls.values() if tracked.outcome is None]
         calls = [pb.CallRef(**ref(call)) for call in running]
-        return pb.Heartbeat(calls=calls, status_text=self.status())
+        try:
+            return pb.Heartbeat(calls=calls, status_text=self.status())
+        except Exception:
+            log.exception("status failed")
+            return pb.Heartbeat(calls=calls)
 
     def _grant_credit(self) -> None:
-        if self.connection and not self._draining.is_set():
-            self.connection.credit += 1
+        if self._grow_credit():
             self.send(credit=pb.Credit(total=self.connection.credit))
 
+    def _grow_credit(self) -> bool:
+        """Gives credit for the calls that there is room for. False if the server has as much already."""
+        connection = self.connection
+        if connection is None or connection.spent + self._free_slots() <= connection.credit:
+            return False
+        connection.credit = connection.spent + self._free_slots()
+        return True
+
     def _check_idle(self) -> None:
-        if self._draining.is_set() and not self._calls and not self._running:
+        if self._draining.is_set() and not self._calls and (self._gave_up or not self._running):
             self._idle.set()
 
     def send(self, **frame) -> None:
@@ -448,3 +540,19 @@ class Host(Declarations):
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+@contextmanager
+def signals_call(handle: Callable[[], None]) -> Iterator[None]:
+    """Has the event loop call `handle` at SIGTERM and SIGINT. At its end the earlier handlers count again."""
+    loop = asyncio.get_running_loop()
+    earlier = {
+        signum: signal.signal(signum, lambda *_: loop.call_soon_threadsafe(handle))
+        for signum in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in earlier.items():
+            # A handler that was not set from Python cannot be given back.
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)

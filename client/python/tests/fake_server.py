@@ -84,6 +84,7 @@ class HostTest(unittest.IsolatedAsyncioTestCase):
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         self.host = Host(f"127.0.0.1:{port}", "host-1", drain_timeout=0.0)
+        self.host._stop_grace = 0.0
 
     async def asyncTearDown(self) -> None:
         self.host.drain()

@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import json
+import time
 from datetime import UTC, datetime, timedelta
-from unittest import main
+from unittest import main, mock
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -12,7 +13,8 @@ from google.protobuf.duration_pb2 import Duration
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import URL_OUTCOME_DONE
 from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, Link, NoAnswer, Output, ToolFailed
-from fake_server import HostTest
+from agentloop_host.host import FIRST_BACKOFF
+from fake_server import HostTest, soon
 
 ANYTHING = {"type": "object"}
 
@@ -142,6 +144,17 @@ class Calls(HostTest):
         _, hello = await self.accept()
         self.assertEqual([call.call_id for call in hello.calls_in_hand], ["c1"], "the call goes on")
 
+    async def test_a_host_waits_as_long_as_the_server_asks(self):
+        wait = timedelta(seconds=4 * FIRST_BACKOFF)  # longer than the waits that the host itself would choose
+        for welcome in (False, True):
+            connection = await self.welcome() if welcome else (await self.accept())[0]
+            asked = time.monotonic()
+            await connection.send(go_away=pb.GoAway(reconnect_after=wait, reason="a restart"))
+            connection.end(grpc.StatusCode.UNAVAILABLE)
+            following, _ = await self.accept()
+            self.assertGreaterEqual(time.monotonic() - asked, wait.total_seconds(), f"welcome: {welcome}")
+            following.end(grpc.StatusCode.UNAVAILABLE)
+
     async def test_a_server_without_pings_is_not_left(self):
         quiet = await self.welcome(heartbeat_interval=Duration(nanos=20_000_000))
         beats = 0
@@ -149,6 +162,25 @@ class Calls(HostTest):
             beats += (await quiet.next()).WhichOneof("frame") == "heartbeat"
         await quiet.send_call("c1", "echo", text="here")
         self.assertEqual((await quiet.expect("call_result")).output, "here")
+
+    async def test_a_host_with_too_many_unacknowledged_results_accepts_no_calls(self):
+        for bound, most in [("MAX_UNACKNOWLEDGED", 2), ("MAX_UNACKNOWLEDGED_BYTES", 2_000)]:
+            with self.subTest(bound=bound), mock.patch(f"agentloop_host.host.{bound}", most):
+                connection = await self.welcome()
+                for call_id in ("c1", "c2"):
+                    await connection.send_call(call_id, "echo", text="x" * 1_000)
+                    await connection.expect("call_result")
+                await connection.offer("c3", "echo", text="x")
+                rejected = await connection.expect("call_rejected")
+                self.assertEqual(rejected.reason, pb.REJECT_REASON_BUSY)
+                await connection.acknowledge("c1")
+                credit = (await connection.next()).credit
+                self.assertEqual(credit.total, 3 + 4)  # all calls that came, and room for four
+                await connection.send_call("c3", "echo", text="x")
+                await connection.expect("call_result")
+                await connection.acknowledge("c2")
+                await connection.acknowledge("c3")
+                connection.end(grpc.StatusCode.UNAVAILABLE)
 
     async def test_a_lost_connection_leaves_no_task_behind(self):
         complaints = []
@@ -296,6 +328,36 @@ class ResumeStates(HostTest):
         self.assertEqual((await second.expect("progress")).resume_no, 2)
         await second.send(progress_ack=pb.ProgressAck(call_id="c1", attempt=1, resume_no=2))
         self.assertEqual((await second.expect("call_result")).output, "saved")
+
+    async def test_the_last_checkpoint_is_repeated_after_a_reconnect(self):
+        leave, saved = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+        @self.host.tool(description="Saves.", schema=ANYTHING, effect=READ_ONLY)
+        async def advance(call):
+            for checkpoint in (b"one", b"two"):
+                await leave.acquire()
+                await call.progress("saved", checkpoint=checkpoint)
+                saved.release()
+            await leave.acquire()
+            return "done"
+
+        async def save():
+            leave.release()
+            await soon(saved.acquire())
+
+        first = await self.welcome()
+        await first.send_call("c1", "advance")
+        await save()
+        self.assertEqual((await first.expect("progress")).checkpoint, b"one")
+        first.end(grpc.StatusCode.UNAVAILABLE)
+        second, _ = await self.accept()
+        await save()  # not welcome yet: nothing can be sent
+        await second.send(welcome=pb.Welcome(protocol_version=1))
+        self.assertEqual((await second.expect("progress")).checkpoint, b"two")
+        leave.release()
+        await second.expect("call_result")
+        second.end(grpc.StatusCode.UNAVAILABLE)
+        await (await self.welcome()).expect("call_result")  # a call that has ended has no checkpoint
 
     async def test_every_kind_of_question_has_metadata(self):
         @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)

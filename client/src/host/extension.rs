@@ -9,6 +9,7 @@ use agentloop_proto::v1::{
     extension_request::Request, extension_response::Response,
 };
 use futures_util::FutureExt as _;
+use tokio::time::timeout;
 
 use crate::host::call::frame_bound::FrameBound;
 
@@ -237,13 +238,20 @@ fn unknown() -> ExtensionError {
     ExtensionError::retryable("the host does not offer this")
 }
 
-/// Calls an extension and returns its response. A failure or a panic becomes a failure response.
+/// Calls an extension and returns its response. A failure or a panic becomes a failure response. At the request's deadline
+/// the extension is dropped: no answer counts after it.
 pub(crate) async fn respond(extension: Option<Extension>, request: ExtensionRequest) -> ExtensionResponse {
+    // Without the time left, the deadline is by a clock that may differ from this one.
+    let left = request.time_left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(Duration::MAX);
     let answered = match (extension, request.request) {
         (Some(extension), Some(kind)) => {
             let run = request.run.unwrap_or_default();
             let calling = AssertUnwindSafe(async move { extension.call(run, kind).await }).catch_unwind();
-            calling.await.unwrap_or_else(|_| Err(ExtensionError::failed("it failed unexpectedly")))
+            match timeout(left, calling).await {
+                Ok(Ok(answered)) => answered,
+                Ok(Err(_)) => Err(ExtensionError::failed("it failed unexpectedly")),
+                Err(_) => Err(ExtensionError::failed("it did not answer in time")),
+            }
         }
         _ => Err(unknown()),
     };
@@ -268,7 +276,7 @@ pub(crate) fn frame(bound: FrameBound, response: ExtensionResponse) -> Frame {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_proto::v1::{ContextItem, ContextItems};
+    use agentloop_proto::v1::{ContextItem, ContextItems, HookRequest};
 
     use super::*;
 
@@ -285,5 +293,19 @@ mod tests {
         assert_eq!(failed.request_id, "q");
         let Some(Response::Failure(failure)) = failed.response else { panic!("no failure") };
         assert!(failure.message.ends_with("the server takes 4096"), "{}", failure.message);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_extension_is_dropped_at_its_deadline() {
+        let guard = Extension::hook("guard", [], |_| std::future::pending());
+        let request = ExtensionRequest {
+            request_id: "q".into(),
+            request: Some(Request::Hook(HookRequest::default())),
+            time_left: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+            ..ExtensionRequest::default()
+        };
+        let response = respond(Some(guard), request).await.response;
+        let Some(Response::Failure(failure)) = response else { panic!("no failure: {response:?}") };
+        assert_eq!(failure.message, "it did not answer in time");
     }
 }

@@ -100,7 +100,7 @@ impl OpenRuntimes {
         &mut self,
         runtimes: Option<&Runtimes>,
         id: &str,
-    ) -> Option<impl Future<Output = ()> + Send + 'static> {
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let opening = self.0.remove(id)?;
         let close = Arc::clone(&runtimes?.close);
         Some(async move {

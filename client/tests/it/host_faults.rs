@@ -6,12 +6,14 @@ use std::{
 };
 
 use agentloop_client::{
-    host::{AttemptEffect, HostError, HostEvent},
+    host::{AttemptEffect, HostError, HostEvent, Runtimes, ToolError},
     v1::{
-        CallDisposition, CallVerdict, CapabilityRefusal, CapabilityVerdict, GoAway, Hello, LeaseLost, Ping,
-        ProtocolError, Welcome, connect_request::Frame, connect_response::Frame as ServerFrame,
+        CallDisposition, CallVerdict, CapabilityRefusal, CapabilityVerdict, GoAway, Hello, LeaseLost,
+        OpenRuntime, Ping, ProtocolError, Welcome, connect_request::Frame,
+        connect_response::Frame as ServerFrame,
     },
 };
+use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
 
 use crate::{
@@ -21,7 +23,8 @@ use crate::{
 use agentloop_client_testing::{
     agent_loop::Script,
     server::FakeServer,
-    tool_host::{Hosts, call, welcome},
+    timeout::soon,
+    tool_host::{Connection, Hosts, call, welcome},
 };
 
 struct Bench {
@@ -273,6 +276,40 @@ async fn a_host_whose_tools_are_refused_later_delivers_what_it_has_and_ends() {
     assert!(matches!(running.ended().await, Err(HostError::ToolsRefused(reasons)) if reasons.len() == 6));
 }
 
+/// Starts a host, and returns the wait that it announces once `say_go_away` has got its first connection.
+async fn announced_wait(say_go_away: impl AsyncFnOnce(Connection)) -> (String, Duration) {
+    let bench = Bench::new().await;
+    let (told, mut events) = mpsc::unbounded_channel();
+    let listener = move |event: &HostEvent| {
+        if let HostEvent::Lost { reason, retry_in } = event {
+            told.send((reason.clone(), *retry_in)).ok();
+        }
+    };
+    let _running = Running::start(host(&bench.fake.url(), &bench.gate).on_event(listener));
+    let (connection, _) = bench.hosts.accept().await;
+    say_go_away(connection).await;
+    soon(events.recv()).await.expect("the host runs")
+}
+
+#[tokio::test]
+async fn a_host_waits_as_long_as_the_server_asks_before_and_after_its_welcome() {
+    let reconnect_after = Some(prost_types::Duration { seconds: 30, nanos: 0 });
+    let go_away = || ServerFrame::GoAway(GoAway { reason: "a restart".into(), reconnect_after });
+    let before = announced_wait(async |connection| {
+        connection.send(go_away()).await;
+        connection.fail(Status::unavailable("restarting")).await;
+    });
+    let after = announced_wait(async |connection| {
+        connection.send(ServerFrame::Welcome(welcome())).await;
+        connection.send(go_away()).await;
+        connection.fail(Status::unavailable("restarting")).await;
+    });
+    for (reason, retry_in) in [before.await, after.await] {
+        assert!(reason.contains("a restart"), "{reason}");
+        assert!(retry_in > Duration::from_secs(10), "{retry_in:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_host_comes_back_after_the_server_was_away() {
     let bench = Bench::new().await;
@@ -294,6 +331,34 @@ async fn a_shutdown_with_nothing_in_hand_needs_no_server() {
     running.stop.cancel();
     running.ended().await.expect("a clean end");
     drop(connection);
+}
+
+#[tokio::test]
+async fn all_runtimes_together_have_five_seconds_to_close() {
+    let bench = Bench::new().await;
+    let opened = Arc::new(Semaphore::new(0));
+    let opening = Arc::clone(&opened);
+    let open = move |_| {
+        opening.add_permits(1);
+        async { Ok::<_, ToolError>(()) }
+    };
+    let runtimes = Runtimes::new(open, |_| std::future::pending());
+    let running = Running::start(host(&bench.fake.url(), &bench.gate).runtimes(runtimes));
+    let mut connection = bench.hosts.welcome().await;
+    for id in ["r1", "r2", "r3"] {
+        let runtime = OpenRuntime { runtime_id: id.into(), ..OpenRuntime::default() };
+        connection.send(ServerFrame::OpenRuntime(runtime)).await;
+    }
+    soon(opened.acquire_many(3)).await.expect("open").forget();
+    running.stop.cancel();
+    assert!(matches!(connection.reply().await, Frame::Draining(_)));
+    assert!(matches!(connection.reply().await, Frame::Goodbye(_)));
+    drop(connection);
+    // From here on the test waits only for timers, so the clock can jump.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    running.task.await.expect("no panic").expect("a clean end");
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

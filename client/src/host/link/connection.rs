@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, future::pending, time::Duration};
 
 use agentloop_proto::v1::{
-    Cancel, ConnectRequest, ConnectResponse, Credit as CreditFrame, Draining, GoAway, Goodbye, Heartbeat,
-    Pong, ProtocolError, Welcome, connect_request::Frame, connect_response::Frame as ServerFrame,
+    Cancel, ConnectRequest, ConnectResponse, Credit as CreditFrame, Draining, Goodbye, Heartbeat, Pong,
+    ProtocolError, Welcome, connect_request::Frame, connect_response::Frame as ServerFrame,
 };
 use tokio::{
     sync::mpsc,
@@ -16,7 +16,7 @@ use crate::host::{
     call::{credit::Credit, key::CallKey, task::TaskEvent},
     link::{
         drain::Stage,
-        end::{ConnectionEnd, STOP_GRACE},
+        end::{ConnectionEnd, GoingAway, STOP_GRACE, duration},
         handshake::{WelcomedConnection, refusal, report_protocol_error},
         state::HostState,
     },
@@ -27,12 +27,11 @@ use crate::host::{
 const PENDING_MAX: usize = 256;
 /// Output is buffered for this long, so that it goes in fewer and larger frames.
 const OUTPUT_DELAY: Duration = Duration::from_millis(10);
-/// Bounds on the intervals that the server may set.
+/// Bounds on the interval of this host's heartbeats.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 /// Heartbeat intervals without a frame, after which the server counts as gone.
 const SILENT_INTERVALS: u32 = 2;
-const GO_AWAY_MAX: Duration = Duration::from_secs(60);
 /// Time that the server may take to end the stream after `goodbye`.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -44,12 +43,14 @@ pub(crate) struct Connection<'a> {
     pending: VecDeque<Frame>,
     credit: Credit,
     heartbeat: Interval,
+    /// The time that a server which sends pings may be silent.
+    silence: Duration,
     /// The time at which the server counts as gone. Set by its first ping: an older server may send none.
     silent_at: Option<Instant>,
     /// The time to send buffered output.
     flush_at: Option<Instant>,
-    /// The time to connect again, after a `go_away`.
-    reconnect_at: Option<Instant>,
+    /// Set by a `go_away`. The connection is used until the server ends it, or until the time to connect again.
+    going_away: Option<GoingAway>,
 }
 
 impl<'a> Connection<'a> {
@@ -63,9 +64,10 @@ impl<'a> Connection<'a> {
             pending,
             credit: Credit::new(free),
             heartbeat: heartbeat(&welcome),
+            silence: silence(&welcome),
             silent_at: None,
             flush_at: None,
-            reconnect_at: None,
+            going_away: None,
         }
     }
 
@@ -80,8 +82,16 @@ impl<'a> Connection<'a> {
                 return self.say_goodbye().await;
             }
             if let Some(ended) = self.next_event().await {
-                return ended;
+                return self.after_go_away(ended);
             }
+        }
+    }
+
+    /// The end of the connection. A server that asked the host to go away ends it right after that: the wait still counts.
+    fn after_go_away(&mut self, ended: ConnectionEnd) -> ConnectionEnd {
+        match (ended, self.going_away.take()) {
+            (ConnectionEnd::Lost(_), Some(away)) => ConnectionEnd::GoAway(away),
+            (ended, _) => ended,
         }
     }
 
@@ -93,7 +103,7 @@ impl<'a> Connection<'a> {
             _ = self.heartbeat.tick() => self.send_heartbeat(),
             message = self.incoming.message(), if waiting < 4 * PENDING_MAX => return self.handle_message(message),
             () = sleep_until_set(self.silent_at) => {
-                let silence = self.silence();
+                let silence = self.silence;
                 return Some(ConnectionEnd::Lost(format!("the server sent nothing for {silence:?}")));
             }
             open = has_room(&self.outgoing), if waiting > 0 => {
@@ -103,7 +113,9 @@ impl<'a> Connection<'a> {
                 self.send();
             }
             () = sleep_until_set(self.flush_at) => self.flush(),
-            () = sleep_until_set(self.reconnect_at) => return Some(ConnectionEnd::GoAway),
+            () = sleep_until_set(self.going_away.as_ref().map(|away| away.until)) => {
+                return Some(ConnectionEnd::Lost("the time to connect again has come".into()));
+            }
             stage = self.state.drain.next_stage() => return self.drain(stage),
             Some(event) = self.state.events.recv(), if waiting < PENDING_MAX => self.handle_task_event(event),
         }
@@ -120,14 +132,9 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The time that a server which sends pings may be silent.
-    fn silence(&self) -> Duration {
-        SILENT_INTERVALS * self.heartbeat.period()
-    }
-
     fn handle_message(&mut self, message: Result<Option<ConnectResponse>, Status>) -> Option<ConnectionEnd> {
         if self.silent_at.is_some() {
-            self.silent_at = Some(Instant::now() + self.silence());
+            self.silent_at = Some(Instant::now() + self.silence);
         }
         match message {
             Ok(Some(message)) => message.frame.and_then(|frame| self.handle_frame(frame)),
@@ -151,10 +158,10 @@ impl<'a> Connection<'a> {
                 self.state.calls.abandon(&CallKey::new(&lost.call_id, lost.attempt), STOP_GRACE);
             }
             ServerFrame::Ping(ping) => {
-                self.silent_at = Some(Instant::now() + self.silence());
+                self.silent_at = Some(Instant::now() + self.silence);
                 self.push(Frame::Pong(Pong { nonce: ping.nonce }));
             }
-            ServerFrame::GoAway(go_away) => self.go_away(&go_away),
+            ServerFrame::GoAway(go_away) => self.going_away = Some(GoingAway::new(go_away)),
             ServerFrame::ProtocolError(error) => return Some(self.protocol_error(&error)),
             ServerFrame::ExtensionRequest(request) => self.state.call_extension(request),
             ServerFrame::OpenRuntime(request) => self.state.open_runtime(request),
@@ -172,11 +179,6 @@ impl<'a> Connection<'a> {
         let grace = duration(cancel.grace_period.as_ref()).unwrap_or(STOP_GRACE);
         let answer = self.state.calls.cancel(&key, grace);
         self.pending.extend(answer);
-    }
-
-    fn go_away(&mut self, go_away: &GoAway) {
-        let after = duration(go_away.reconnect_after.as_ref()).unwrap_or_default().min(GO_AWAY_MAX);
-        self.reconnect_at = Some(Instant::now() + after);
     }
 
     fn protocol_error(&mut self, error: &ProtocolError) -> ConnectionEnd {
@@ -249,6 +251,9 @@ impl<'a> Connection<'a> {
                 Ok(Ok(Some(ConnectResponse { frame: Some(ServerFrame::ProtocolError(error)) }))) => {
                     return self.protocol_error(&error);
                 }
+                Ok(Ok(Some(ConnectResponse { frame: Some(ServerFrame::GoAway(go_away)) }))) => {
+                    self.going_away = Some(GoingAway::new(go_away));
+                }
                 Ok(Ok(Some(_))) => {}
                 Ok(Ok(None)) | Err(_) => return ConnectionEnd::Lost("the server ended the stream".into()),
                 Ok(Err(status)) => return stream_end(status),
@@ -270,16 +275,20 @@ fn draining() -> Frame {
     Frame::Draining(Draining { reason: "shutting down".into() })
 }
 
-fn heartbeat(welcome: &Welcome) -> Interval {
-    let period = duration(welcome.heartbeat_interval.as_ref()).unwrap_or(HEARTBEAT_MAX);
-    let mut heartbeat = interval(period.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX));
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    heartbeat
+/// The interval at which the server sends pings, and expects heartbeats.
+fn server_interval(welcome: &Welcome) -> Duration {
+    duration(welcome.heartbeat_interval.as_ref()).unwrap_or(HEARTBEAT_MAX).max(HEARTBEAT_MIN)
 }
 
-/// A duration of the contract; `None` where it is absent or negative.
-fn duration(given: Option<&prost_types::Duration>) -> Option<Duration> {
-    given.and_then(|duration| Duration::try_from(*duration).ok())
+/// The time that a server which sends pings may be silent. The host's own heartbeats may come more often than its pings.
+fn silence(welcome: &Welcome) -> Duration {
+    server_interval(welcome).saturating_mul(SILENT_INTERVALS)
+}
+
+fn heartbeat(welcome: &Welcome) -> Interval {
+    let mut heartbeat = interval(server_interval(welcome).min(HEARTBEAT_MAX));
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeat
 }
 
 /// Waits for room for a frame. Returns false if the connection is closed.
@@ -292,5 +301,20 @@ async fn sleep_until_set(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_be_silent_for_two_of_its_own_intervals() {
+        for (seconds, beats_each, silent_for) in [(0, 0.1, 0.2), (5, 5.0, 10.0), (3600, 60.0, 7200.0)] {
+            let heartbeat_interval = Some(prost_types::Duration { seconds, nanos: 0 });
+            let welcome = Welcome { heartbeat_interval, ..Welcome::default() };
+            let beat = server_interval(&welcome).min(HEARTBEAT_MAX);
+            assert_eq!((beat.as_secs_f64(), silence(&welcome).as_secs_f64()), (beats_each, silent_for));
+        }
     }
 }

@@ -15,7 +15,10 @@ use crate::host::{
     config::{HostConfig, HostEvent},
     error::HostError,
     extension::Extension,
-    link::{end::ConnectionEnd, state::HostState},
+    link::{
+        end::{ConnectionEnd, GoingAway},
+        state::HostState,
+    },
 };
 
 const PROTOCOL_VERSION: u32 = 1;
@@ -90,7 +93,7 @@ async fn welcome(
             report_protocol_error(&state.config, &error);
             Err(ConnectionEnd::Fatal(HostError::Refused(error.message)))
         }
-        Some(ServerFrame::GoAway(go_away)) => Err(ConnectionEnd::Lost(go_away.reason)),
+        Some(ServerFrame::GoAway(go_away)) => Err(ConnectionEnd::GoAway(GoingAway::new(go_away))),
         Some(_) => Err(ConnectionEnd::Lost("the server spoke before its welcome".into())),
         None => Err(ConnectionEnd::Lost("the server ended the stream before its welcome".into())),
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -50,13 +51,11 @@ impl ReconnectLoop {
     /// Serves calls until the host has shut down or must stop. Then closes the open runtimes.
     pub(crate) async fn run(&mut self) -> Result<(), HostError> {
         let result = self.reconnect().await;
-        let state = &mut self.state;
-        for id in state.runtimes.ids() {
-            if let Some(closing) = state.runtimes.close(state.config.runtimes.as_ref(), &id) {
-                // Bounded, so that a runtime that does not close cannot stop the shutdown.
-                tokio::time::timeout(STOP_GRACE, closing).await.ok();
-            }
-        }
+        let HostState { runtimes, config, .. } = &mut self.state;
+        let closing =
+            runtimes.ids().into_iter().filter_map(|id| runtimes.close(config.runtimes.as_ref(), &id));
+        // Bounded, so that a runtime that does not close cannot stop the shutdown.
+        tokio::time::timeout(STOP_GRACE, join_all(closing)).await.ok();
         result
     }
 
@@ -65,14 +64,14 @@ impl ReconnectLoop {
         loop {
             let since = Instant::now();
             let end = self.serve_connection().await;
-            let reason = match end {
+            let (reason, asked) = match end {
                 ConnectionEnd::Drained => return self.result(),
                 ConnectionEnd::Fatal(error) => return Err(error),
-                ConnectionEnd::GoAway => "the server is going away".to_owned(),
-                ConnectionEnd::Lost(reason) => reason,
+                ConnectionEnd::GoAway(away) => (away.to_string(), away.until.duration_since(Instant::now())),
+                ConnectionEnd::Lost(reason) => (reason, Duration::ZERO),
             };
             let config = &self.state.config;
-            let retry_in = config.backoff.wait(failures.before(since.elapsed()));
+            let retry_in = config.backoff.wait(failures.before(since.elapsed())).max(asked);
             tracing::warn!(host_id = %config.host_id, %reason, ?retry_in, "connection lost");
             config.listener.notify(&HostEvent::Lost { reason, retry_in });
             if self.wait_offline(Instant::now() + retry_in).await {

@@ -187,12 +187,13 @@ function checkState(state: Uint8Array | undefined): void {
 /** The states of one call that are not recorded yet. */
 export class ResumeStates {
   readonly #signal: AbortSignal;
-  readonly #send: (state: Uint8Array, no: bigint) => void;
+  readonly #send: (state: Uint8Array, no: bigint) => boolean;
   #last = 0n;
   /** By rising number. */
-  #unrecorded: { state: Uint8Array; no: bigint; resolve: () => void }[] = [];
+  #unrecorded: { state: Uint8Array; no: bigint; resolve: () => void; reject: (reason: unknown) => void }[] = [];
 
-  constructor(signal: AbortSignal, send: (state: Uint8Array, no: bigint) => void) {
+  /** `send` returns false for a state that is larger than the server accepts. */
+  constructor(signal: AbortSignal, send: (state: Uint8Array, no: bigint) => boolean) {
     this.#signal = signal;
     this.#send = send;
   }
@@ -208,15 +209,17 @@ export class ResumeStates {
         resolve();
       };
       this.#last += 1n;
-      this.#unrecorded.push({ state, no: this.#last, resolve: recorded });
+      this.#unrecorded.push({ state, no: this.#last, resolve: recorded, reject });
       this.repeat();
     });
   }
 
-  /** Sends the last state, if it is not recorded; also after a reconnect. */
+  /** Sends the last state, if it is not recorded; also after a reconnect. One that is too large is refused. */
   repeat(): void {
-    const last = this.#unrecorded.at(-1);
-    if (last) this.#send(last.state, last.no);
+    for (let last = this.#unrecorded.at(-1); last && !this.#send(last.state, last.no); last = this.#unrecorded.at(-1)) {
+      this.#unrecorded.pop();
+      last.reject(new NoAnswer("the resume state is larger than the server takes"));
+    }
   }
 
   onAck(ack: ProgressAck): void {

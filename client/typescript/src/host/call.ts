@@ -1,18 +1,18 @@
 // One call: the object that its tool gets, and the state that the host keeps.
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
-import type { CallRequest, InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import type { CallRequest, InputResponse, NeedInput, Progress } from "../gen/agentloop/v1/tool_host.js";
 import { type Caller, type DeepPartial, FileContent, Image, Link } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
 import { milliseconds } from "./connection.js";
-import { ToolFailed } from "./failure.js";
+import { HostStops, ToolFailed } from "./failure.js";
 import { cut, type Frame, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
 // Bounds of the contract.
 const MAX_RESULT_BYTES = 3 << 20;
 const MAX_CHUNK_BYTES = 64 << 10;
 const MAX_CHECKPOINT_BYTES = 64 << 10;
-const MAX_PROGRESS_CHARS = 1 << 10; // of at most 4 bytes each
+const MAX_PROGRESS_BYTES = 4 << 10;
 
 // Bound on the text of a failure, so that it does not crowd out the conversation.
 const MAX_FAILURE_BYTES = 64 << 10;
@@ -57,6 +57,8 @@ export class Call {
   readonly states: ResumeStates;
   readonly #channel: CallChannel;
   #chunks = 0n;
+  /** The last progress with a checkpoint. */
+  #checkpoint?: Progress;
 
   constructor(request: CallRequest, signal: AbortSignal, channel: CallChannel) {
     this.callId = request.callId;
@@ -77,8 +79,13 @@ export class Call {
     const send = (question: NeedInput) => channel.send({ $case: "needInput", value: question });
     this.questions = new Questions(this.ref, signal, send, () => channel.bound(), request.answers);
     this.states = new ResumeStates(signal, (state, resumeNo) => {
-      const value = { ...this.ref, message: "", resumeState: Buffer.from(state), resumeNo };
-      channel.send({ $case: "progress", value });
+      const frame: Frame = {
+        $case: "progress",
+        value: { ...this.ref, message: "", resumeState: Buffer.from(state), resumeNo },
+      };
+      const fits = channel.bound().fits(frame);
+      if (fits) channel.send(frame);
+      return fits;
     });
   }
 
@@ -86,25 +93,37 @@ export class Call {
     return { callId: this.callId, attempt: this.attempt };
   }
 
-  /** Reports progress from 0 to 1. The server stores the checkpoint and gives it to the next attempt. */
+  /**
+   * Reports progress from 0 to 1. The server stores the checkpoint and gives it to the next attempt. After each reconnect
+   * the last progress with a checkpoint is sent again.
+   */
   async progress(message: string, fraction?: number, checkpoint?: Uint8Array): Promise<void> {
     if (checkpoint && checkpoint.length > MAX_CHECKPOINT_BYTES) {
       throw new RangeError(`a checkpoint has at most ${MAX_CHECKPOINT_BYTES} bytes`);
     }
-    await this.#channel.room();
-    const value = {
+    const progress: Progress = {
       ...this.ref,
       resumeNo: 0n,
-      message: message.slice(0, MAX_PROGRESS_CHARS),
+      message: cut(message, MAX_PROGRESS_BYTES),
       fraction,
       checkpoint: checkpoint && Buffer.from(checkpoint),
     };
-    const frame: Frame = { $case: "progress", value };
-    if (!this.#channel.bound().fits(frame)) {
-      console.error(`call ${this.callId}: checkpoint dropped: it is larger than the server accepts`);
-      value.checkpoint = undefined;
-    }
-    this.#channel.send(frame);
+    if (checkpoint) this.#checkpoint = progress;
+    await this.#channel.room();
+    this.#sendProgress(progress);
+  }
+
+  /** Sends the last progress with a checkpoint, after a reconnect. For the host only. */
+  repeatCheckpoint(): void {
+    if (this.#checkpoint) this.#sendProgress(this.#checkpoint);
+  }
+
+  /** Sends a progress, without a checkpoint that is larger than the server's bound. */
+  #sendProgress(progress: Progress): void {
+    const frame: Frame = { $case: "progress", value: progress };
+    if (this.#channel.bound().fits(frame)) return this.#channel.send(frame);
+    console.error(`call ${this.callId}: checkpoint dropped: it is larger than the server accepts`);
+    this.#channel.send({ $case: "progress", value: { ...progress, checkpoint: undefined } });
   }
 
   /**
@@ -200,6 +219,7 @@ export interface TrackedCall {
   controller: AbortController;
   /** Undefined while the tool runs. */
   outcome?: Outcome;
+  outcomeBytes: number;
   cancelling: boolean;
 }
 
@@ -231,6 +251,8 @@ function failureOf(thrown: unknown): Failure {
   const unknown = { retryable: false, retryDelayMs: 0, effect: AttemptEffect.MAYBE };
   try {
     if (thrown instanceof ToolFailed) return toFailure(thrown, unknown);
+    // Node's own functions give the reason of a signal as the cause of their error.
+    if (thrown instanceof HostStops || (thrown instanceof Error && thrown.cause instanceof HostStops)) return STOPPED;
   } catch (error) {
     thrown = error;
   }
@@ -245,6 +267,14 @@ function toFailure({ message, retryable, retryDelayMs, effect }: ToolFailed, unk
     effect: Number.isInteger(effect) ? effect : unknown.effect,
   };
 }
+
+/** The failure of a call that the shutdown of the host stopped. It may be tried again, where that is safe. */
+export const STOPPED: Failure = {
+  message: "the call was stopped before it ended",
+  retryable: true,
+  retryDelayMs: 0,
+  effect: AttemptEffect.MAYBE,
+};
 
 /** The failure that replaces a result that the server refuses. */
 export function refusal(serverMessage: string): Outcome {

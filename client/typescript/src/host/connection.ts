@@ -44,7 +44,10 @@ export interface ConnectionHost {
 
 /** One stream. gRPC queues the frames that are written, so there is one writer. */
 export class Connection {
+  /** Calls granted since the stream began. */
   credit = 0n;
+  /** Calls that came since then. */
+  spent = 0n;
   welcomed = false;
   reconnectAfterMs = 0;
   readonly #host: ConnectionHost;
@@ -128,6 +131,10 @@ export class Connection {
           if (frame) this.#host.onFrame(frame);
         } else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
         else if (frame?.$case === "protocolError") reject(new HostRefused(frame.value.message));
+        else if (frame?.$case === "goAway") {
+          this.reconnectAfterMs = milliseconds(frame.value.reconnectAfter);
+          reject(new Error(`the server asks to connect again later: ${frame.value.reason}`));
+        }
         else reject(new Error("the first frame was no welcome"));
       });
       stream.on("error", (error: ServiceError) => {

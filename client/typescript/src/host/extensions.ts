@@ -18,21 +18,28 @@ import {
 } from "../gen/agentloop/v1/tool_host.js";
 import type { Run } from "../gen/agentloop/v1/runs.js";
 import { Instruction } from "../gen/agentloop/v1/types.js";
+import { milliseconds } from "./connection.js";
 import { cut, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
 const MAX_FAILURE_BYTES = 4 << 10; // bound on the message of a failure
 
+// Functions of extensions. `signal` aborts at the deadline, after which no answer counts.
+
 /** Function of a hook. It is called at the hook's points, and returns a verdict, or nothing to change nothing. */
-export type Hook = (request: HookRequest, run: Run) => Promise<DeepPartial<HookVerdict> | void>;
+export type Hook = (request: HookRequest, run: Run, signal: AbortSignal) => Promise<DeepPartial<HookVerdict> | void>;
 /** Function of a context source. It returns the items that fit the query, the best first. */
-export type ContextSource = (request: ContextRequest, run: Run) => Promise<(string | DeepPartial<ContextItem>)[]>;
+export type ContextSource = (
+  request: ContextRequest,
+  run: Run,
+  signal: AbortSignal,
+) => Promise<(string | DeepPartial<ContextItem>)[]>;
 /**
  * Gets the entries that each finished run added to its session, and is called again until it succeeds. It may get the
  * same run twice.
  */
-export type Remember = (request: RememberRequest, run: Run) => Promise<void>;
+export type Remember = (request: RememberRequest, run: Run, signal: AbortSignal) => Promise<void>;
 /** Function of a planner. It decides the next instruction of a run. */
-export type Planner = (request: PlanRequest, run: Run) => Promise<DeepPartial<Instruction>>;
+export type Planner = (request: PlanRequest, run: Run, signal: AbortSignal) => Promise<DeepPartial<Instruction>>;
 
 type Named<Declaration> = Partial<Declaration> & { name: string };
 export type HookOptions = Named<HookDeclaration> & Pick<HookDeclaration, "points">;
@@ -82,14 +89,20 @@ export class Extensions {
 
   /** Calls the extension that a request names. An error becomes a failure response. */
   async respond(request: ExtensionRequest, bound: FrameBound): Promise<ExtensionResponse> {
-    const { requestId } = request;
+    const { requestId, timeLeft } = request;
+    const deadline = new AbortController();
+    const timeout = () => deadline.abort(new ExtensionFailed("there was no answer in time"));
+    // Without the time left, the deadline is by a clock that may differ from this one.
+    const timer = timeLeft && setTimeout(timeout, milliseconds(timeLeft));
     try {
-      const response = { requestId, response: await this.#answer(request) };
+      const response = { requestId, response: await this.#answer(request, deadline.signal) };
       const size = sizeOf({ $case: "extensionResponse", value: response });
       if (size <= bound.maxBytes) return response;
       throw new ExtensionFailed(`the answer has ${size} bytes with its frame; the server takes ${bound.maxBytes}`);
     } catch (error) {
       return { requestId, response: { $case: "failure", value: failure(request.name, error) } };
+    } finally {
+      clearTimeout(timer);
     }
   }
 
@@ -97,22 +110,22 @@ export class Extensions {
     this.#declared.set(`${declared.$case} ${declared.value.name}`, declared);
   }
 
-  async #answer({ name, request, run }: ExtensionRequest): Promise<Answer> {
+  async #answer({ name, request, run }: ExtensionRequest, signal: AbortSignal): Promise<Answer> {
     switch (request?.$case) {
       case "plan": {
-        const result = await find(this.#planners, name)(request.value, run!);
+        const result = await find(this.#planners, name)(request.value, run!, signal);
         return { $case: "instruction", value: Instruction.fromPartial(result) };
       }
       case "hook": {
-        const result = await find(this.#hooks, name)(request.value, run!);
+        const result = await find(this.#hooks, name)(request.value, run!, signal);
         return { $case: "hook", value: HookVerdict.fromPartial(result ?? {}) };
       }
       case "context": {
-        const items = await find(this.#sources, name).query(request.value, run!);
+        const items = await find(this.#sources, name).query(request.value, run!, signal);
         return { $case: "context", value: { items: items.map(toItem) } };
       }
       case "remember":
-        await find(this.#sources, name).remember?.(request.value, run!);
+        await find(this.#sources, name).remember?.(request.value, run!, signal);
         return { $case: "remembered", value: {} };
       default:
         throw new ExtensionFailed("this host does not know this kind of request", { retryable: true });

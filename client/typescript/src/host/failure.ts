@@ -22,3 +22,11 @@ export class HostRefused extends Error {
     super(`the server refused the host: ${reason}`);
   }
 }
+
+/** The reason with which the signals of calls abort that the shutdown of the host stops. */
+export class HostStops extends Error {
+  constructor() {
+    super("the host shuts down");
+    this.name = "AbortError";
+  }
+}

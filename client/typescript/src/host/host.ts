@@ -11,6 +11,8 @@ import {
   type CallRequest,
   type Cancel,
   CancelOutcome,
+  CapabilityRefusal,
+  type CapabilityVerdict,
   type ConnectResponse,
   type ExtensionRequest,
   type Hello,
@@ -21,7 +23,7 @@ import {
 } from "../gen/agentloop/v1/tool_host.js";
 import type { FileContent } from "../gen/agentloop/v1/types.js";
 import { putBlob, readBlob } from "./blobs.js";
-import { Call, type Outcome, outcomeFrame, outcomeOf, type Ref, refusal, type TrackedCall } from "./call.js";
+import { Call, type Outcome, outcomeFrame, outcomeOf, type Ref, refusal, STOPPED, type TrackedCall } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
 import {
   type ContextSource,
@@ -32,8 +34,8 @@ import {
   type Planner,
   type PlannerOptions,
 } from "./extensions.js";
-import { HostRefused } from "./failure.js";
-import { cut, type Frame, FrameBound } from "./frame.js";
+import { HostRefused, HostStops } from "./failure.js";
+import { cut, type Frame, FrameBound, messageOf, sizeOf } from "./frame.js";
 import { type RuntimeOptions, Runtimes } from "./runtimes.js";
 import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
 import { type Transport, type TransportOptions, transportOf } from "./transport.js";
@@ -44,6 +46,11 @@ const STABLE_AFTER_MS = 1_000; // a connection that lasted longer resets the bac
 const MIN_CANCEL_GRACE_MS = 1_000;
 const MAX_REJECTION_BYTES = 4 << 10; // bound of the contract
 const RUNTIMES_TIMEOUT_MS = 5_000;
+// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+const MAX_UNACKNOWLEDGED = 1024;
+const MAX_UNACKNOWLEDGED_BYTES = 64 << 20;
+/** Time that a stopped call has to end. Its result has as long again to be delivered. */
+const STOP_GRACE_MS = 5_000;
 
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
 
@@ -52,12 +59,12 @@ export interface HostOptions extends TransportOptions {
   hostId?: string;
   /** Number of calls that run at a time; default 4. */
   concurrency?: number;
-  /** Time that a shutdown may take to finish running calls; default 30 s. */
+  /** Time that running calls have to finish at a shutdown; then they are stopped. Default 30 s. */
   drainTimeoutMs?: number;
   labels?: Record<string, string>;
-  /** Called after each welcome. */
+  /** Called after each welcome. An error that it throws is logged. */
   onReady?: () => void;
-  /** What the host says of itself, for people; asked before each heartbeat. */
+  /** What the host says of itself, for people; asked before each heartbeat. An error that it throws is logged. */
   status?: () => string;
 }
 
@@ -85,6 +92,12 @@ export class Host {
   #connection?: Connection;
   #bound = new FrameBound();
   #draining = false;
+  /** For tests only. */
+  stopGraceMs = STOP_GRACE_MS;
+  /** True once calls that did not stop are waited for no more. */
+  #gaveUp = false;
+  /** Set once the server has refused all tools and extensions. */
+  #refused?: HostRefused;
   #stopping = new AbortController();
   #resolveDrain!: () => void;
   #resolveIdle!: () => void;
@@ -160,21 +173,26 @@ export class Host {
   /**
    * Serves until `drain`, SIGTERM or SIGINT. Resolves to true if every call was finished and acknowledged.
    *
-   * Connects again for as long as it takes. Rejects with `HostRefused` where the server refuses the host for a lasting
-   * reason, such as a wrong token, and stops the calls that run.
+   * Connects again for as long as it takes. Calls that still run `drainTimeoutMs` after that are stopped, which takes up to
+   * 10 s. Rejects with `HostRefused` where the server refuses the host for a lasting reason, such as a wrong token, and
+   * stops the calls that run. If the server refuses all tools and extensions, it finishes the calls that it has, and
+   * rejects with `HostRefused`.
    */
   async run(): Promise<boolean> {
-    for (const signal of ["SIGTERM", "SIGINT"]) {
-      process.on(signal, () => (this.#draining ? process.exit(1) : this.drain())); // the second signal ends it at once
-    }
+    const onSignal = () => (this.#draining ? process.exit(1) : this.drain()); // the second signal ends it at once
+    const signals = ["SIGTERM", "SIGINT"] as const;
+    for (const signal of signals) process.on(signal, onSignal);
     try {
-      return await this.#serveUntilDrained();
+      const delivered = await this.#serveUntilDrained();
+      if (this.#refused) throw this.#refused;
+      return delivered;
     } catch (error) {
       for (const { controller } of this.#calls.values()) controller.abort();
       throw error;
     } finally {
       // Bounded, so that a runtime that does not close cannot stop the shutdown.
       await Promise.race([this.#runtimes.closeAll(), sleep(RUNTIMES_TIMEOUT_MS, undefined, { ref: false })]);
+      for (const signal of signals) process.off(signal, onSignal);
     }
   }
 
@@ -182,8 +200,12 @@ export class Host {
     const serving = this.#serveForEver();
     const refused = serving.then(() => new Promise<never>(() => undefined)); // rejects, or is never settled
     await Promise.race([this.#drainRequested, refused]);
-    const timeout = sleep(this.#options.drainTimeoutMs ?? 30_000, false, { ref: false });
-    const delivered = await Promise.race([this.#idle.then(() => true), timeout, refused]);
+    const idleWithin = (ms: number) => Promise.race([this.#idle.then(() => true), sleep(ms, false, { ref: false }), refused]);
+    let delivered = await idleWithin(this.#options.drainTimeoutMs ?? 30_000);
+    if (!delivered) {
+      this.#stopCalls();
+      delivered = await idleWithin(2 * this.stopGraceMs);
+    }
     if (!delivered) console.error(`shutting down with ${this.#calls.size} calls unfinished or unacknowledged`);
     this.#disconnect(delivered);
     await Promise.race([serving, sleep(2 * CLOSE_TIMEOUT_MS, undefined, { ref: false })]);
@@ -195,6 +217,24 @@ export class Host {
     this.#draining = true;
     this.#sendDraining();
     this.#resolveDrain();
+    this.#checkIdle();
+  }
+
+  /** Stops the calls that run. Each is reported when it has ended, at the latest after the grace. */
+  #stopCalls(): void {
+    for (const { controller } of this.#calls.values()) controller.abort(new HostStops());
+    setTimeout(() => this.#giveUpCalls(), this.stopGraceMs).unref();
+  }
+
+  /** Reports the calls that did not stop. */
+  #giveUpCalls(): void {
+    this.#gaveUp = true;
+    for (const tracked of this.#calls.values()) {
+      if (tracked.outcome) continue;
+      // The server knows of a call that it has cancelled that it does not stop.
+      if (tracked.cancelling) this.#forgetCall(tracked.call);
+      else this.#recordOutcome(tracked, { failure: STOPPED });
+    }
     this.#checkIdle();
   }
 
@@ -260,6 +300,7 @@ export class Host {
       case "ping":
         return this.#send({ $case: "pong", value: { nonce: frame.value.nonce } });
       case "goAway":
+        console.error(`the server asks to connect again later: ${frame.value.reason}`);
         this.#connection!.reconnectAfterMs = milliseconds(frame.value.reconnectAfter);
         return this.#connection!.close();
       case "protocolError":
@@ -280,7 +321,7 @@ export class Host {
         leaseToken,
         finished: outcome !== undefined,
       })),
-      initialCredit: this.#draining ? 0n : BigInt(Math.max(0, this.#concurrency - this.#running)),
+      initialCredit: BigInt(this.#freeSlots()),
       labels: this.#options.labels ?? {},
       // Without a call and under the same name, this process proves that it did not begin the call.
       instanceId: `${this.#instance}.${this.#forgotten}`,
@@ -288,26 +329,56 @@ export class Host {
     };
   }
 
+  #freeSlots(): number {
+    const waiting = [...this.#calls.values()].filter(({ outcome }) => outcome);
+    const bytes = waiting.reduce((sum, { outcomeBytes }) => sum + outcomeBytes, 0);
+    const full = waiting.length >= MAX_UNACKNOWLEDGED || bytes >= MAX_UNACKNOWLEDGED_BYTES;
+    return full || this.#draining ? 0 : Math.max(0, this.#concurrency - this.#running);
+  }
+
   #onWelcome(welcome: Welcome): void {
     this.#bound = new FrameBound(welcome.maxFrameBytes);
-    for (const { name, accepted, reason } of welcome.capabilities) {
-      if (!accepted) console.error(`${name} was refused: ${reason}`);
-    }
+    this.#readVerdicts(welcome.capabilities);
     for (const verdict of welcome.calls) {
       const { STOP, ALREADY_RECORDED } = CallDisposition;
       if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#forgetCall(verdict);
     }
     for (const tracked of this.#calls.values()) {
       this.#offerOutcome(tracked);
+      if (!tracked.outcome) tracked.call.repeatCheckpoint();
       tracked.call.questions.repeat();
       tracked.call.states.repeat();
     }
+    this.#growCredit();
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
-    this.#options.onReady?.();
+    this.#checkIdle();
+    try {
+      this.#options.onReady?.();
+    } catch (error) {
+      console.error(`onReady failed: ${messageOf(error)}`);
+    }
+  }
+
+  /**
+   * Reports the tools and extensions that the server refused. If it refused all of them, the host ends once it has
+   * delivered the results of its calls. It stays if one was refused as weaker: an operator may accept that declaration, and
+   * the server then tells the host to connect again.
+   */
+  #readVerdicts(verdicts: readonly CapabilityVerdict[]): void {
+    const refused = verdicts.filter(({ accepted }) => !accepted);
+    const reasons = refused.map(({ name, reason }) => `${name}: ${reason}`);
+    for (const { name, reason } of refused) console.error(`${name} was refused: ${reason}`);
+    const mayBeAccepted = refused.some(({ refusal }) => refusal === CapabilityRefusal.WEAKER);
+    const all = this.#tools.capabilities().length + this.#extensions.capabilities().length;
+    if (refused.length === 0 || refused.length < all || mayBeAccepted) return;
+    this.#refused = new HostRefused(`it refused every tool: ${reasons.join("; ")}`);
+    this.#draining = true;
+    this.#resolveDrain();
   }
 
   #onCallRequest(request: CallRequest): void {
+    this.#connection!.spent += 1n;
     const tracked = this.#known(request);
     if (tracked) {
       this.#answerKnown(tracked, request.leaseToken);
@@ -345,7 +416,7 @@ export class Host {
     if (this.#calls.has(key(request))) {
       return { reason: RejectReason.BUSY, message: "another call of this id still runs here" };
     }
-    if (this.#running >= this.#concurrency) {
+    if (this.#freeSlots() === 0) {
       return { reason: RejectReason.BUSY, message: "no room for another call" };
     }
     const prepared = this.#tools.prepare(request);
@@ -361,7 +432,8 @@ export class Host {
       bound: () => this.#bound,
     };
     const call = new Call(request, controller.signal, channel);
-    const tracked: TrackedCall = { call, leaseToken: request.leaseToken, controller, cancelling: false };
+    const { leaseToken } = request;
+    const tracked: TrackedCall = { call, leaseToken, controller, outcomeBytes: 0, cancelling: false };
     this.#calls.set(key(call), tracked);
     this.#running++;
     void outcomeOf(() => run(call)).then((outcome) => this.#onToolEnd(tracked, outcome));
@@ -369,8 +441,8 @@ export class Host {
 
   #onToolEnd(tracked: TrackedCall, outcome: Outcome): void {
     this.#running--;
-    // A call that was dropped has no outcome to record.
-    if (this.#calls.get(key(tracked.call)) === tracked) this.#recordOutcome(tracked, outcome);
+    // A call that was dropped or given up has no outcome to record.
+    if (this.#calls.get(key(tracked.call)) === tracked && !tracked.outcome) this.#recordOutcome(tracked, outcome);
     this.#grantCredit();
     this.#checkIdle();
   }
@@ -385,6 +457,7 @@ export class Host {
     }
     if (tracked.cancelling) this.#acknowledgeCancel(tracked.call, CancelOutcome.FINISHED);
     tracked.outcome = outcome;
+    tracked.outcomeBytes = sizeOf(outcomeFrame(tracked, outcome, new FrameBound()));
     this.#offerOutcome(tracked);
   }
 
@@ -445,18 +518,36 @@ export class Host {
   #dropCall(ref: Ref): void {
     this.#calls.get(key(ref))?.controller.abort();
     this.#calls.delete(key(ref));
+    this.#grantCredit();
     this.#checkIdle();
   }
 
   #heartbeat(): Frame {
     const running = [...this.#calls.values()].filter(({ outcome }) => !outcome);
-    return { $case: "heartbeat", value: { calls: running.map(({ call }) => call.ref), statusText: this.#options.status?.() ?? "" } };
+    return { $case: "heartbeat", value: { calls: running.map(({ call }) => call.ref), statusText: this.#statusText() } };
+  }
+
+  #statusText(): string {
+    try {
+      return String(this.#options.status?.() ?? "");
+    } catch (error) {
+      console.error(`status failed: ${messageOf(error)}`);
+      return "";
+    }
   }
 
   #grantCredit(): void {
-    if (!this.#connection || this.#draining) return;
-    this.#connection.credit += 1n;
-    this.#sendCredit();
+    if (this.#growCredit()) this.#sendCredit();
+  }
+
+  /** Gives credit for the calls that there is room for. False if the server has as much already. */
+  #growCredit(): boolean {
+    const connection = this.#connection;
+    if (!connection) return false;
+    const total = connection.spent + BigInt(this.#freeSlots());
+    if (total <= connection.credit) return false;
+    connection.credit = total;
+    return true;
   }
 
   #sendCredit(): void {
@@ -476,7 +567,7 @@ export class Host {
   }
 
   #checkIdle(): void {
-    if (this.#draining && this.#calls.size === 0 && this.#running === 0) this.#resolveIdle();
+    if (this.#draining && this.#calls.size === 0 && (this.#gaveUp || this.#running === 0)) this.#resolveIdle();
   }
 }
 

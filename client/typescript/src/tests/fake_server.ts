@@ -16,8 +16,6 @@ import { EffectClass, Host } from "../host/index.js";
 
 const TIMEOUT_MS = 20_000; // long enough for a slow machine
 
-process.setMaxListeners(0); // each host listens for signals
-
 type ServerFrame = NonNullable<ConnectResponse["frame"]>;
 type Kind = Frame["$case"];
 type Content<K extends Kind> = Extract<Frame, { $case: K }>["value"];
@@ -66,6 +64,16 @@ export class Connection {
     }
   }
 
+  /** The total of the next frame that is no heartbeat. It must be credit. */
+  async credit(): Promise<bigint> {
+    for (;;) {
+      const frame = await this.#frames.take("credit");
+      if (frame.$case === "heartbeat") continue;
+      assert.ok(frame.$case === "credit", frame.$case);
+      return frame.value.total;
+    }
+  }
+
   /** Waits for this many heartbeats. */
   async heartbeats(count: number): Promise<void> {
     while (count > 0) count -= (await this.#frames.take("heartbeat")).$case === "heartbeat" ? 1 : 0;
@@ -109,6 +117,7 @@ export class Connection {
 /** A host against a scripted server. Calls that run at the end of the test are dropped. */
 export class Bench {
   readonly host: Host;
+  readonly server: string;
   readonly #server: Server;
   readonly #connections: Queue<Connection>;
   #running?: Promise<boolean>;
@@ -116,7 +125,9 @@ export class Bench {
   private constructor(server: Server, port: number, connections: Queue<Connection>) {
     this.#server = server;
     this.#connections = connections;
-    this.host = new Host({ server: `127.0.0.1:${port}`, hostId: "host-1", drainTimeoutMs: 0 });
+    this.server = `127.0.0.1:${port}`;
+    this.host = new Host({ server: this.server, hostId: "host-1", drainTimeoutMs: 0 });
+    this.host.stopGraceMs = 0;
   }
 
   static async start(): Promise<Bench> {

@@ -2,6 +2,7 @@
 
 import { status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import {
   CallFailed,
@@ -98,6 +99,46 @@ describe("calls", () => {
     assert.equal((await frozen.expect("pong")).nonce, 7n);
     const [, hello] = await bench.accept();
     assert.deepEqual(hello.callsInHand.map(({ callId }) => callId), ["c1"], "the call goes on");
+  });
+
+  test("a host waits as long as the server asks", async () => {
+    const waitMs = 400; // longer than the waits that the host itself would choose
+    const goAway = { reconnectAfter: { seconds: 0n, nanos: waitMs * 1e6 }, reason: "a restart" };
+    for (const welcome of [false, true]) {
+      const connection = welcome ? await bench.welcome() : (await bench.accept())[0];
+      const asked = performance.now();
+      connection.send({ $case: "goAway", value: goAway });
+      connection.end(status.UNAVAILABLE);
+      const [next] = await bench.accept();
+      const waited = performance.now() - asked;
+      assert.ok(waited > waitMs - 2, `welcome: ${welcome}, waited ${waited} ms`); // timers round to milliseconds
+      next.end(status.UNAVAILABLE);
+    }
+  });
+
+  test("a host with too many unacknowledged results accepts no calls", async () => {
+    const connection = await bench.welcome();
+    for (let number = 0; number < 1024; number++) {
+      await connection.sendCall(`c${number}`, "echo", { args: { text: "x" } });
+      await connection.expect("callResult");
+    }
+    connection.offer("c", "echo", { args: { text: "x" } });
+    assert.equal((await connection.expect("callRejected")).reason, RejectReason.BUSY);
+    connection.acknowledge("c0");
+    assert.equal(await connection.credit(), 1024n + 1n + 4n); // all calls that came, and room for four
+    await connection.sendCall("c", "echo", { args: { text: "x" } });
+  });
+
+  test("a host with too large unacknowledged results accepts no calls", async () => {
+    const connection = await bench.welcome();
+    const text = "x".repeat(3 << 20);
+    bench.tool("large", () => text);
+    for (let number = 0; number < 22; number++) {
+      await connection.sendCall(`c${number}`, "large");
+      await connection.expect("callResult");
+    }
+    connection.offer("c", "large");
+    assert.equal((await connection.expect("callRejected")).reason, RejectReason.BUSY);
   });
 
   test("a server without pings is not left", async () => {
@@ -291,6 +332,38 @@ describe("a call leaves a state, and its next attempt goes on from it", () => {
     assert.deepEqual([result.output, result.structuredJson, result.links[0]?.url], ["", "[1]", "https://a.example"]);
   });
 
+  test("with the last checkpoint, which is repeated after a reconnect", async () => {
+    const [next, saved] = [new EventEmitter(), new EventEmitter()];
+    bench.host.tool(declared("advance"), async (call) => {
+      for (const checkpoint of ["one", "two"]) {
+        await once(next, "step");
+        await call.progress("saved", undefined, Buffer.from(checkpoint));
+        saved.emit("step");
+      }
+      await once(next, "step");
+      return "done";
+    });
+    bench.run();
+    const save = async () => {
+      const done = once(saved, "step");
+      next.emit("step");
+      await done;
+    };
+    const first = await bench.welcome();
+    await first.sendCall("c1", "advance");
+    await save();
+    assert.equal(`${(await first.expect("progress")).checkpoint}`, "one");
+    first.end(status.UNAVAILABLE);
+    const [second] = await bench.accept();
+    await save(); // not welcome yet: nothing can be sent
+    second.welcome({});
+    assert.equal(`${(await second.expect("progress")).checkpoint}`, "two");
+    next.emit("step");
+    await second.expect("callResult");
+    second.end(status.UNAVAILABLE);
+    await (await bench.welcome()).expect("callResult"); // a call that has ended has no checkpoint
+  });
+
   test("once both of two states are acknowledged together", async () => {
     bench.host.tool(declared("save"), async (call) => {
       await Promise.all([call.saveResumeState(Buffer.from("one")), call.saveResumeState(Buffer.from("two"))]);
@@ -374,6 +447,8 @@ describe("no frame is larger than the server accepts", () => {
       await call.progress("saved", 0.5, new Uint8Array(BOUND));
       return call.ask("?".repeat(BOUND)).catch((why) => (why instanceof NoAnswer ? why.message : "asked"));
     });
+    const report = { ...talk, name: "report" };
+    bench.host.tool(report, (call) => call.progress(`x${"🐦".repeat(1024)}`));
     bench.host.contextSource({ name: "notes" }, async () => ["x".repeat(BOUND)]);
     bench.run();
   });
@@ -406,6 +481,12 @@ describe("no frame is larger than the server accepts", () => {
     first.end(status.UNAVAILABLE);
     const second = await bench.welcome(small);
     assert.match((await second.expect("callFailed")).message, /the server takes 65536/);
+  });
+
+  test("the text of a progress is cut between characters", async () => {
+    const connection = await bench.welcome();
+    await connection.sendCall("c1", "report");
+    assert.equal((await connection.expect("progress")).message, `x${"🐦".repeat(1023)}`);
   });
 
   test("output is split and other large frames are dropped", async () => {

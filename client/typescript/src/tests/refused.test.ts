@@ -3,6 +3,7 @@
 import { status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
+import { CapabilityRefusal } from "../gen/agentloop/v1/tool_host.js";
 import { EffectClass, HostRefused } from "../host/index.js";
 import { Bench } from "./fake_server.js";
 
@@ -12,6 +13,7 @@ let stopped: Promise<void>;
 
 beforeEach(async () => {
   bench = await Bench.start();
+  bench.host.stopGraceMs = 5_000;
   stopped = new Promise((resolve) => {
     bench.host.tool(
       { name: "wait", description: "Waits.", schema: { type: "object" }, effect: EffectClass.READ_ONLY },
@@ -43,6 +45,19 @@ test("by a protocol error in place of a welcome", async () => {
   const [connection] = await bench.accept();
   connection.send({ $case: "protocolError", value: { message: "hello.hostId: no id", callId: "" } });
   assert.equal(await refusal(), "the server refused the host: hello.hostId: no id");
+});
+
+test("once it has delivered what it has, where all its tools are refused", async () => {
+  const first = await bench.welcome();
+  await first.sendCall("c1", "wait");
+  first.end(status.UNAVAILABLE);
+  const verdict = { name: "wait", accepted: false, reason: "other terms", refusal: CapabilityRefusal.DIFFERENT };
+  const second = await bench.welcome({ capabilities: [verdict] });
+  await second.expect("draining");
+  await second.expect("callFailed"); // stopped, because its drain timeout is over at once
+  second.acknowledge("c1");
+  await second.expect("goodbye");
+  assert.equal(await refusal(), "the server refused the host: it refused every tool: wait: other terms");
 });
 
 test("after the welcome by its credential alone", async () => {
