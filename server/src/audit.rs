@@ -356,6 +356,11 @@ pub fn about(field: &str, id: &str) {
     let _unasked = ACT.try_with(noted);
 }
 
+/// The cause where a caller names a run of another one.
+pub const OTHERS_RUN: &str = "the run is another caller's";
+/// The cause where a caller names a session of another one.
+pub const OTHERS_SESSION: &str = "the session is another caller's";
+
 /// Notes why the call of this task is refused, where the caller is told something else. The first cause counts.
 pub fn denied(why: &'static str) {
     let noted = |act: &Option<Arc<Act>>| {

@@ -325,6 +325,7 @@ async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it
         ..Default::default()
     };
     let fork = wire::ForkSessionRequest { session_id: "s1".to_owned(), ..Default::default() };
+    let into_that = wire::RunInput { auto_create_session: Some(false), ..in_session("s1", "r9", "hi") };
     let mut steps = omar.agent_loop();
     let answers: Vec<Result<(), Error>> = vec![
         soon(omar.submit_approval(approval)).await.map(drop),
@@ -336,6 +337,7 @@ async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it
         soon(omar.run(join)).await.map(drop),
         soon(omar.update_session(update)).await.map(drop),
         soon(omar.fork_session(fork)).await.map(drop),
+        soon(omar.run(into_that)).await.map(drop),
     ];
     for answer in &answers {
         let code = answer.as_ref().err().and_then(Error::code);
@@ -364,6 +366,7 @@ async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it
         ("AgentLoop/Run", "r1", ""),
         ("Sessions/UpdateSession", "", "s1"),
         ("Sessions/ForkSession", "", "s1"),
+        ("AgentLoop/Run", "r9", "s1"),
         ("Sessions/DeleteSession", "", "s1"),
     ];
     assert_eq!(calls, expected, "{rows:?}");

@@ -227,7 +227,9 @@ impl FieldSchema {
         let of_number = self.minimum.is_some() || self.maximum.is_some();
         let no_length = self.min_length.zip(self.max_length).is_some_and(|(min, max)| min > max);
         let no_number = self.minimum.zip(self.maximum).is_some_and(|(min, max)| min > max);
-        if no_length || no_number {
+        let is_between = |(min, max): (f64, f64)| min.ceil() > max.floor();
+        let no_whole = self.kind == "integer" && self.minimum.zip(self.maximum).is_some_and(is_between);
+        if no_length || no_number || no_whole {
             return Err("no value fits: the least is more than the most".to_owned());
         }
         let kind = match (self.kind.as_str(), &self.choices) {
@@ -423,6 +425,7 @@ mod tests {
             r#""a":{"type":"string","minimum":1}"#,
             r#""a":{"type":"string","minLength":3,"maxLength":2}"#,
             r#""a":{"type":"integer","minimum":3,"maximum":2}"#,
+            r#""a":{"type":"integer","minimum":1.5,"maximum":1.7}"#,
             r#""a":{"type":"integer","enum":["1"]}"#,
             r#""a":{"type":"string","enum":[]}"#,
             r#""a":{"type":"string","enum":["x","x"]}"#,

@@ -93,11 +93,15 @@ pub struct HookVerdict {
 }
 
 impl HookVerdict {
-    /// Checks that every field that is set belongs to this point and is within its bound.
+    /// The verdict, if every field that is set belongs to this point and is within its bound. Texts for people are cut: they often
+    /// quote arguments, and a veto must not be lost because those are long.
     ///
     /// # Errors
     /// The first problem, for people.
-    pub fn check(&self, point: HookPoint) -> Result<(), String> {
+    pub fn checked(mut self, point: HookPoint) -> Result<Self, String> {
+        for text in self.veto.iter_mut().chain([&mut self.annotation]) {
+            text.truncate(text.floor_char_boundary(SHORT_TEXT_BYTES_MAX));
+        }
         let own = [
             ("a veto", self.veto.is_some(), &[HookPoint::PreRun, HookPoint::PreTool][..]),
             ("messages", !self.input_messages.is_empty(), &[HookPoint::PreRun]),
@@ -110,8 +114,6 @@ impl HookVerdict {
         }
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let bounds = [
-            ("annotation", self.annotation.len(), SHORT_TEXT_BYTES_MAX),
-            ("veto", length(&self.veto), SHORT_TEXT_BYTES_MAX),
             ("system_prompt_addition", self.system_prompt_addition.len(), PROMPT_ADDITION_BYTES_MAX),
             ("arguments", length(&self.arguments), TOOL_ARGUMENTS_BYTES_MAX),
             ("output", length(&self.output), TOOL_RESULT_BYTES_MAX),
@@ -119,7 +121,24 @@ impl HookVerdict {
         ];
         match bounds.iter().find(|(_, size, max)| size > max) {
             Some((what, size, max)) => Err(format!("{what} has a size of {size}, which is more than {max}")),
-            None => Ok(()),
+            None => Ok(self),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_veto_holds_however_long_its_reason_is() {
+        let reason = format!("not allowed: {}", "é".repeat(SHORT_TEXT_BYTES_MAX));
+        let verdict = HookVerdict { veto: Some(reason), ..HookVerdict::default() };
+        let veto = verdict.clone().checked(HookPoint::PreTool).expect("it is taken").veto.expect("a veto");
+        assert!(veto.len() <= SHORT_TEXT_BYTES_MAX && veto.starts_with("not allowed: é"));
+        assert_eq!(
+            verdict.checked(HookPoint::PostTool),
+            Err("a veto is not allowed at this point".to_owned())
+        );
     }
 }

@@ -105,8 +105,7 @@ impl RunExtensions {
         let deadline = self.now().after(timeout);
         let request = HookRequest { run: self.run.clone(), deadline, occasion };
         let verdict = with_timeout(timeout, hook.call(request)).await?;
-        verdict.check(point).map_err(ExtensionError::Nonsense)?;
-        Ok(verdict)
+        verdict.checked(point).map_err(ExtensionError::Nonsense)
     }
 
     /// Calls a context source. One that fails gives no items.

@@ -3,6 +3,7 @@
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::tool::Digest;
 
+use crate::audit::{self, OTHERS_RUN};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::session::start::{Author, OnBusy, StartedRun};
@@ -38,6 +39,7 @@ impl Engine {
         self.check_running()?;
         if let Some(row) = self.store().run(tenant, id).await? {
             if !author.may_use(row.created_by.as_deref()) {
+                audit::denied(OTHERS_RUN);
                 return Err(EngineError::RunNotFound);
             }
             return Ok(StartedRun { run: row.run, session: row.session, joined: true, steered: false });
@@ -45,6 +47,7 @@ impl Engine {
         let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
         let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         if !author.may_use(row.created_by.as_deref()) {
+            audit::denied(OTHERS_RUN);
             return Err(EngineError::RunNotFound);
         }
         Ok(StartedRun { run, session: row.session, joined: true, steered: true })
@@ -61,6 +64,7 @@ impl Engine {
     ) -> Result<Option<StartedRun>, EngineError> {
         if let Some(row) = self.store().run(tenant, id).await? {
             if !author.may_use(row.created_by.as_deref()) {
+                audit::denied(OTHERS_RUN);
                 return Err(EngineError::IdReused);
             }
             let started = join(row, digest)?;
@@ -75,6 +79,7 @@ impl Engine {
         }
         let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         if !author.may_use(row.created_by.as_deref()) {
+            audit::denied(OTHERS_RUN);
             return Err(EngineError::IdReused);
         }
         Ok(Some(StartedRun { run, session: row.session, joined: true, steered: true }))

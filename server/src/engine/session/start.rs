@@ -12,6 +12,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 
+use crate::audit::{self, OTHERS_SESSION};
 use crate::auth::UsePermit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -385,6 +386,7 @@ impl Engine {
         }
         let row = match self.store().session(tenant, session).await? {
             Some(row) if !request.author.may_use(row.created_by.as_deref()) => {
+                audit::denied(OTHERS_SESSION);
                 return Err(EngineError::SessionNotFound);
             }
             Some(row) => row,

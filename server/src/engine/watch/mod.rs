@@ -1,5 +1,6 @@
 //! Watching: lists of runs that stay live, and everything that happens in one session.
 
+mod list_token;
 mod peers;
 mod run_list;
 mod run_watch;

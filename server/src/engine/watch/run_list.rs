@@ -6,12 +6,12 @@ use std::sync::Arc;
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::{WaitKind, WaitingOn};
-use agentloop_core::tool::Digest;
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::watch::list_token::{digest_of, parse, token_of};
 use crate::engine::watch::watchers::{ListChange, ListPosition, Read, WatchHandle};
 use crate::store::{PageRequest, RunFilter, RunRow, Store};
 
@@ -19,8 +19,6 @@ use crate::store::{PageRequest, RunFilter, RunRow, Store};
 const PAGE_ROWS: u32 = 200;
 /// The token of a list whose snapshot is not complete.
 const BEGIN_AGAIN: &str = "0";
-/// Letters of a filter's digest in a token.
-const FILTER_DIGEST_CHARS: usize = 16;
 
 /// One change of a watched list.
 #[derive(Debug, Clone)]
@@ -241,23 +239,8 @@ impl RunList {
 
     /// A change after which the list has everything up to this number.
     fn told(&self, change: WatchChange, no: u64) -> Watched {
-        Watched { change, token: format!("{:x}.{no}.{}", self.process, self.digest) }
+        Watched { change, token: token_of(ListPosition { process: self.process, no }, &self.digest) }
     }
-}
-
-/// The place of a token; `None` if it is not one for this filter.
-fn parse(token: &str, digest: &str) -> Option<ListPosition> {
-    let mut parts = token.splitn(3, '.');
-    let (process, no, of) = (parts.next()?, parts.next()?, parts.next()?);
-    if of != digest {
-        return None;
-    }
-    Some(ListPosition { process: u64::from_str_radix(process, 16).ok()?, no: no.parse().ok()? })
-}
-
-fn digest_of(tenant: &TenantId, filter: &RunFilter) -> String {
-    let digest = Digest::of(&[tenant.as_str().as_bytes(), format!("{filter:?}").as_bytes()]);
-    digest.as_str().chars().take(FILTER_DIGEST_CHARS).collect()
 }
 
 /// A run of a snapshot, with as much of its wait as its row tells.
@@ -288,21 +271,4 @@ pub(in crate::engine) fn wait_of(row: &RunRow) -> Option<WaitingOn> {
         next_at: row.summary.wake_at,
         last_error,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_good_for_its_filter_alone() {
-        let filter = |text: &str| RunFilter { text: text.to_owned(), ..RunFilter::default() };
-        let [one, other] = ["a", "b"].map(|text| digest_of(&TenantId::local(), &filter(text)));
-        let token = format!("ff.7.{one}");
-        assert_eq!(parse(&token, &one), Some(ListPosition { process: 255, no: 7 }));
-        assert_eq!(parse(&token, &other), None);
-        for forged in ["", "0", "ff.7", "x.7.a", "ff.x.a", "ff..a", "ff.-1.a"] {
-            assert_eq!(parse(forged, "a"), None, "{forged}");
-        }
-    }
 }

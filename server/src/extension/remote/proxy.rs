@@ -78,7 +78,7 @@ impl Hook for RemoteHook {
         let (name, time_left) = (self.key.name.clone(), self.declaration.timeout);
         let request = ExtensionRequest { id: String::new(), name, deadline, time_left, run, body };
         let read = |said| match said {
-            ResponseBody::Hook(verdict) => verdict.check(point).map(|()| verdict),
+            ResponseBody::Hook(verdict) => verdict.checked(point),
             ResponseBody::Instruction(_) | ResponseBody::Context(_) | ResponseBody::Remembered => {
                 Err("a hook must respond with a verdict".to_owned())
             }

@@ -48,7 +48,7 @@ pub(in crate::grpc) async fn check_run(
     let row = engine.store().run(caller.tenant(), run).await?.ok_or(EngineError::RunNotFound)?;
     let allowed = right.includes(caller, row.created_by.as_deref());
     allowed.then_some(()).ok_or_else(|| {
-        audit::denied("the run is another caller's");
+        audit::denied(audit::OTHERS_RUN);
         EngineError::RunNotFound.into()
     })
 }
@@ -70,7 +70,7 @@ pub(in crate::grpc) async fn check_session(
     match row {
         Some(row) if right.includes(caller, row.created_by.as_deref()) => Ok(()),
         Some(_) => {
-            audit::denied("the session is another caller's");
+            audit::denied(audit::OTHERS_SESSION);
             Err(EngineError::SessionNotFound.into())
         }
         None => Err(EngineError::SessionNotFound.into()),

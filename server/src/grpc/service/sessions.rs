@@ -236,8 +236,13 @@ impl Sessions for SessionsService {
         let caller = Caller::of(&request);
         let tenant = caller.tenant();
         let mut request = import_request(tenant.clone(), caller.author(), request.into_inner())?;
-        blobs::claim_imported(&self.engine, &caller, &mut request.messages).await?;
-        let started = Box::pin(self.engine.start(request)).await?;
+        let session = request.session.clone();
+        let refused = |_: &Status| {
+            session.iter().for_each(|session| audit::about("session_id", session.as_str()));
+        };
+        blobs::claim_imported(&self.engine, &caller, &mut request.messages).await.inspect_err(refused)?;
+        let started =
+            Box::pin(self.engine.start(request)).await.map_err(Status::from).inspect_err(refused)?;
         let store = self.engine.store();
         let view = self.engine.view(tenant, &started.run).await?;
         let session = store.session(tenant, &started.session).await?.ok_or(EngineError::SessionNotFound)?;
@@ -288,6 +293,7 @@ impl Sessions for SessionsService {
         if let Some(session) = &filter.session {
             match check_session(&self.engine, &caller, session, Right::Read).await {
                 Err(status) if status.code() == tonic::Code::NotFound => {
+                    audit::about("session_id", session.as_str());
                     return Ok(Response::new(wire::SearchEntriesResponse::default()));
                 }
                 checked => checked?,

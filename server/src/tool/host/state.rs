@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::host::frame::{CapabilityVerdict, RefusalKind, ServerFrame};
-use agentloop_core::host::{ConnectionId, Fleet, Input, ServedTool};
-use agentloop_core::id::{HostId, TenantId};
-use agentloop_core::time::Timestamp;
+use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
+use agentloop_core::id::{HostId, TenantId, ToolKey};
+use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
@@ -25,6 +25,8 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) catalogue: Catalogue,
     pub(in crate::tool) terms: TermsBook,
     pub(in crate::tool) streams: BTreeMap<ConnectionId, (TenantId, Sender)>,
+    /// Connections whose declaration of a tool was refused because other hosts serve it under other terms.
+    pub(in crate::tool) differing: BTreeMap<ToolKey, BTreeSet<ConnectionId>>,
     /// The time that the timer task sleeps until.
     pub(in crate::tool) timer_deadline: Option<Timestamp>,
     pub(in crate::tool) closing: bool,
@@ -100,6 +102,7 @@ impl State {
     pub(in crate::tool) fn enter(
         &mut self,
         tenant: &TenantId,
+        by: &Declarer,
         offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         judged: Vec<Option<String>>,
         now: Timestamp,
@@ -108,7 +111,10 @@ impl State {
         let mut verdict = |tool: CheckedTool| {
             let name = tool.declaration.name.clone();
             let refused = judged.next().flatten().map(|reason| RefusalKind::Different.because(reason));
-            if refused.is_none() {
+            if refused.is_some() {
+                let key = ToolKey::new(tenant.clone(), name.clone());
+                self.differing.entry(key).or_default().insert(by.connection);
+            } else {
                 self.terms.admit(tenant, &name, tool.terms.clone());
                 self.catalogue.register(tenant, tool, now);
                 // A draining host takes no calls of it.
@@ -119,6 +125,36 @@ impl State {
             CapabilityVerdict { name, refused }
         };
         offered.into_iter().map(|tool| tool.map_or_else(std::convert::identity, &mut verdict)).collect()
+    }
+}
+
+impl State {
+    /// Asks hosts to connect again. They keep their calls.
+    pub(in crate::tool) fn ask_to_reconnect(
+        &mut self,
+        connections: impl IntoIterator<Item = ConnectionId>,
+        reconnect_after: Millis,
+        reason: &str,
+        now: Timestamp,
+    ) -> Vec<Output> {
+        let mut out = Vec::new();
+        for connection in connections {
+            let Some((tenant, _)) = self.streams.get(&connection) else { continue };
+            let frame = ServerFrame::GoAway { reconnect_after, reason: reason.to_owned() };
+            out.push(Output::Send { connection, frame });
+            let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
+            out.extend(self.fleet.handle(&tenant.clone(), close, now));
+        }
+        out
+    }
+
+    /// Forgets a stream that has ended.
+    pub(in crate::tool) fn forget_stream(&mut self, connection: ConnectionId) {
+        self.streams.remove(&connection);
+        self.differing.retain(|_, connections| {
+            connections.remove(&connection);
+            !connections.is_empty()
+        });
     }
 }
 

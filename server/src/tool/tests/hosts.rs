@@ -9,6 +9,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
@@ -179,6 +180,30 @@ async fn a_host_is_heard_while_its_runtimes_are_looked_up() {
     harness.engine.looks.add_permits(1);
     let ServerFrame::CloseRuntime { runtime, .. } = host.frame().await else { panic!("it stays open") };
     assert_eq!(runtime, "r/rt1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_with_other_terms_is_told_when_the_others_have_gone() {
+    let harness = Harness::new();
+    let old = harness.host("old", &["a"]).await;
+    let mut new = harness.dial();
+    let declared = Capability::Tool(Box::new(ToolDeclaration {
+        effect: EffectClass::Unsafe,
+        input_schema: r#"{"type":"object","title":"another"}"#.to_owned(),
+        ..declaration("a")
+    }));
+    let hello =
+        || HostFrame::Hello(Box::new(Hello { capabilities: vec![declared.clone()], ..*hello("new", &[]) }));
+    new.say(hello());
+    assert!(new.welcome().await.capabilities[0].refused.is_some(), "another host serves it differently");
+    old.say(HostFrame::Draining);
+    assert!(matches!(new.frame().await, ServerFrame::GoAway { .. }));
+    assert_eq!(new.end().await, CloseReason::Reconnect);
+    let mut again = harness.dial();
+    again.say(hello());
+    assert!(again.welcome().await.capabilities[0].refused.is_none());
+    harness.give("r/1.0", 1, "a");
+    again.take().await;
 }
 
 #[tokio::test(start_paused = true)]

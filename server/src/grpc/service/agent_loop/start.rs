@@ -37,6 +37,7 @@ impl AgentLoopService {
         };
         if names_a_run_only(&input) {
             let run = required("input.run_id", input.run_id.unwrap_or_default(), RunId::parse)?;
+            audit::about("run_id", run.as_str());
             let started = self.engine.join_named(tenant, &run, &author).await?;
             let call = call(&started);
             return Ok((started, call));
@@ -47,6 +48,25 @@ impl AgentLoopService {
             audit::about("run_id", run.as_str());
         }
         let given = GivenFields::of(&input);
+        // The write of a run names its session. A refusal has no other place for it.
+        let session = input.session_id.clone().and_then(|id| SessionId::parse(id).ok());
+        let started = self.start_or_join(caller, input, identity, given, traceparent, call).await;
+        if let (Err(_), Some(session)) = (&started, session) {
+            audit::about("session_id", session.as_str());
+        }
+        started
+    }
+
+    async fn start_or_join(
+        &self,
+        caller: &Caller,
+        input: wire::RunInput,
+        identity: RequestIdentity,
+        given: GivenFields,
+        traceparent: Option<TraceParent>,
+        call: impl FnOnce(&StartedRun) -> CallOfRun + Send + 'static,
+    ) -> Result<(StartedRun, CallOfRun), Status> {
+        let (tenant, author) = (caller.tenant(), caller.author());
         match self.request_to_start(caller, input, identity.clone()) {
             Ok(request) => {
                 let request = StartRequest { traceparent, author: author.clone(), ..request };

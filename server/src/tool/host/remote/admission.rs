@@ -73,10 +73,10 @@ impl RemoteTools {
         if let Some(admitted) = admitted {
             let frame = match out.remove(admitted) {
                 Output::Joined { tools, calls, .. } => {
-                    self.welcome(connection, state.enter(tenant, offered, tools, now), calls)
+                    self.welcome(connection, state.enter(tenant, by, offered, tools, now), calls)
                 }
                 Output::ToolsReplaced { tools, .. } => {
-                    ServerFrame::ToolsUpdated(state.enter(tenant, offered, tools, now))
+                    ServerFrame::ToolsUpdated(state.enter(tenant, by, offered, tools, now))
                 }
                 other => unreachable!("it was matched above: {other:?}"),
             };

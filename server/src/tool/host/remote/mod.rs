@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use agentloop_core::host::frame::{CallRef, CallResult, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input, Output};
-use agentloop_core::id::{CallId, HostId, TenantId};
+use agentloop_core::id::{CallId, HostId, TenantId, ToolKey};
 use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -103,6 +103,7 @@ impl RemoteTools {
                 catalogue,
                 terms,
                 streams: BTreeMap::new(),
+                differing: BTreeMap::new(),
                 timer_deadline: None,
                 closing: false,
                 is_hub: true,
@@ -312,7 +313,7 @@ impl RemoteTools {
     /// Removes a stream that ended. Calling it twice does no harm.
     pub(in crate::tool) fn leave(&self, tenant: &TenantId, connection: ConnectionId) {
         self.input(tenant, Input::Disconnected { connection });
-        self.lock().streams.remove(&connection);
+        self.lock().forget_stream(connection);
         self.extensions.leave(connection);
     }
 
@@ -372,6 +373,11 @@ impl RemoteTools {
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
                     self.unsaved.notify_one();
+                    // Hosts with other terms may serve it now.
+                    let reason = format!("no other host serves the tool {tool} any more: connect again");
+                    let waiting = state.differing.remove(&ToolKey::new(tenant, tool)).unwrap_or_default();
+                    let after = self.options.reconnect_after;
+                    todo.extend(state.ask_to_reconnect(waiting, after, &reason, now));
                 }
                 // `enter` has registered the tool.
                 Output::Served { .. } => {}

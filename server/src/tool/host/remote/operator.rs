@@ -3,8 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use agentloop_core::host::frame::ServerFrame;
-use agentloop_core::host::{CloseReason, Input, Output};
+use agentloop_core::host::Input;
 use agentloop_core::id::TenantId;
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 
@@ -82,19 +81,10 @@ impl RemoteTools {
         // A save that began before may end after the store was told of these terms.
         state.catalogue.mark_unsaved(tenant, name);
         self.unsaved.notify_one();
-        for connection in connections {
-            if !state.streams.contains_key(&connection) {
-                continue;
-            }
-            let frame = ServerFrame::GoAway {
-                reconnect_after: self.options.reconnect_after,
-                reason: format!("the declaration of the tool {name} was accepted: connect again"),
-            };
-            let mut out = vec![Output::Send { connection, frame }];
-            let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
-            out.extend(state.fleet.handle(tenant, close, self.now()));
-            self.route(&mut state, out, self.now());
-        }
+        let (after, now) = (self.options.reconnect_after, self.now());
+        let reason = format!("the declaration of the tool {name} was accepted: connect again");
+        let out = state.ask_to_reconnect(connections, after, &reason, now);
+        self.route(&mut state, out, now);
     }
 
     /// Checks that the terms of a tool can be forgotten: before the store forgets them, and [`Self::forget_terms`].
