@@ -23,6 +23,7 @@ use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
+use crate::store::postgres::write::transaction::in_time;
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
@@ -213,8 +214,11 @@ impl Writer {
     async fn close(mut self) {
         self.closing.cancel();
         let Some(mut db) = self.db.take() else { return };
-        let left = owner::leave(&mut db, self.owner).await;
-        if let Err(error) = left.and(db.close().await) {
+        let leaving = async {
+            owner::leave(&mut db, self.owner).await?;
+            db.close().await
+        };
+        if let Err(error) = in_time(leaving).await {
             tracing::warn!(%error, "the connection to the database was not closed in order");
         }
     }
