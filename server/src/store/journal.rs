@@ -128,11 +128,6 @@ pub trait JournalStore: Send + Sync + 'static {
         Ok(claimed.map(|Claimed { epoch, row, .. }| ClaimedRow { epoch, row }))
     }
 
-    /// True if other servers write to the same database, to sessions of their own.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
     /// True if this store may write to the session: that is in a shard of this replica, or the server is alone.
     fn owns(&self, _tenant: &TenantId, _session: &SessionId) -> bool {
         true

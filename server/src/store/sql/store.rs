@@ -41,9 +41,6 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     /// True if this server does the work of the session.
     fn is_own(&self, tenant: &TenantId, session: &SessionId) -> bool;
 
-    /// True if other servers use the database, too.
-    fn has_replicas(&self) -> bool;
-
     /// Notes that so many messages were written which the search index has to take up.
     fn note_messages(&self, messages: usize);
 

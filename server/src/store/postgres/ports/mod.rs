@@ -53,10 +53,6 @@ impl SqlStore for PostgresStore {
         self.scope.is_all() || self.scope.keeps(shard_of(tenant, session))
     }
 
-    fn has_replicas(&self) -> bool {
-        !self.scope.is_all()
-    }
-
     fn note_messages(&self, messages: usize) {
         if let Some(index) = &self.index {
             index.note(messages);

@@ -51,10 +51,6 @@ impl SqlStore for SqliteStore {
         true
     }
 
-    fn has_replicas(&self) -> bool {
-        false
-    }
-
     fn note_messages(&self, messages: usize) {
         if let Some(index) = &self.index {
             index.note(messages);
