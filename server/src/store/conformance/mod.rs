@@ -147,6 +147,7 @@ macro_rules! conforms_in_search {
             only_what_was_said_is_found
             a_query_is_no_language
             scripts_without_spaces_are_searched
+            words_with_a_nukta_are_searched
             a_search_has_borders
             what_was_held_is_found_once_it_has_entered
             what_is_deleted_is_not_found

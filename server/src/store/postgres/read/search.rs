@@ -56,12 +56,13 @@ const SEARCH: &str = "
 /// SQL's own.
 pub(in crate::store::postgres) async fn find(search: &Search<'_>, db: &Readers) -> Result<Vec<Found>, Error> {
     let query = Query::new(SEARCH)
-        .with(words::query(&search.terms))
+        .with(words)
         .with(search.tenant.as_str())
         .with(search.filter.session.as_ref().map(SessionId::as_str))
         .with(search.filter.not_session.as_ref().map(SessionId::as_str))
         .with(search.limit)
         .with(search.filter.created_by.as_deref());
+    let Some(words) = words::query(&search.terms) else { return Ok(Vec::new()) };
     all(db, query, found).await
 }
 /// A match. A higher rank is a better match.
