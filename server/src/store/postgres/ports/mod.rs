@@ -65,6 +65,7 @@ impl SqlStore for PostgresStore {
     }
 
     async fn add_up(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        let _turn = self.adding_up.lock().await;
         self.readers.in_time(read::usage(&self.readers, tenant, query)).await?
     }
 }
