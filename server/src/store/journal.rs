@@ -187,9 +187,10 @@ pub trait JournalStore: Send + Sync + 'static {
         let (mut rows, mut page) = (BTreeMap::new(), PageRequest { size: 100, after: None });
         loop {
             let found = self.runs(tenant, RunFilter::default(), page.clone()).await?;
-            for run in found.rows.iter().filter(|run| run.updated_at >= query.from) {
+            for run in found.rows.iter().filter(|run| run.updated_at >= query.from && query.is_about(run)) {
+                let group = query.group(run);
                 for record in self.records(tenant, &run.run, Seq(0), u32::MAX).await? {
-                    query.add(&mut rows, run, &record);
+                    query.add(&mut rows, &group, &record);
                 }
             }
             page.after = found.next;
