@@ -9,7 +9,7 @@ use crate::store::sql::audit::audit;
 use crate::store::sql::column::number;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
-use crate::store::{Page, PageRequest, StoreError};
+use crate::store::{Page, PageRequest, StoreError, page};
 
 /// Rows that one query reads.
 pub(in crate::store) const STRETCH: u32 = 1_000;
@@ -29,14 +29,20 @@ pub(in crate::store) async fn page<R: SqlReader>(
     filter: &AuditFilter,
     page: &PageRequest,
 ) -> Result<Page<AuditRow>, StoreError> {
-    let before = page.after.as_deref().map(str::parse::<u64>).transpose();
-    let before = before.map_err(|_| StoreError::BadPageToken)?;
-    let found = all(db, page_query::<R>(filter, before, page.size.saturating_add(1)), audit).await;
+    let before = page.after.as_deref().map(number_of).transpose()?;
+    let size = page::size(page);
+    let found = all(db, page_query::<R>(filter, before, size + 1), audit).await;
     let mut found = found.map_err(|error| R::failure("the audit log", &error))?;
-    let more = found.len() > page.size as usize;
-    found.truncate(page.size as usize);
+    let more = found.len() > size as usize;
+    found.truncate(size as usize);
     let next = found.last().filter(|_| more).map(|row| row.no.to_string());
     Ok(Page { rows: found, next })
+}
+
+/// The number that a token is the text of.
+fn number_of(token: &str) -> Result<u64, StoreError> {
+    let number = token.parse::<u64>().ok().filter(|number| number.to_string() == token);
+    number.ok_or(StoreError::BadPageToken)
 }
 
 fn page_query<R: SqlReader>(filter: &AuditFilter, before: Option<u64>, limit: u32) -> Query {
