@@ -45,7 +45,7 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     fn note_messages(&self, messages: usize);
 
     /// Does what follows the deletion of a session. An earlier one may have failed here.
-    fn session_is_deleted(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn after_deletion(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Adds up the usage of a tenant's runs, by the groups of the query.
     fn add_up(

@@ -60,7 +60,7 @@ impl SqlStore for PostgresStore {
     }
 
     /// The words went with the session.
-    async fn session_is_deleted(&self) -> Result<(), StoreError> {
+    async fn after_deletion(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
