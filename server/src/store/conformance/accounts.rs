@@ -109,3 +109,29 @@ pub async fn an_act_has_one_row_however_much_it_writes(store: Arc<dyn Store>) {
         assert!(matches!(refused, Err(StoreError::BadPageToken)), "{forged:?}: {refused:?}");
     }
 }
+
+/// The rows that match are far apart: a page has none, and leads on.
+pub async fn a_page_of_the_audit_log_looks_at_so_many_rows(store: Arc<dyn Store>) {
+    let entry = |what: &str, tenant: &str| AuditEntry {
+        what: what.to_owned(),
+        tenant: tenant.to_owned(),
+        ..AuditEntry::default()
+    };
+    store.write_audit(vec![entry("rare", "local"), entry("rare", "")]).await.unwrap();
+    for _ in 0..5 {
+        store.write_audit((0..5_000).map(|_| entry("often", "local")).collect()).await.unwrap();
+    }
+    store.write_audit(vec![entry("rare", "")]).await.unwrap();
+    let filter =
+        AuditFilter { tenant: tenant().to_string(), what: "rare".to_owned(), ..AuditFilter::default() };
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.audit(filter.clone(), PageRequest { size: 2, after }).await.unwrap();
+        pages.push(page.rows.iter().map(|row| row.no).collect::<Vec<_>>());
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, [vec![25_003], vec![2, 1]]);
+}
