@@ -251,6 +251,28 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
     assert!(known.starts_with(&shown), "{shown:?} of {known:?}");
 }
 
+/// The owner's own write was made and its answer lost, so that the journal had gone on when it was made again.
+#[tokio::test]
+async fn a_run_whose_journal_went_on_is_loaded_again_and_ends() {
+    let store = flaky_store().await;
+    let model = Waiting::to_say(vec![
+        Delta::Text { text: "hello".to_owned() },
+        Delta::Finish { reason: FinishReason::Stop },
+    ]);
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let models = Arc::new(One(Arc::new(model)));
+    let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
+    let run = engine.start(request("r")).await.expect("a run").run;
+    called.notified().await;
+    store.intercept.overtaken.store(true, Ordering::SeqCst);
+    may_speak.notify_one();
+    store.intercept.refused.notified().await;
+    store.intercept.overtaken.store(false, Ordering::SeqCst);
+    called.notified().await;
+    may_speak.notify_one();
+    assert_eq!(end_of(&store, &run).await, None);
+}
+
 /// Waits until the run has ended, without being a caller of it. Returns the reason.
 async fn end_of(store: &Flaky, run: &RunId) -> Option<RunErrorCode> {
     let ended = async {

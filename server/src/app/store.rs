@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,6 +10,9 @@ use crate::config::{BlobOptions, PostgresLocation, StoreLocation, StoreOptions};
 use crate::store::postgres::{self, PostgresOptions, PostgresStore};
 use crate::store::sqlite::{self, SqliteOptions, SqliteStore};
 use crate::store::{BlobBounds, Store, StoreStats};
+
+/// Longest time in which a PostgreSQL store is closed: that of a last commit, and of a new connection for it.
+const CLOSE_WAIT: Duration = Duration::from_secs(30);
 
 /// The reason why the store of the configuration is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +91,15 @@ impl OwnStore {
         }
     }
 
+    /// Writes what is queued and closes the store. A database that does not answer cannot keep the server from its end.
     pub(super) async fn close(&self) {
         match self {
             Self::Sqlite(store) => store.close().await,
-            Self::Postgres(store) => store.close().await,
+            Self::Postgres(store) => {
+                if tokio::time::timeout(CLOSE_WAIT, store.close()).await.is_err() {
+                    tracing::warn!("the database does not answer; the server stops without it");
+                }
+            }
         }
     }
 }

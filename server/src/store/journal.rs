@@ -131,11 +131,6 @@ pub trait JournalStore: Send + Sync + 'static {
         Ok(claimed.map(|Claimed { epoch, row, .. }| ClaimedRow { epoch, row }))
     }
 
-    /// True if other servers write to the same database, to sessions of their own.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
     /// True if this store may write to the session: that is in a shard of this replica, or the server is alone.
     fn owns(&self, _tenant: &TenantId, _session: &SessionId) -> bool {
         true
@@ -195,9 +190,10 @@ pub trait JournalStore: Send + Sync + 'static {
         let (mut rows, mut page) = (BTreeMap::new(), PageRequest { size: 100, after: None });
         loop {
             let found = self.runs(tenant, RunFilter::default(), page.clone()).await?;
-            for run in found.rows.iter().filter(|run| run.updated_at >= query.from) {
+            for run in found.rows.iter().filter(|run| run.updated_at >= query.from && query.is_about(run)) {
+                let group = query.group(run);
                 for record in self.records(tenant, &run.run, Seq(0), u32::MAX).await? {
-                    query.add(&mut rows, run, &record);
+                    query.add(&mut rows, &group, &record);
                 }
             }
             page.after = found.next;

@@ -35,19 +35,12 @@ pub struct UsageQuery {
 }
 
 impl UsageQuery {
-    /// Adds what an event of a run says of usage, if the query is about it. A store may add up by queries of its own that give
-    /// the same rows.
-    pub fn add(&self, rows: &mut BTreeMap<UsageKey, UsageRow>, run: &RunRow, record: &Record) {
-        let counts = record.at >= self.from && record.at < self.before && self.is_about(run);
+    /// Adds what an event says of usage, of a run of this group, which the query is about. A store may add up by queries of its
+    /// own that give the same rows.
+    pub fn add(&self, rows: &mut BTreeMap<UsageKey, UsageRow>, group: &UsageKey, record: &Record) {
+        let counts = record.at >= self.from && record.at < self.before;
         let Some(added) = added(&record.event).filter(|_| counts) else { return };
-        let bucket = self.bucket.0.max(1);
-        let key = UsageKey {
-            start: Timestamp(record.at.0 / bucket * bucket),
-            agent: if self.by.agent { run.agent.clone() } else { String::new() },
-            model: if self.by.model { run.model.clone() } else { String::new() },
-            label: self.by.label.as_ref().and_then(|key| run.labels.get(key)).cloned().unwrap_or_default(),
-            created_by: run.created_by.clone().filter(|_| self.by.created_by).unwrap_or_default(),
-        };
+        let key = group.in_bucket(record.at, self.bucket);
         let row = rows.entry(key.clone()).or_insert_with(|| UsageRow { key, ..UsageRow::default() });
         row.runs += added.runs;
         row.usage += added.usage;
@@ -60,11 +53,25 @@ impl UsageQuery {
         }
     }
 
-    fn is_about(&self, run: &RunRow) -> bool {
+    /// True if the query is about this run.
+    #[must_use]
+    pub fn is_about(&self, run: &RunRow) -> bool {
         (self.agent.is_empty() || run.agent == self.agent)
             && (self.model.is_empty() || run.model == self.model)
             && (self.created_by.is_none() || run.created_by == self.created_by)
             && has_labels(&run.labels, &self.labels)
+    }
+
+    /// The group of a run, in no bucket.
+    #[must_use]
+    pub fn group(&self, run: &RunRow) -> UsageKey {
+        UsageKey {
+            start: Timestamp::default(),
+            agent: if self.by.agent { run.agent.clone() } else { String::new() },
+            model: if self.by.model { run.model.clone() } else { String::new() },
+            label: self.by.label.as_ref().and_then(|key| run.labels.get(key)).cloned().unwrap_or_default(),
+            created_by: run.created_by.clone().filter(|_| self.by.created_by).unwrap_or_default(),
+        }
     }
 }
 
@@ -137,4 +144,13 @@ pub struct UsageKey {
     pub label: String,
     /// The caller that started the runs; empty where nobody was asked who they are.
     pub created_by: String,
+}
+
+impl UsageKey {
+    /// The same group in the bucket of a time.
+    #[must_use]
+    pub fn in_bucket(&self, at: Timestamp, bucket: Millis) -> Self {
+        let bucket = bucket.0.max(1);
+        Self { start: Timestamp(at.0 / bucket * bucket), ..self.clone() }
+    }
 }

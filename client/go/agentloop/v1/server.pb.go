@@ -1089,7 +1089,8 @@ type ListAuditRecordsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only records that match. Absent: all.
 	Filter *AuditFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Records per page, at most 500; 0 means 50.
+	// Records per page, at most 500; 0 means 50. A page may have few or none if few records match: the list goes on as long
+	// as there is a `next_page_token`.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Token from the page before; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

@@ -3,11 +3,10 @@
 //! # Driving it
 //!
 //! Tell it what happens ([`Member::handle`]) and perform the actions that it returns. Ask [`Member::poll_beat`] whenever
-//! [`Member::deadline`] has passed. Before anything leaves the process that is not the answer to a commit, ask
-//! [`Member::may_act`].
+//! [`Member::deadline`] has passed. Tell the other parts of the process until when the lease is valid: later than that, nothing
+//! is this replica's. A driver that has this member at hand may ask [`Member::may_act`] instead.
 //!
-//! Claims and releases go through the same queue as all other writes of the shard, so a release follows the last of
-//! them. A claim whose answer was lost is answered by the next beat, which lists this replica's shards. A release is repeated
+//! A release is written after the last write to the shard. A claim whose answer was lost is answered by the next beat, which lists this replica's shards. A release is repeated
 //! until it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,8 +78,7 @@ pub enum MemberAction {
     FinishFence(OwnerNo),
     /// Claim free shards, as many as there are up to this number.
     Claim(u16),
-    /// Choose this many shards, those without a live run first, and give them to [`Member::release`]. Do that before the
-    /// next input: a view that still finds them here asks for as many again.
+    /// Choose this many shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them here asks for as many again.
     Shed(u16),
     /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),

@@ -14,7 +14,7 @@
 //!
 //! **Invariants**, which `tests/sim` attacks with frozen, slow and disconnected replicas:
 //!
-//! - A replica acts for a shard only while its lease is valid. The lease ends before another replica may fence the owner.
+//! - A replica takes a shard for its own only while its lease is valid. The lease ends before another replica may fence it.
 //! - A shard's term rises with every claim.
 //! - A fenced owner writes nothing. The database decides that, not the owner's memory.
 

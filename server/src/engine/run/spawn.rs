@@ -109,10 +109,10 @@ impl Engine {
             }
             TaskEnd::Parked | TaskEnd::Stopped => {}
             TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
-                tracing::warn!("another owner has taken this run; its task here ends");
+                tracing::warn!("the run's journal has gone on without its task here, which ends");
                 // The shard may have come back meanwhile. A caller that came then found this task, and did not start the
-                // run again.
-                let is_own = self.store().is_shared() && self.store().owns(&key.tenant, &task.session);
+                // run again. Of a server alone it was a write whose answer was lost.
+                let is_own = self.store().owns(&key.tenant, &task.session);
                 drop(task.permit);
                 if is_own {
                     self.retry_later(key);

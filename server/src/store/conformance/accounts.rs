@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::fixture::*;
 use crate::audit::{self, Act, AuditEntry, AuditFilter};
-use crate::store::{NewBlob, PageRequest, Store};
+use crate::store::{NewBlob, PageRequest, Store, StoreError};
 
 /// Bytes of the text of a message.
 const TEXT: u64 = 20_000;
@@ -94,8 +94,44 @@ pub async fn an_act_has_one_row_however_much_it_writes(store: Arc<dyn Store>) {
     futures_util::future::join(first, second).await;
     assert!(one.is_recorded() && other.is_recorded());
     let filter = AuditFilter { tenant: tenant().to_string(), ..AuditFilter::default() };
-    let rows = store.audit(filter, PageRequest { size: 10, after: None }).await.unwrap().rows;
+    let rows = store.audit(filter.clone(), PageRequest { size: 10, after: None }).await.unwrap().rows;
     let mut acts: Vec<&str> = rows.iter().map(|row| row.entry.what.as_str()).collect();
     acts.sort_unstable();
     assert_eq!(acts, ["one", "other"]);
+    let page = async |size, after: Option<&str>| {
+        store.audit(filter.clone(), PageRequest { size, after: after.map(str::to_owned) }).await
+    };
+    let first = page(0, None).await.unwrap();
+    assert_eq!((first.rows.len(), first.next.as_deref()), (1, Some("2")), "the newest, and there is another");
+    assert_eq!(page(1, Some("2")).await.unwrap().rows.len(), 1);
+    for forged in ["", "x", "+2", "02", "-2", "99999999999999999999"] {
+        let refused = page(1, Some(forged)).await;
+        assert!(matches!(refused, Err(StoreError::BadPageToken)), "{forged:?}: {refused:?}");
+    }
+}
+
+/// The rows that match are far apart: a page has none, and leads on.
+pub async fn a_page_of_the_audit_log_looks_at_so_many_rows(store: Arc<dyn Store>) {
+    let entry = |what: &str, tenant: &str| AuditEntry {
+        what: what.to_owned(),
+        tenant: tenant.to_owned(),
+        ..AuditEntry::default()
+    };
+    store.write_audit(vec![entry("rare", "local"), entry("rare", "")]).await.unwrap();
+    for _ in 0..5 {
+        store.write_audit((0..5_000).map(|_| entry("often", "local")).collect()).await.unwrap();
+    }
+    store.write_audit(vec![entry("rare", "")]).await.unwrap();
+    let filter =
+        AuditFilter { tenant: tenant().to_string(), what: "rare".to_owned(), ..AuditFilter::default() };
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.audit(filter.clone(), PageRequest { size: 2, after }).await.unwrap();
+        pages.push(page.rows.iter().map(|row| row.no).collect::<Vec<_>>());
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, [vec![25_003], vec![2, 1]]);
 }

@@ -244,6 +244,10 @@ impl Owner {
 
     /// Asks a question whose answer leaves a rule that denies a tool. Returns the rule's id.
     pub async fn remembers_deny(&mut self, index: u32, scope: RememberScope) -> RuleId {
+        self.remembers_deny_by(index, scope, "ada").await
+    }
+
+    pub async fn remembers_deny_by(&mut self, index: u32, scope: RememberScope, by: &str) -> RuleId {
         let rule = PolicyRule {
             name: String::new(),
             action: PolicyAction::Deny,
@@ -255,7 +259,8 @@ impl Owner {
             made_under: None,
         };
         let question = self.question(index);
-        let answer = Answer { remembered: Some(Box::new(Remembered { scope, rule })), ..answer() };
+        let remembered = Some(Box::new(Remembered { scope, rule }));
+        let answer = Answer { by: by.to_owned(), remembered, ..answer() };
         let id = question.request.rule(answer.at);
         let resolved =
             Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer };

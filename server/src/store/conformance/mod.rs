@@ -133,6 +133,7 @@ macro_rules! conforms_in_accounts {
     ($open:expr) => {
         $crate::conforms! { $open;
             an_act_has_one_row_however_much_it_writes
+            a_page_of_the_audit_log_looks_at_so_many_rows
         }
     };
 }
@@ -147,6 +148,7 @@ macro_rules! conforms_in_search {
             only_what_was_said_is_found
             a_query_is_no_language
             scripts_without_spaces_are_searched
+            words_with_a_nukta_are_searched
             a_search_has_borders
             what_was_held_is_found_once_it_has_entered
             what_is_deleted_is_not_found

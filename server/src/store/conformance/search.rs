@@ -98,6 +98,7 @@ pub async fn a_query_is_no_language(store: Arc<dyn Store>) {
         "\0",
         "\u{301}",
         "ู้",
+        "\u{940}",
         "🙂",
         "",
         " ",
@@ -127,6 +128,16 @@ pub async fn scripts_without_spaces_are_searched(store: Arc<dyn Store>) {
         assert_eq!(places(&store, query).await, [place("s", entry)], "{query}");
     }
     nowhere(&store, "京北").await;
+}
+
+/// A nukta is no letter, so it ends a word, and the vowel sign behind it is one.
+pub async fn words_with_a_nukta_are_searched(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    owner.says("घोड़ी की ज\u{93c}\u{940}न").await.unwrap();
+    for query in ["ज\u{93c}\u{940}न", "घोड\u{93c}\u{940}", "ज\u{93c}\u{940}", "বাড\u{9bc}\u{9bf} ज"]
+    {
+        assert_eq!(places(&store, query).await, [place("s", 1)], "{query}");
+    }
 }
 
 pub async fn a_search_has_borders(store: Arc<dyn Store>) {

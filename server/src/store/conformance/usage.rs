@@ -73,7 +73,7 @@ fn failure() -> Event {
 fn settled(owner: &Owner, status: ToolStatus) -> Event {
     let result = ToolResult {
         slot: CallSlot::from((1, 0)),
-        provider_id: "p".to_owned(),
+        provider_id: "p\",\"output\":\"q".to_owned(),
         name: "weather".to_owned(),
         status,
         output: "{\"kind\":\"finished\"}".to_owned(),

@@ -142,7 +142,8 @@ async fn copy(
     Ok(report)
 }
 
-/// Copies the tables that are not a session's, each anew. `at` is the last session that was copied.
+/// Copies the tables that are not a session's, each anew. `at` is the last session that was copied. Versions before this one
+/// have copied the entries of sessions with another `keep`.
 async fn copy_whole_tables(
     from: &mut SqliteConnection,
     db: &mut PgConnection,
@@ -155,9 +156,23 @@ async fn copy_whole_tables(
         let rows = table.copy(&mut *from, &mut transaction, None).await?;
         say(format!("{}: {rows} rows", table.name));
     }
+    let changed = changed_audit_rows(from).await?;
+    if changed > 0 {
+        say(format!(
+            "audit: {changed} rows have the character 0, which PostgreSQL does not take; a check of the chain ends at the first"
+        ));
+    }
+    sqlx::query("UPDATE session_entries SET keep = -keep WHERE keep > 0").execute(&mut *transaction).await?;
     note(&mut transaction, at).await?;
     transaction.commit().await?;
     Ok(())
+}
+
+/// Rows of the audit log that the copy has with other texts, so that their hashes do not fit.
+async fn changed_audit_rows(from: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    let sql = "SELECT count(*) AS n FROM audit
+               WHERE instr(who || tenant || peer || what || session_id || run_id || request_id || tool || why, char(0)) > 0";
+    sqlx::query(sql).fetch_one(from).await?.try_get("n")
 }
 
 /// Copies the sessions after `at` with all that is theirs, some in each transaction, so that an interrupted copy goes on there.
@@ -290,8 +305,8 @@ impl DamagedBlob {
     }
 }
 
-/// Copies the blobs that are not there yet, and returns their number and those that cannot be read. Both stores compare the
-/// bytes with the digest.
+/// Copies all blobs, also those that are there already, and returns their number and those that cannot be read. Both stores
+/// compare the bytes with the digest.
 async fn copy_blobs(
     source: &SqliteStore,
     target: &PostgresStore,

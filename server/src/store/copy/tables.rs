@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection, query::Query};
 
 use super::value::{Contents, Kind, Value};
 use crate::store::{PROJECT_LABEL, USER_LABEL};
-use Kind::{Bool, Int, Label, Shard, Text};
+use Kind::{Bool, Int, Label, RuleChecksum, Shard, Text};
 
 /// Rows that one INSERT takes at most, and bytes of text after which it takes no further one. They are in memory twice.
 const STATEMENT_ROWS: usize = 1_000;
@@ -22,6 +22,9 @@ pub(super) struct Table {
 }
 
 /// Tables whose rows belong to no session. They are small, and are copied whole.
+///
+/// `keep` gets its sign in both tables that have it. SQLite counts it from 1 on, while PostgreSQL has the number of the deleted
+/// session there, which may be the same.
 pub(super) const WHOLE: [Table; 7] = [
     Table {
         name: "specs",
@@ -31,7 +34,7 @@ pub(super) const WHOLE: [Table; 7] = [
     Table {
         name: "kept_events",
         columns: &[
-            ("keep", Int, "keep"),
+            ("keep", Int, "-keep"),
             ("run_no", Int, "run_no"),
             ("seq", Int, "seq"),
             ("run_id", Text, "run_id"),
@@ -54,7 +57,7 @@ pub(super) const WHOLE: [Table; 7] = [
             ("rule", Text, "rule"),
             ("decided_by", Text, "decided_by"),
             ("decided_at", Int, "decided_at"),
-            ("checksum", Int, "checksum"),
+            ("checksum", RuleChecksum, "checksum"),
         ],
         from: "FROM remembered_rules",
     },
@@ -214,7 +217,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
             ("seq", Int, "seq"),
             ("search_no", Int, "search_no"),
             ("owner", Int, "owner"),
-            ("keep", Int, "keep"),
+            ("keep", Int, "-keep"),
         ],
         from: "FROM session_entries WHERE session_no BETWEEN ?1 AND ?2 ORDER BY session_no, entry_no",
     },
@@ -292,7 +295,7 @@ impl Table {
     fn insert(&self) -> String {
         let names: Vec<_> = self.columns.iter().map(|(name, _, _)| *name).collect();
         let arrays = self.columns.iter().zip(1..).map(|((_, kind, _), no)| match kind {
-            Int | Shard => format!("${no}::bigint[]"),
+            Int | Shard | RuleChecksum => format!("${no}::bigint[]"),
             Text | Label(_) => format!("${no}::text[]"),
             Bool => format!("${no}::boolean[]"),
         });
@@ -307,7 +310,7 @@ impl Table {
 
     fn empty(&self) -> Vec<Values> {
         let of = |kind: Kind| match kind {
-            Int | Shard => Values::Int(Vec::new()),
+            Int | Shard | RuleChecksum => Values::Int(Vec::new()),
             Text | Label(_) => Values::Text(Vec::new()),
             Bool => Values::Bool(Vec::new()),
         };

@@ -10,7 +10,9 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 
 use crate::store::postgres::{clean, indexed};
-use Kind::{Bool, Int, Label, Shard, Text};
+use crate::store::sql::rule::{stored_rule, verified};
+use crate::store::{RuleRow, checksum};
+use Kind::{Bool, Int, Label, RuleChecksum, Shard, Text};
 
 /// The PostgreSQL type of a column, which decides how its values are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(super) enum Kind {
     Bool,
     /// Computed from the row's columns `tenant` and `session_id`: SQLite has no column for it.
     Shard,
+    /// The checksum of a remembered rule with its texts as PostgreSQL has them.
+    RuleChecksum,
     /// One of the labels that are in the source's column, as an index has it.
     Label(&'static str),
 }
@@ -36,6 +40,7 @@ impl Value {
         Ok(match kind {
             Int => Self::Int(row.try_get(name)?),
             Shard => Self::Int(Some(shard(row)?)),
+            RuleChecksum => Self::Int(rule_checksum(row, name)?),
             Bool => Self::Bool(row.try_get(name)?),
             Text => {
                 let text: Option<&str> = row.try_get(name)?;
@@ -51,7 +56,7 @@ impl Value {
 
     pub(super) fn of_copy(row: &PgRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
         Ok(match kind {
-            Int | Shard => Self::Int(row.try_get(name)?),
+            Int | Shard | RuleChecksum => Self::Int(row.try_get(name)?),
             Bool => Self::Bool(row.try_get(name)?),
             Text | Label(_) => Self::Text(row.try_get(name)?),
         })
@@ -106,4 +111,18 @@ fn shard(row: &SqliteRow) -> Result<i64, sqlx::Error> {
     let tenant = TenantId::parse(row.try_get::<&str, _>("tenant")?).map_err(damaged)?;
     let session = SessionId::parse(row.try_get::<&str, _>("session_id")?).map_err(damaged)?;
     Ok(shard_of(&tenant, &session).0.into())
+}
+
+/// A rule that is damaged in the source keeps its checksum, which does not fit in the copy either.
+fn rule_checksum(row: &SqliteRow, name: &str) -> Result<Option<i64>, sqlx::Error> {
+    let stored: Option<i64> = row.try_get(name)?;
+    let by: &str = row.try_get("decided_by")?;
+    if stored.is_none() || !by.contains('\0') {
+        return Ok(stored);
+    }
+    let tenant = TenantId::parse(row.try_get::<&str, _>("tenant")?).map_err(damaged)?;
+    let Ok(rules) = verified(&tenant, vec![stored_rule(row)?]) else { return Ok(stored) };
+    let cleaned = |rule: RuleRow| RuleRow { by: clean(&rule.by).into_owned(), ..rule };
+    let text: &str = row.try_get("rule")?;
+    Ok(rules.into_iter().map(|rule| checksum::of_rule(&tenant, &cleaned(rule), text)).next())
 }

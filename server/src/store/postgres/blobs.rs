@@ -11,18 +11,20 @@ use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::readers::Readers;
 use super::rows::{self, clean};
-use super::write::blobs::{BlobOp, BlobResult, readable};
+use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::own::WeakWriteSender;
+use crate::audit;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::store::blob_usage::BlobUsage;
 use crate::store::number::int;
 use crate::store::sql::query::Query;
-use crate::store::sql::read::one;
+use crate::store::sql::read::{all, one};
 use crate::store::sql::reader::SqlReader as _;
 use crate::store::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
@@ -32,10 +34,21 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Time for which the bytes of all blobs are taken to be those that were counted, beside what this server stores. Other replicas may
 /// store more than there is room for in that time.
 const COUNTED_FOR: Millis = Millis::secs(60);
+/// Rows that one write of a sweep deletes, at most.
+const SWEPT_AT_ONCE: u32 = 64;
+
 const FIND: &str = concat!(
     "SELECT b.size_bytes, b.media_type FROM blobs AS b WHERE b.tenant = $1 AND b.digest = $2 AND ",
     readable!(),
     " ORDER BY (b.owner = $3) DESC NULLS LAST, b.touched_at DESC LIMIT 1"
+);
+
+/// The next rows after the one of tenant `$2`, digest `$3` and owner `$4` that nobody has used for a time.
+const UNUSED: &str = concat!(
+    "SELECT b.tenant, b.digest, b.owner FROM blobs AS b
+     WHERE (b.tenant, b.digest, b.owner) > ($2, $3, $4) AND b.touched_at < $1 AND NOT ",
+    referred!(),
+    " ORDER BY b.tenant, b.digest, b.owner LIMIT $5"
 );
 
 /// The blobs of a store. Clones share them.
@@ -98,6 +111,21 @@ impl Blobs {
         let query = Query::new(sql).with(new.tenant.as_str()).with(digest.digits()).with(&*owner);
         let found = self.0.db.row(query).await;
         Ok(found.map_err(|error| rows::failure(format_args!("blob {digest}"), &error))?.is_some())
+    }
+
+    /// The next rows behind this one that nobody has used since a time.
+    async fn unused(&self, before: Timestamp, last: &BlobKey) -> Result<Vec<BlobKey>, StoreError> {
+        let query = Query::new(UNUSED)
+            .with(int(before.0))
+            .with(last.tenant.as_str())
+            .with(last.digest.as_str())
+            .with(last.owner.as_str())
+            .with(SWEPT_AT_ONCE);
+        let key = |row: &PgRow| {
+            let text = |column: &str| row.try_get(column);
+            Ok(BlobKey { tenant: text("tenant")?, digest: text("digest")?, owner: text("owner")? })
+        };
+        all(&self.0.db, query, key).await.map_err(|error| rows::failure("unused blobs", &error))
     }
 
     /// Counts the bytes of stored blobs: once, or from time to time if there may be other servers that store some.
@@ -175,6 +203,24 @@ impl Upload {
         self.pieces += 1;
         Ok(())
     }
+
+    /// Makes the pieces a blob, if there is room.
+    async fn keep(mut self, digest: BlobDigest, now: Timestamp) -> Result<StoredBlob, StoreError> {
+        let (blobs, size) = (self.blobs.clone(), self.bytes);
+        let _keeping = blobs.0.keeping.lock().await;
+        blobs.check_room(&self.new, &digest, size).await?;
+        let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
+        let (existed, is_first, media_type) = match blobs.write(op).await? {
+            BlobResult::Kept { existed, is_first, media_type } => (existed, is_first, media_type),
+            BlobResult::GivenUp => return Err(given_up()),
+            other => unreachable!("the end of an upload is answered with {other:?}"),
+        };
+        self.is_kept = true;
+        if is_first {
+            blobs.usage().add(size);
+        }
+        Ok(StoredBlob { row: BlobRow { digest, size, media_type }, existed })
+    }
 }
 
 #[async_trait]
@@ -204,20 +250,11 @@ impl BlobUpload for Upload {
             let problem = format!("is {announced}, and the bytes have {digest}");
             return Err(StoreError::BlobMismatch { field: "digest", problem });
         }
-        let blobs = self.blobs.clone();
-        let _keeping = blobs.0.keeping.lock().await;
-        blobs.check_room(&self.new, &digest, size).await?;
-        let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
-        let (existed, is_first, media_type) = match blobs.write(op).await? {
-            BlobResult::Kept { existed, is_first, media_type } => (existed, is_first, media_type),
-            BlobResult::GivenUp => return Err(given_up()),
-            other => unreachable!("the end of an upload is answered with {other:?}"),
-        };
-        self.is_kept = true;
-        if is_first {
-            blobs.usage().add(size);
-        }
-        Ok(StoredBlob { row: BlobRow { digest, size, media_type }, existed })
+        // In a task of its own: the bytes of a caller that goes away meanwhile count.
+        let tasks = self.blobs.0.tasks.clone();
+        let keeping = audit::within(audit::current(), async move { self.keep(digest, now).await });
+        let keeping = tasks.spawn_contained("keep blob", keeping);
+        keeping.await.ok().flatten().ok_or_else(closed)?
     }
 }
 
@@ -356,15 +393,22 @@ impl BlobStore for PostgresStore {
     }
 
     async fn sweep_blobs(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let mut swept = 0;
+        // Rows are looked for on a reading connection: among many that are used, that takes long, and every write would wait.
+        let (mut swept, mut last) = (0, BlobKey::default());
         loop {
-            let BlobResult::Swept { rows, bytes } = self.blobs.write(BlobOp::Sweep { before }).await? else {
+            let unused = self.blobs.unused(before, &last).await?;
+            let next = unused.last().cloned();
+            let is_last = unused.len() < SWEPT_AT_ONCE as usize;
+            let BlobResult::Swept { rows, bytes } =
+                self.blobs.write(BlobOp::Sweep { before, unused }).await?
+            else {
                 unreachable!("a sweep has its own answer")
             };
             self.blobs.usage().remove(bytes);
             swept += rows;
-            if rows == 0 {
-                return Ok(swept);
+            match next.filter(|_| !is_last) {
+                Some(key) => last = key,
+                None => return Ok(swept),
             }
         }
     }

@@ -29,16 +29,25 @@ use crate::store::codec::{self, StoredEvent};
 
 /// Messages of a batch. A search does not wait until a batch is full.
 const BATCH_MESSAGES: usize = 256;
+/// Bytes of the events of a batch, give or take its last one.
+const BATCH_BYTES: i64 = 1024 * 1024;
 /// Longest wait of a search for an index that is being filled. Filling may take minutes for a large database.
 const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers. With `$2`, only of
-/// the blocks of that server. The limits of one row keep PostgreSQL from reading whole tables to find the few that are meant.
+/// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers, with at most `$3` bytes
+/// before the last one. With `$2`, only of the blocks of that server. The limits of one row keep PostgreSQL from reading whole
+/// tables to find the few that are meant. `has_more` is true of the last one if the block may have more. The database knows the size of an event without
+/// reading it.
 const UNINDEXED: &str = "
+    SELECT *, place < found OR found = $1 AS has_more FROM (
     SELECT g.first, g.upto, i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
            coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
            coalesce(e.payload, k.payload) AS payload,
-           CASE WHEN i.keep IS NULL THEN e.checksum ELSE k.checksum END AS checksum
+           CASE WHEN i.keep IS NULL THEN e.checksum ELSE k.checksum END AS checksum,
+           row_number() OVER (PARTITION BY g.first ORDER BY i.search_no) AS place,
+           count(*) OVER (PARTITION BY g.first) AS found,
+           coalesce(sum(octet_length(coalesce(e.payload, k.payload))) OVER (
+               PARTITION BY g.first ORDER BY i.search_no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM search_blocks AS g
     CROSS JOIN LATERAL (
         SELECT DISTINCT ON (o.search_no) o.search_no, o.run_no, o.seq, o.keep
@@ -54,7 +63,9 @@ const UNINDEXED: &str = "
         SELECT * FROM kept_events AS t
         WHERE t.keep = i.keep AND t.run_no = i.run_no AND t.seq = i.seq LIMIT 1) AS k ON true
     WHERE NOT g.is_done AND ($2::bigint IS NULL OR g.owner_no = $2)
-    ORDER BY g.first, i.search_no";
+    ) AS n
+    WHERE before < $3
+    ORDER BY first, search_no";
 
 /// Adds documents of entries that are there still, and tells which are. The entries are locked: a deletion that comes later
 /// finds the documents.
@@ -103,7 +114,8 @@ struct Batch {
     seen: i64,
     /// The last number of these messages.
     last: i64,
-    messages: usize,
+    /// True if the block may have more messages.
+    has_more: bool,
     nos: Vec<i64>,
     texts: Vec<String>,
 }
@@ -180,11 +192,11 @@ impl Index {
     /// Adds one batch of each block. True if there may be more.
     async fn add_batches(&self, own: Option<i64>) -> Result<bool, Error> {
         let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
-        let query = sqlx::query(UNINDEXED).bind(limit).bind(own);
+        let query = sqlx::query(UNINDEXED).bind(limit).bind(own).bind(BATCH_BYTES);
         let found = self.db.in_time(query.fetch_all(&*self.db)).await??;
         let mut more = false;
         for batch in batches(&found)? {
-            more |= batch.messages == BATCH_MESSAGES;
+            more |= batch.has_more;
             more |= !self.db.in_time(self.add(batch)).await??;
         }
         Ok(more)
@@ -226,7 +238,7 @@ fn batches(found: &[PgRow]) -> Result<Vec<Batch>, Error> {
         }
         let Some(batch) = all.last_mut() else { continue };
         batch.last = no;
-        batch.messages += 1;
+        batch.has_more = row.try_get("has_more")?;
         if let Some(text) = text_of(row)? {
             batch.nos.push(no);
             batch.texts.push(text);

@@ -109,6 +109,10 @@ pub struct PostgresStore {
     blobs: Blobs,
     /// Absent if search is off.
     index: Option<Index>,
+    /// A place for each search that may be made at a time. One may take long, and other reads need connections, too.
+    searching: tokio::sync::Semaphore,
+    /// Held while usage is added up, for the same reason.
+    adding_up: tokio::sync::Mutex<()>,
     closing: CancellationToken,
     /// The writing task and the task of the search index.
     tasks: Tasks,
@@ -221,6 +225,8 @@ impl PostgresStore {
             damaged_questions: DamagedQuestions::default(),
             blobs,
             index,
+            searching: tokio::sync::Semaphore::new(searches_at_once(options.readers)),
+            adding_up: tokio::sync::Mutex::new(()),
             closing,
             tasks,
             writer,
@@ -251,4 +257,9 @@ impl PostgresStore {
     pub fn stats(&self) -> StoreStats {
         self.counters.stats()
     }
+}
+
+/// Searches at a time: they leave connections to other reads, if there are several.
+fn searches_at_once(readers: u32) -> usize {
+    if readers < 4 { 1 } else { 2 }
 }

@@ -36,13 +36,13 @@ fn push(all: &mut String, word: &str) {
 }
 
 /// The query that matches any of the terms, as `to_tsquery` reads it. Terms are letters, digits and single spaces, and each
-/// is quoted, so that nothing in them works as an operator.
-pub(in crate::store::postgres) fn query(terms: &Terms) -> String {
-    let quoted = |term: &String| match search::is_dense(term) {
-        true => format!("'{}'", term.replace(' ', "")),
-        false => format!("'{}'", plain(term)),
-    };
-    terms.all().iter().map(quoted).collect::<Vec<_>>().join(" | ")
+/// is quoted, so that nothing in them works as an operator. A term of marks alone, such as a vowel sign behind a nukta, has no
+/// plain form and is left out: `to_tsquery` refuses an empty word. `None` if no term is left.
+pub(in crate::store::postgres) fn query(terms: &Terms) -> Option<String> {
+    let form = |term: &String| if search::is_dense(term) { term.replace(' ', "") } else { plain(term) };
+    let forms = terms.all().iter().map(form).filter(|form| !form.is_empty());
+    let quoted: Vec<_> = forms.map(|form| format!("'{form}'")).collect();
+    (!quoted.is_empty()).then(|| quoted.join(" | "))
 }
 
 /// A word in lower case and without accents.
@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn a_query_is_quoted_words() {
         let query = |text| query(&Terms::of(text).unwrap());
-        assert_eq!(query("Rome | 'or' !Café"), "'rome' | 'or' | 'cafe'");
-        assert_eq!(query("北京大"), "'北京' | '京大'");
+        assert_eq!(query("Rome | 'or' !Café").as_deref(), Some("'rome' | 'or' | 'cafe'"));
+        assert_eq!(query("北京大").as_deref(), Some("'北京' | '京大'"));
+        // A nukta ends a word, and the vowel sign behind it is a word of its own.
+        assert_eq!(query("ज\u{93c}\u{940}न").as_deref(), Some("'ज' | 'न'"));
+        assert_eq!(query("\u{940}"), None);
     }
 }

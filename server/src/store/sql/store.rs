@@ -41,14 +41,11 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     /// True if this server does the work of the session.
     fn is_own(&self, tenant: &TenantId, session: &SessionId) -> bool;
 
-    /// True if other servers use the database, too.
-    fn has_replicas(&self) -> bool;
-
     /// Notes that so many messages were written which the search index has to take up.
     fn note_messages(&self, messages: usize);
 
     /// Does what follows the deletion of a session. An earlier one may have failed here.
-    fn session_is_deleted(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn after_deletion(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Adds up the usage of a tenant's runs, by the groups of the query.
     fn add_up(

@@ -53,10 +53,6 @@ impl SqlStore for PostgresStore {
         self.scope.is_all() || self.scope.keeps(shard_of(tenant, session))
     }
 
-    fn has_replicas(&self) -> bool {
-        !self.scope.is_all()
-    }
-
     fn note_messages(&self, messages: usize) {
         if let Some(index) = &self.index {
             index.note(messages);
@@ -64,11 +60,12 @@ impl SqlStore for PostgresStore {
     }
 
     /// The words went with the session.
-    async fn session_is_deleted(&self) -> Result<(), StoreError> {
+    async fn after_deletion(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
     async fn add_up(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+        let _turn = self.adding_up.lock().await;
         self.readers.in_time(read::usage(&self.readers, tenant, query)).await?
     }
 }

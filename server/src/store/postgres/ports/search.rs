@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::{read, rows};
 use crate::store::sql::search::Search;
+use crate::store::write::closed;
 use crate::store::{SearchFilter, SearchHit, SearchStore, StoreError};
 
 #[async_trait]
@@ -20,6 +21,7 @@ impl SearchStore for PostgresStore {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
         let Some(search) = Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         index.filled().await?;
+        let _place = self.searching.acquire().await.map_err(|_| closed())?;
         let found = read::find(&search, &self.readers).await;
         let found = found.map_err(|error| rows::failure(format_args!("search in {tenant}"), &error))?;
         Ok(search.hits(found, &self.damaged))

@@ -12,16 +12,19 @@ use crate::store::sql::query::Query;
 use crate::store::sql::read::all;
 use crate::store::sql::search::{Found, Search};
 
+/// Documents that are ranked: the newest that pass the filter. SQLite has the same bound.
+const RANKED_MAX: u32 = 50_000;
+
 /// The best documents that pass the filter, each with the entry that it is shown as: the one of the session
 /// that was asked for, else the original one, else that of any fork. A short text ranks above a long one with the same words.
+/// To rank a document costs more than to find it, so a word that very many have is ranked in the newest `$7` of them.
 const SEARCH: &str = "
     WITH asked AS MATERIALIZED (SELECT to_tsquery('agentloop', $1) AS query),
     of AS MATERIALIZED (
         SELECT (SELECT session_no FROM sessions WHERE tenant = $2 AND session_id = $3) AS session_no,
                (SELECT session_no FROM sessions WHERE tenant = $2 AND session_id = $4) AS not_session_no),
-    found AS MATERIALIZED (
-        SELECT d.search_no, ts_rank(d.words, asked.query, 1) AS rank
-        FROM asked, of, search_documents AS d
+    matching AS MATERIALIZED (
+        SELECT d.search_no FROM asked, of, search_documents AS d
         WHERE d.words @@ asked.query
           AND EXISTS (
               SELECT 1 FROM session_entries AS o
@@ -32,6 +35,10 @@ const SEARCH: &str = "
           AND NOT EXISTS (
               SELECT 1 FROM session_entries AS o
               WHERE o.search_no = d.search_no AND o.session_no = of.not_session_no)
+        ORDER BY d.search_no DESC LIMIT $7),
+    found AS MATERIALIZED (
+        SELECT d.search_no, ts_rank(d.words, asked.query, 1) AS rank
+        FROM asked, matching JOIN search_documents AS d ON d.search_no = matching.search_no
         ORDER BY rank DESC, d.search_no DESC LIMIT $5)
     SELECT found.rank::float8 AS rank, s.session_id, i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
            coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status,
@@ -55,13 +62,15 @@ const SEARCH: &str = "
 /// # Errors
 /// SQL's own.
 pub(in crate::store::postgres) async fn find(search: &Search<'_>, db: &Readers) -> Result<Vec<Found>, Error> {
+    let Some(words) = words::query(&search.terms) else { return Ok(Vec::new()) };
     let query = Query::new(SEARCH)
-        .with(words::query(&search.terms))
+        .with(words)
         .with(search.tenant.as_str())
         .with(search.filter.session.as_ref().map(SessionId::as_str))
         .with(search.filter.not_session.as_ref().map(SessionId::as_str))
         .with(search.limit)
-        .with(search.filter.created_by.as_deref());
+        .with(search.filter.created_by.as_deref())
+        .with(RANKED_MAX);
     all(db, query, found).await
 }
 /// A match. A higher rank is a better match.

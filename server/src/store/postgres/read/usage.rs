@@ -2,7 +2,8 @@
 //! runs that were at work in a time. A run whose events are all in one bucket counts by its row. Of one that spans several, the
 //! journal says what belongs to which. Runs of deleted sessions are in `usage_kept`, by the minute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::message::Usage;
@@ -11,7 +12,7 @@ use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgConnection, QueryBuilder, Row as _};
+use sqlx::{Error, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::dialect::PostgresDialect;
 use super::prepared;
@@ -32,7 +33,25 @@ const COUNTS: &str = "
      OR e.payload LIKE '{\"kind\":\"finished\"%' OR e.payload LIKE '{\"kind\":\"model\\_call\\_failed\"%'
      OR e.payload LIKE '{\"kind\":\"compact%')";
 
-/// The runs of a session with their events that may count, by run and event.
+/// Events that may count, of the runs that follow. What a tool has answered does not count and may be large, so a result comes
+/// without its output, which is behind the status, and without the checksum that is over both. A quote within a value has a
+/// backslash before it, so the text is found at no other place.
+const EVENTS: &str = "
+    SELECT e.run_no, r.run_id, e.seq, e.at, e.status, e.version,
+           CASE WHEN o.place > 0 THEN left(e.payload, o.place - 1) || ',\"output\":\"\"}]},\"duration\":0}'
+                ELSE e.payload END AS payload,
+           CASE WHEN o.place = 0 THEN e.checksum END AS checksum
+    FROM run_events AS e
+    JOIN runs AS r ON r.run_no = e.run_no
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN e.payload LIKE '{\"kind\":\"call\\_settled\"%' THEN strpos(e.payload, ',\"output\":\"')
+                    ELSE 0 END AS place) AS o
+    WHERE e.run_no = ANY (";
+
+/// Runs whose events are read by one query.
+const RUNS_AT_ONCE: usize = 4_096;
+
+/// The runs of a session.
 const OF_SESSION: &str = "
     SELECT r.*, s.session_id, r.run_no AS no FROM run_rows AS r
     JOIN sessions AS s ON s.session_no = r.session_no
@@ -46,7 +65,7 @@ pub(in crate::store::postgres) async fn usage(
 ) -> Result<Vec<UsageRow>, StoreError> {
     let failure = |error: Error| rows::failure(format_args!("usage of {tenant}"), &error);
     let mut sums = BTreeMap::new();
-    let mut spanning = BTreeMap::new();
+    let (mut spanning, mut groups) = (BTreeMap::new(), BTreeSet::<Arc<UsageKey>>::new());
     {
         let sql = runs_query(tenant, query);
         let mut reader = db.acquire().await.map_err(failure)?;
@@ -58,7 +77,10 @@ pub(in crate::store::postgres) async fn usage(
             if is_whole && has_all_sums(&row).map_err(failure)? {
                 add_run(&mut sums, query, &run);
             } else {
-                spanning.insert(row.try_get::<i64, _>("run_no").map_err(failure)?, run);
+                let group = Arc::new(query.group(&run));
+                let group = groups.get(&group).cloned().unwrap_or(group);
+                groups.insert(group.clone());
+                spanning.insert(row.try_get::<i64, _>("run_no").map_err(failure)?, group);
             }
             if sums.len() > query.rows_max {
                 break;
@@ -118,14 +140,7 @@ fn row_of<'a>(
     at: Timestamp,
     run: &Grouped<'_>,
 ) -> &'a mut UsageRow {
-    let bucket = query.bucket.0.max(1);
-    let key = UsageKey {
-        start: Timestamp(at.0 / bucket * bucket),
-        agent: if query.by.agent { run.agent.to_owned() } else { String::new() },
-        model: if query.by.model { run.model.to_owned() } else { String::new() },
-        label: query.by.label.as_ref().and_then(|key| run.labels.get(key)).cloned().unwrap_or_default(),
-        created_by: run.created_by.filter(|_| query.by.created_by).unwrap_or_default().to_owned(),
-    };
+    let key = run.key(query).in_bucket(at, query.bucket);
     sums.entry(key.clone()).or_insert_with(|| UsageRow { key, ..UsageRow::default() })
 }
 
@@ -135,6 +150,24 @@ struct Grouped<'a> {
     model: &'a str,
     labels: &'a BTreeMap<String, String>,
     created_by: Option<&'a str>,
+}
+
+impl<'a> Grouped<'a> {
+    fn of(run: &'a RunRow) -> Self {
+        let RunRow { agent, model, labels, created_by, .. } = run;
+        Self { agent, model, labels, created_by: created_by.as_deref() }
+    }
+
+    /// The group, in no bucket.
+    fn key(&self, query: &UsageQuery) -> UsageKey {
+        UsageKey {
+            start: Timestamp::default(),
+            agent: if query.by.agent { self.agent.to_owned() } else { String::new() },
+            model: if query.by.model { self.model.to_owned() } else { String::new() },
+            label: query.by.label.as_ref().and_then(|key| self.labels.get(key)).cloned().unwrap_or_default(),
+            created_by: self.created_by.filter(|_| query.by.created_by).unwrap_or_default().to_owned(),
+        }
+    }
 }
 
 fn add_error(row: &mut UsageRow, code: RunErrorCode, runs: u64) {
@@ -149,9 +182,8 @@ fn add_run(sums: &mut BTreeMap<UsageKey, UsageRow>, query: &UsageQuery, run: &Ru
     if run.updated_at < query.from || run.updated_at >= query.before {
         return;
     }
-    let RunRow { agent, model, labels, created_by, summary, .. } = run;
-    let grouped = Grouped { agent, model, labels, created_by: created_by.as_deref() };
-    let row = row_of(sums, query, run.updated_at, &grouped);
+    let summary = &run.summary;
+    let row = row_of(sums, query, run.updated_at, &Grouped::of(run));
     row.usage += summary.usage;
     row.calls += summary.calls;
     row.runs += u64::from(summary.status.is_terminal());
@@ -160,32 +192,42 @@ fn add_run(sums: &mut BTreeMap<UsageKey, UsageRow>, query: &UsageQuery, run: &Ru
     }
 }
 
-/// Adds runs by their events.
+/// Adds runs by their events, each to its group.
 async fn add_events(
     db: &ReaderPool,
     tenant: &TenantId,
     query: &UsageQuery,
-    runs: &BTreeMap<i64, RunRow>,
+    runs: &BTreeMap<i64, Arc<UsageKey>>,
     sums: &mut BTreeMap<UsageKey, UsageRow>,
 ) -> Result<(), Error> {
     if runs.is_empty() {
         return Ok(());
     }
-    let mut sql = QueryBuilder::new("SELECT e.* FROM run_events AS e WHERE e.run_no = ANY (");
-    sql.push_bind(runs.keys().copied().collect::<Vec<_>>()).push(") AND ").push(COUNTS);
-    sql.push(" AND e.at >= ")
-        .push_bind(int(query.from.0))
-        .push(" AND e.at < ")
-        .push_bind(int(query.before.0));
+    let numbers: Vec<i64> = runs.keys().copied().collect();
     let mut reader = db.acquire().await?;
-    let mut found = sql.build().fetch(&mut *reader);
-    while let Some(row) = found.try_next().await? {
-        // Damaged events are not counted.
-        let Some(run) = runs.get(&row.try_get("run_no")?) else { continue };
-        let Ok(record) = codec::decode(tenant, &run.run, &rows::event(&row)?) else { continue };
-        query.add(sums, run, &record);
+    for numbers in numbers.chunks(RUNS_AT_ONCE) {
+        let mut sql = events_of(numbers);
+        sql.push(" AND e.at >= ")
+            .push_bind(int(query.from.0))
+            .push(" AND e.at < ")
+            .push_bind(int(query.before.0));
+        let mut found = sql.build().fetch(&mut *reader);
+        while let Some(row) = found.try_next().await? {
+            // Damaged events are not counted.
+            let Some(group) = runs.get(&row.try_get("run_no")?) else { continue };
+            let run = rows::run_id(&row, "run_id")?;
+            let Ok(record) = codec::decode(tenant, &run, &rows::event(&row)?) else { continue };
+            query.add(sums, group, &record);
+        }
     }
     Ok(())
+}
+
+/// The query of the events that may count of these runs.
+fn events_of(runs: &[i64]) -> QueryBuilder<Postgres> {
+    let mut sql = QueryBuilder::new(EVENTS);
+    sql.push_bind(runs.to_vec()).push(") AND ").push(COUNTS);
+    sql
 }
 
 /// Adds runs of deleted sessions.
@@ -250,12 +292,11 @@ pub(in crate::store::postgres) async fn keep_usage(
         of.as_str().clone_into(&mut tenant);
         let run = rows::run(found)?;
         let mut sums = BTreeMap::new();
-        let mut sql = QueryBuilder::new("SELECT e.* FROM run_events AS e WHERE e.run_no = ");
-        sql.push_bind(found.try_get::<i64, _>("no")?).push(" AND ").push(COUNTS);
+        let mut sql = events_of(&[found.try_get("no")?]);
         let mut events = sql.build().fetch(&mut *db);
         while let Some(row) = events.try_next().await? {
             if let Ok(record) = codec::decode(&of, &run.run, &rows::event(&row)?) {
-                by_minute.add(&mut sums, &run, &record);
+                by_minute.add(&mut sums, &UsageKey::default(), &record);
             }
         }
         for row in sums.into_values() {

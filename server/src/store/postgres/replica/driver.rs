@@ -176,7 +176,8 @@ impl Driver {
     fn wait(&self) -> Duration {
         let left = self.member.deadline().since(SystemClock.now()).duration();
         let is_idle = self.fences.is_empty() && self.given_away.is_empty() && self.to_tell.is_none();
-        if is_idle { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
+        // Without a wait after a beat that is held back, this thread would spin.
+        if is_idle || left.is_zero() { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
     }
 
     async fn beat(&mut self, sent: Timestamp) -> Vec<MemberAction> {

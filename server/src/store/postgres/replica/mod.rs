@@ -37,7 +37,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::{Ownerships, ReplicaRow, Replicas};
 use crate::lifecycle::Tasks;
 
-/// Pulses of the server's runtime in the time of a lease. A pulse is good for a fifth of that time twice.
+/// Pulses of the server's runtime in the time of a lease. A pulse counts for two fifths of that time.
 const PULSES_OF_LEASE: u32 = 10;
 
 /// A replica, as it tells others of itself.

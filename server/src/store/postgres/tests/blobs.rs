@@ -8,7 +8,8 @@ use sqlx::Row as _;
 
 use super::*;
 use crate::store::conformance::blobs::{new_blob, the_same_bytes_count_once};
-use crate::store::{BlobRow, BlobStore as _, NewBlob};
+use crate::store::conformance::fixture::{labelled, session, tenant};
+use crate::store::{BlobRow, BlobStore as _, NewBlob, SessionStore as _};
 
 pub(super) async fn put(store: &PostgresStore, owner: &str, bytes: &[u8], now: u64) -> BlobRow {
     let mut upload = store.begin_blob(new_blob(owner)).await.unwrap();
@@ -132,4 +133,68 @@ async fn the_same_bytes_count_once_also_where_there_is_no_room_for_more() {
     schema.options.blobs = BlobBounds { max_bytes: 100, total_bytes: 100 };
     let store = schema.open().await;
     the_same_bytes_count_once(&*store).await;
+}
+
+/// Waits until a query finds a row.
+async fn until_found(shell: &mut PgConnection, sql: &'static str) {
+    let found = async { while sqlx::query(sql).fetch_optional(&mut *shell).await.unwrap().is_none() {} };
+    tokio::time::timeout(Duration::from_secs(60), found).await.expect("it is found");
+}
+
+#[tokio::test]
+async fn writes_go_on_while_a_sweep_looks_for_blobs() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    put(&store, "", b"old", 1_000).await;
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN; LOCK TABLE session_blobs").await.unwrap();
+    let others = async {
+        let mut looking = schema.shell().await;
+        until_found(
+            &mut looking,
+            "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'session_blobs'::regclass",
+        )
+        .await;
+        store.create_session(&tenant(), &session("s"), "", &labelled(&[]), Timestamp(1)).await.unwrap();
+        shell.execute("COMMIT").await.unwrap();
+    };
+    let both = async { tokio::join!(store.sweep_blobs(Timestamp(2_000)), others) };
+    let (swept, ()) =
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("nobody waits for the other");
+    assert_eq!(swept.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_sweep_goes_past_what_is_in_use() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    for no in 0..150_u64 {
+        put(&store, "", format!("blob {no}").as_bytes(), 1_000 + no % 2 * 8_000).await;
+    }
+    assert_eq!(store.sweep_blobs(Timestamp(5_000)).await.unwrap(), 75);
+    assert_eq!(count(&schema, "blobs").await, 75);
+    assert_eq!(store.sweep_blobs(Timestamp(9_001)).await.unwrap(), 75);
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_caller_that_leaves_at_the_end_of_its_upload_count() {
+    let Some(mut schema) = Schema::new().await else { return };
+    schema.options.blobs = BlobBounds { max_bytes: 100, total_bytes: 100 };
+    let store = schema.open().await;
+    let mut upload = store.begin_blob(new_blob("")).await.unwrap();
+    upload.write(&[1; 60]).await.unwrap();
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN; LOCK TABLE blobs IN EXCLUSIVE MODE").await.unwrap();
+    let mut looking = schema.shell().await;
+    let waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'blobs'::regclass";
+    tokio::select! {
+        ended = upload.finish(Timestamp(1)) => panic!("it waits: {ended:?}"),
+        () = until_found(&mut looking, waits) => {}
+    }
+    shell.execute("COMMIT").await.unwrap();
+    until_found(&mut looking, "SELECT 1 FROM blobs").await;
+    let mut another = store.begin_blob(new_blob("")).await.unwrap();
+    another.write(&[2; 60]).await.unwrap();
+    let full = another.finish(Timestamp(2)).await;
+    assert!(matches!(full, Err(StoreError::BlobsFull { max: 100 })), "{full:?}");
 }

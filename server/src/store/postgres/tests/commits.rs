@@ -141,3 +141,42 @@ async fn a_commit_that_a_deadlock_ends_is_tried_again() {
     let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
     assert_eq!(entries.len(), 1);
 }
+
+/// A standby that has to confirm each commit is away: the first attempt waits, and nobody knows what becomes of it.
+#[tokio::test]
+async fn a_commit_of_which_nothing_is_known_is_not_carried_out_once_more() {
+    let Some(mut schema) = Schema::new().await else { return };
+    schema.options.retry_for = Duration::ZERO;
+    let store: Arc<dyn Store> = schema.open().await;
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let (mut other, mut looking) = (schema.shell().await, schema.shell().await);
+    other.execute("BEGIN; SELECT 1 FROM run_states FOR UPDATE").await.unwrap();
+    // The commit waits for a row, and the connection that looks for it waits for the commit. After a second such
+    // connection, the commit would be found done.
+    let second_look = async {
+        let waiting = "SELECT a.pid FROM pg_stat_activity AS a JOIN pg_locks AS l ON l.pid = a.pid
+                       WHERE a.wait_event_type = 'Lock' AND a.query LIKE 'UPDATE owners SET conn%'
+                         AND l.relation = 'owners'::regclass";
+        let mut seen = std::collections::HashSet::new();
+        while seen.len() < 2 {
+            if let Some(row) = sqlx::query(waiting).fetch_optional(&mut looking).await.unwrap() {
+                seen.insert(row.get::<i32, _>("pid"));
+            }
+            tokio::task::yield_now().await;
+        }
+        other.execute("COMMIT").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let said = tokio::select! {
+        said = owner.says("one") => said,
+        () = second_look => unreachable!("it has no end"),
+    };
+    assert!(matches!(said, Err(StoreError::Unavailable { .. })), "{said:?}");
+    other.execute("COMMIT").await.unwrap();
+    // The owner loads the run again, and goes on from there.
+    let claimed = store.claim(&tenant(), &run("r")).await.unwrap().unwrap();
+    let mut owner = Owner::new(&store, "s", "r");
+    (owner.epoch, owner.seq, owner.entry) = (claimed.epoch, claimed.row.last_seq, EntryNo(1));
+    owner.says("two").await.unwrap();
+    assert_eq!(owner.stored().await.len(), 3);
+}

@@ -12,7 +12,7 @@ use crate::store::conformance::blobs::new_blob;
 use crate::store::conformance::fixture::*;
 use crate::store::copy::{CopyError, CopyReport, sqlite_to_postgres};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
-use crate::store::{BlobRow, BlobStore as _, SessionStore as _, SessionUpdate};
+use crate::store::{BlobRow, BlobStore as _, RequestStore as _, SessionStore as _, SessionUpdate};
 
 /// A store with a fork of a deleted session, a queue, questions, a rule and more sessions than a batch has.
 async fn source(directory: &TempDir) -> std::path::PathBuf {
@@ -108,6 +108,69 @@ async fn a_copy_that_was_cut_goes_on_and_no_server_opens_it_before() {
     schema.open().await.close().await;
 }
 
+/// A session whose number SQLite also counts kept events by, with a run of the number that their run had: after a start,
+/// SQLite goes on with numbers where the rows end.
+async fn source_with_equal_numbers(path: &std::path::Path) {
+    let store = Arc::new(SqliteStore::open(path, &SqliteOptions::default()).await.unwrap());
+    store.create_session(&tenant(), &session("stays"), "", &labelled(&[]), Timestamp(1)).await.unwrap();
+    talks(&store, "gone", "g", "of the deleted one").await;
+    store.fork(&tenant(), &session("gone"), EntryNo(0), &session("fork"), Timestamp(9)).await.unwrap();
+    store.delete_session(&tenant(), &session("gone")).await.unwrap();
+    store.close().await;
+    drop(store);
+    let store = loop {
+        match SqliteStore::open(path, &SqliteOptions::default()).await {
+            Ok(store) => break Arc::new(store),
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    talks(&store, "stays", "r", "of the other one").await;
+    store.close().await;
+    drop(store);
+    let mut db = sqlite(path).await;
+    let sql =
+        "SELECT 1 FROM kept_events AS k JOIN runs AS r ON r.run_no = k.run_no AND r.session_no = k.keep";
+    assert!(!sqlx::query(sql).fetch_all(&mut db).await.unwrap().is_empty(), "equal numbers");
+    sqlx::Connection::close(db).await.unwrap();
+}
+
+/// A run of one message.
+async fn talks(store: &Arc<SqliteStore>, session: &str, run: &str, text: &str) {
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&shared, session, run).await;
+    owner.says(text).await.unwrap();
+    owner.ends().await.unwrap();
+}
+
+/// The text of a session's first entry.
+async fn first_text(store: &Arc<dyn Store>, name: &str) -> String {
+    plain_text(&store.entries(&tenant(), &session(name), EntryNo(0), 9).await.unwrap()[0])
+}
+
+#[tokio::test]
+async fn what_forks_keep_in_a_copy_stays_apart_from_what_is_deleted_there() {
+    let Some(schema) = Schema::new().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    source_with_equal_numbers(&path).await;
+    copied_once_free(&path, &schema).await;
+    // An earlier version was cut after it had copied the sessions.
+    let mut shell = schema.shell().await;
+    cut_at_its_end(&path, &mut shell).await;
+    for table in ["session_entries", "kept_events"] {
+        shell.execute(sqlx::AssertSqlSafe(format!("UPDATE {table} SET keep = abs(keep)"))).await.unwrap();
+    }
+    copied(&path, &schema).await.unwrap();
+
+    let store: Arc<dyn Store> = schema.open().await;
+    store.fork(&tenant(), &session("stays"), EntryNo(0), &session("second"), Timestamp(9)).await.unwrap();
+    store.delete_session(&tenant(), &session("stays")).await.unwrap();
+    assert_eq!(first_text(&store, "second").await, "of the other one");
+    assert_eq!(first_text(&store, "fork").await, "of the deleted one");
+    store.delete_session(&tenant(), &session("second")).await.unwrap();
+    assert_eq!(first_text(&store, "fork").await, "of the deleted one");
+}
+
 #[tokio::test]
 async fn what_was_changed_in_the_copy_is_found() {
     let Some(schema) = Schema::new().await else { return };
@@ -199,6 +262,7 @@ async fn texts_that_postgres_does_not_take_are_copied() {
         store.create_session(&tenant(), &session(id), "a\0b", labels, Timestamp(1)).await.unwrap();
         let mut owner = Owner::started(&shared, id, id).await;
         owner.says("a\0b").await.unwrap();
+        owner.remembers_deny_by(0, RememberScope::Session, "a\0b").await;
         owner.ends().await.unwrap();
     }
     let renamed = SessionUpdate { title: Some("c\0".to_owned()), ..SessionUpdate::default() };
@@ -206,13 +270,27 @@ async fn texts_that_postgres_does_not_take_are_copied() {
     store.close().await;
     drop((store, shared));
     let mut db = sqlite(&path).await;
-    for sql in ["UPDATE runs SET preview = 'a' || char(0)", "UPDATE sessions SET summary = 'a' || char(0)"] {
+    let audited =
+        "INSERT INTO audit VALUES (1, 1, '', 'local', '', 'a' || char(0), '', '', '', '', 1, '', '', '')";
+    for sql in
+        ["UPDATE runs SET preview = 'a' || char(0)", "UPDATE sessions SET summary = 'a' || char(0)", audited]
+    {
         db.execute(sql).await.unwrap();
     }
     sqlx::Connection::close(db).await.unwrap();
-    assert_eq!(copied_once_free(&path, &schema).await.sessions, 2);
+    let mut said = Vec::new();
+    let report = loop {
+        match sqlite_to_postgres(&path, &schema.options, |line| said.push(line)).await {
+            Err(CopyError::Source(_)) => tokio::task::yield_now().await,
+            done => break done.unwrap(),
+        }
+    };
+    assert_eq!(report.sessions, 2);
+    assert!(said.iter().any(|line| line.starts_with("audit: 1 rows have the character 0")), "{said:?}");
 
     let store = schema.open().await;
+    let rules = store.rules(&tenant(), Some(&session("nul"))).await.unwrap();
+    assert_eq!(rules.len(), 1, "its checksum fits");
     let labels = [of_nul.clone(), labelled(&[("user", &long), ("project", &long)])];
     for (labels, id) in labels.iter().zip(["nul", "long"]) {
         let (tenant, own, new) = (tenant(), session(id), session("new"));

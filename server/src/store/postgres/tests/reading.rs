@@ -1,15 +1,17 @@
 //! The connections that read.
 
+use agentloop_core::time::Millis;
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use sqlx::Row as _;
 
 use super::replicas::until;
 use super::wire::Wire;
 use super::*;
 use crate::lifecycle::Tasks;
-use crate::store::SessionStore as _;
 use crate::store::conformance::fixture::tenant;
 use crate::store::postgres::reader_pool::ReaderPool;
+use crate::store::{SessionStore as _, UsageQuery};
 
 /// One connection, and a shell beside it.
 async fn one() -> Option<(ReaderPool, PgConnection)> {
@@ -111,4 +113,29 @@ async fn a_closed_pool_gives_out_nothing() {
     assert!(matches!(pool.acquire().await, Err(sqlx::Error::PoolClosed)));
     let alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
     until(async || count(&mut shell, alive, reader).await == 0).await;
+}
+
+/// However many searches and sums are asked for, other reads have a connection.
+#[tokio::test]
+async fn searches_and_sums_of_usage_take_turns() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let (tenant, filter) = (tenant(), SearchFilter::default());
+    let query = UsageQuery { bucket: Millis(60_000), rows_max: 1, ..UsageQuery::default() };
+    let (adding_up, searching) = (store.adding_up.lock().await, store.searching.acquire().await.unwrap());
+    let sums = join_all((0..8).map(|_| store.usage(&tenant, &query)));
+    let searches = join_all((0..8).map(|_| store.search(&tenant, "word", filter.clone(), 9)));
+    let mut all = std::pin::pin!(futures_util::future::join(sums, searches));
+    let reads = async {
+        for _ in 0..100 {
+            store.check().await.unwrap();
+        }
+    };
+    tokio::select! {
+        _ = &mut all => panic!("they wait for their turn"),
+        () = reads => {}
+    }
+    drop((adding_up, searching));
+    let (sums, searches) = all.await;
+    assert!(sums.iter().all(Result::is_ok) && searches.iter().all(Result::is_ok));
 }

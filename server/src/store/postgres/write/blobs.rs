@@ -11,9 +11,6 @@ use crate::store::NewBlob;
 use crate::store::number::int;
 use crate::store::postgres::rows::{self, clean};
 
-/// Rows that one write of a sweep deletes.
-const SWEPT_AT_ONCE: i64 = 64;
-
 /// True for a blob of the row `b` that an entry refers to.
 macro_rules! referred {
     () => {
@@ -43,13 +40,6 @@ const CLAIM: &str = concat!(
     "UPDATE blobs AS b SET touched_at = greatest(touched_at, $4) WHERE tenant = $1 AND digest = $2 AND ",
     readable!(),
     " RETURNING size_bytes"
-);
-
-/// Blobs that nobody has used for a time, by the rows of which they consist.
-const UNUSED: &str = concat!(
-    "SELECT b.tenant, b.digest, b.owner FROM blobs AS b WHERE b.touched_at < $1 AND NOT ",
-    referred!(),
-    " LIMIT $2"
 );
 
 /// Locks the bytes of blobs, which the end of another upload locks before it relies on them. Those that somebody has locked
@@ -91,7 +81,15 @@ const SWEEP_SPECS: &str = "
 /// Time for which a spec is kept that may have no run any more. Servers may think for a part of it that it is stored.
 pub(super) const SPECS_UNUSED_FOR: Millis = Millis::secs(2 * 60 * 60);
 
-pub(in crate::store::postgres) use readable;
+pub(in crate::store::postgres) use {readable, referred};
+
+/// The key of a blob's row, as the table has it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::store) struct BlobKey {
+    pub(in crate::store::postgres) tenant: String,
+    pub(in crate::store::postgres) digest: String,
+    pub(in crate::store::postgres) owner: String,
+}
 
 /// A write to the rows of blobs.
 #[derive(Debug)]
@@ -100,8 +98,8 @@ pub(in crate::store) enum BlobOp {
     Keep { upload: i64, new: NewBlob, digest: BlobDigest, size: u64, now: Timestamp },
     /// It is about to be referred to.
     Claim { tenant: TenantId, only_of: Option<String>, digests: Vec<BlobDigest>, now: Timestamp },
-    /// Deletes some that are not used, and uploads that were never ended.
-    Sweep { before: Timestamp },
+    /// Deletes those of these that are still not used, and uploads that were never ended.
+    Sweep { before: Timestamp, unused: Vec<BlobKey> },
 }
 
 /// The result of a [`BlobOp`].
@@ -153,7 +151,7 @@ pub(in crate::store::postgres) async fn write(
             }
             Ok(BlobResult::Claimed(sizes))
         }
-        BlobOp::Sweep { before } => sweep(db, *before).await,
+        BlobOp::Sweep { before, unused } => sweep(db, *before, unused).await,
     }
 }
 
@@ -207,9 +205,9 @@ async fn forget(db: &mut PgConnection, uploads: &[i64]) -> Result<(), Error> {
 }
 
 /// Several servers may sweep at once, while others upload and claim.
-async fn sweep(db: &mut PgConnection, before: Timestamp) -> Result<BlobResult, Error> {
+async fn sweep(db: &mut PgConnection, before: Timestamp, unused: &[BlobKey]) -> Result<BlobResult, Error> {
     sqlx::query(SWEEP_SPECS).bind(SPECS_UNUSED_FOR.duration().as_secs_f64()).execute(&mut *db).await?;
-    let swept = sweep_rows(db, before).await?;
+    let swept = sweep_rows(db, before, unused).await?;
     let unended = sqlx::query(UNENDED).bind(int(before.0)).fetch_all(&mut *db).await?;
     let unended = unended.iter().map(|row| row.try_get("upload_no")).collect::<Result<Vec<i64>, _>>()?;
     if !unended.is_empty() {
@@ -218,15 +216,18 @@ async fn sweep(db: &mut PgConnection, before: Timestamp) -> Result<BlobResult, E
     Ok(swept)
 }
 
-/// Deletes some rows of blobs that are not used, and the bytes that nobody has afterwards.
-async fn sweep_rows(db: &mut PgConnection, before: Timestamp) -> Result<BlobResult, Error> {
-    let unused = sqlx::query(UNUSED).bind(int(before.0)).bind(SWEPT_AT_ONCE).fetch_all(&mut *db).await?;
-    let texts =
-        |column: &str| unused.iter().map(|row| row.try_get(column)).collect::<Result<Vec<String>, _>>();
-    let (tenants, digests, owners) = (texts("tenant")?, texts("digest")?, texts("owner")?);
-    if digests.is_empty() {
+/// Deletes those rows of blobs that are still not used, and the bytes that nobody has afterwards.
+async fn sweep_rows(
+    db: &mut PgConnection,
+    before: Timestamp,
+    unused: &[BlobKey],
+) -> Result<BlobResult, Error> {
+    if unused.is_empty() {
         return Ok(BlobResult::Swept { rows: 0, bytes: 0 });
     }
+    let texts = |of: fn(&BlobKey) -> &str| unused.iter().map(of).collect::<Vec<_>>();
+    let (tenants, digests, owners) =
+        (texts(|key| &key.tenant), texts(|key| &key.digest), texts(|key| &key.owner));
     let (mut locked, mut uploads) = (Vec::<String>::new(), Vec::<i64>::new());
     for row in sqlx::query(LOCK_BYTES).bind(&digests).fetch_all(&mut *db).await? {
         locked.push(row.try_get("digest")?);

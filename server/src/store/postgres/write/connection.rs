@@ -9,11 +9,11 @@ use crate::store::postgres::owner::{self, ConnectError, Hold};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{Failure, Writer};
 
-/// Longest time of a commit. After that a new connection finds out if it happened.
+/// Longest time of a commit, and of each short write in a transaction. After that a new connection finds out if it happened.
 pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(15);
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Longest time of all writes that are committed together. A deletion may take long.
+/// Longest time of all writes that are committed together. Deletions and forks may take long.
 const WRITE_WAIT: Duration = Duration::from_secs(120);
 /// Commits of a server after which the plans of its statements are made anew: at the first number and at each double of it, up
 /// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may

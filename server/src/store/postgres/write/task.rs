@@ -23,6 +23,7 @@ use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
+use crate::store::postgres::write::transaction::in_time;
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
@@ -45,6 +46,25 @@ pub(super) enum Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         if rows::is_lost(&error) { Self::Lost { error, replies: None } } else { Self::Refused(error) }
+    }
+}
+
+/// The reason why writes are not known to be committed.
+enum PersistError {
+    /// The database refused them, so nothing is written. Others of them may succeed without the one that caused it.
+    Refused(Error),
+    /// The database is at fault, or cannot be reached. They may have been written, so none is carried out once more.
+    Unknown(Error),
+}
+
+impl PersistError {
+    /// The error of a database that has answered.
+    fn of_answer(error: Error) -> Self {
+        if is_fault_of_all(&error) && !is_deadlock(&error) {
+            Self::Unknown(error)
+        } else {
+            Self::Refused(error)
+        }
     }
 }
 
@@ -142,15 +162,15 @@ impl Writer {
         if requests.is_empty() {
             return Vec::new();
         }
-        let error = match self.persist(requests).await {
+        match self.persist(requests).await {
             Ok(replies) => return replies,
-            Err(error) => error,
-        };
-        if is_fault_of_all(&error) && !is_deadlock(&error) {
-            return requests
-                .iter()
-                .map(|request| Err(rows::failure(request.op.describe(), &error)))
-                .collect();
+            Err(PersistError::Refused(_)) => {}
+            Err(PersistError::Unknown(error)) => {
+                return requests
+                    .iter()
+                    .map(|request| Err(rows::failure(request.op.describe(), &error)))
+                    .collect();
+            }
         }
         let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
@@ -159,14 +179,16 @@ impl Writer {
             let reply = self.persist(std::slice::from_ref(request)).await;
             replies.push(match reply {
                 Ok(mut replies) => replies.pop().expect("one request has one reply"),
-                Err(error) => Err(rows::failure(request.op.describe(), &error)),
+                Err(PersistError::Refused(error) | PersistError::Unknown(error)) => {
+                    Err(rows::failure(request.op.describe(), &error))
+                }
             });
         }
         replies
     }
 
     /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
-    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, Error> {
+    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, PersistError> {
         let until = Instant::now() + self.retry_for;
         // No number is used twice: the commit before may have been given up, and have happened all the same.
         self.batch += 1;
@@ -182,7 +204,7 @@ impl Writer {
                     self.audited = None;
                     match failure {
                         Failure::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
-                            return Err(error);
+                            return Err(PersistError::Refused(error));
                         }
                         Failure::Refused(error)
                             if is_retryable_conflict(&error) && Instant::now() < until =>
@@ -191,18 +213,18 @@ impl Writer {
                         }
                         Failure::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
-                            return Err(error);
+                            return Err(PersistError::of_answer(error));
                         }
-                        Failure::Fenced => return Err(self.fenced()),
+                        Failure::Fenced => return Err(PersistError::Unknown(self.fenced())),
                         Failure::Lost { error, replies } => (error, replies),
                     }
                 }
             };
             tracing::warn!(%error, writes = requests.len(), "the connection to the database is lost; trying again");
             self.db = None;
-            let done = self.reconnect(until).await?;
+            let done = self.reconnect(until).await.map_err(PersistError::Unknown)?;
             if done == batch {
-                let replies = planned.ok_or(error)?;
+                let replies = planned.ok_or(PersistError::Unknown(error))?;
                 set_recorded(requests, &replies);
                 self.counters.count(requests, &replies);
                 return Ok(replies);
@@ -213,8 +235,11 @@ impl Writer {
     async fn close(mut self) {
         self.closing.cancel();
         let Some(mut db) = self.db.take() else { return };
-        let left = owner::leave(&mut db, self.owner).await;
-        if let Err(error) = left.and(db.close().await) {
+        let leaving = async {
+            owner::leave(&mut db, self.owner).await?;
+            db.close().await
+        };
+        if let Err(error) = in_time(leaving).await {
             tracing::warn!(%error, "the connection to the database was not closed in order");
         }
     }

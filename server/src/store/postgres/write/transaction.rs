@@ -7,6 +7,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::{EncodedAppend, LastNumbers};
 use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::append::{self, CommitPlan};
+use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::connection::{COMMIT_WAIT, silent};
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
 use crate::store::postgres::write::task::{Failure, Writer};
@@ -21,9 +22,21 @@ const SPECS_KNOWN_FOR: Millis = Millis::secs(30 * 60);
 /// Numbers of a block that are left for the commit under way when the next block is taken.
 const SPARE_NUMBERS: i64 = 1 << 20;
 
-/// The result of a commit, or the error of a connection that was lost if there is none in time: then it is looked up.
-async fn in_time<T>(committing: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(COMMIT_WAIT, committing).await.unwrap_or_else(|_| Err(silent()))
+/// The result of a statement or a commit, or the error of a connection that was lost if there is none in time. If it was a
+/// commit, it is looked up then.
+pub(super) async fn in_time<T>(writing: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(COMMIT_WAIT, writing).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// True for a write that touches as many rows as a session or a blob has. If it were given up after the time of a commit, it
+/// would be tried again without an end.
+fn may_be_long(op: &WriteOp) -> bool {
+    matches!(
+        op,
+        WriteOp::DeleteSession { .. }
+            | WriteOp::Fork(_)
+            | WriteOp::Own(BlobOp::Keep { .. } | BlobOp::Sweep { .. })
+    )
 }
 
 impl Writer {
@@ -34,7 +47,7 @@ impl Writer {
         requests: &[WriteRequest],
         batch: i64,
     ) -> Result<Vec<WriteReply>, Failure> {
-        self.take_numbers(db).await?;
+        in_time(self.take_numbers(db)).await?;
         if let Some(appends) = only_appends(requests) {
             return self.write_appends(db, &appends, batch).await;
         }
@@ -61,7 +74,7 @@ impl Writer {
         batch: i64,
     ) -> Result<Vec<WriteReply>, Failure> {
         self.forget_old_specs();
-        let plan = append::plan(db, &mut self.cache, self.numbers, appends).await?;
+        let plan = in_time(append::plan(db, &mut self.cache, self.numbers, appends)).await?;
         // They are not given out again, whatever becomes of the commit.
         self.numbers = plan.rows.last;
         if plan.accepted.is_empty() {
@@ -100,8 +113,8 @@ impl Writer {
         requests: &[WriteRequest],
         batch: i64,
     ) -> Result<Vec<WriteReply>, Failure> {
-        db.execute("BEGIN").await?;
-        if !owner::fence(db, self.owner, batch).await? {
+        in_time(db.execute("BEGIN")).await?;
+        if !in_time(owner::fence(db, self.owner, batch)).await? {
             return Err(Failure::Fenced);
         }
         let mut replies = Vec::with_capacity(requests.len());
@@ -109,7 +122,8 @@ impl Writer {
             match group {
                 WriteGroup::Alone(op) => {
                     op.invalidate(&mut self.cache);
-                    replies.push(self.write_alone(db, op).await?);
+                    let writing = self.write_alone(db, op);
+                    replies.push(if may_be_long(op) { writing.await? } else { in_time(writing).await? });
                 }
                 WriteGroup::Appends(appends) => {
                     replies.extend(self.write_appends(db, &appends, batch).await?);
@@ -118,7 +132,8 @@ impl Writer {
         }
         let rows = audit_rows(requests, &replies);
         if !rows.is_empty() {
-            self.audited = Some(audit::write(db, self.hold, self.audited.take(), rows).await?);
+            let written = audit::write(db, self.hold, self.audited.take(), rows);
+            self.audited = Some(in_time(written).await?);
         }
         match in_time(db.execute("COMMIT")).await {
             Ok(_) => {

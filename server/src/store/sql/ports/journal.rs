@@ -43,10 +43,6 @@ impl<S: SqlStore> JournalStore for S {
         self.is_own(tenant, session)
     }
 
-    fn is_shared(&self) -> bool {
-        self.has_replicas()
-    }
-
     fn epoch(&self) -> Epoch {
         SqlStore::epoch(self)
     }

@@ -214,6 +214,6 @@ async fn delete(
     let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
     let existed = store.writes().existed(op).await?;
     store.damaged().forget(tenant, session);
-    store.session_is_deleted().await?;
+    store.after_deletion().await?;
     Ok(existed)
 }

@@ -1,15 +1,16 @@
 //! Queries for the audit log.
 
 use agentloop_core::time::Timestamp;
+use sqlx::Error;
 
-use super::{all, one};
+use super::{EXAMINED_MAX, all, one};
 use crate::audit::{AuditFilter, AuditRow};
 use crate::store::number::int;
 use crate::store::sql::audit::audit;
-use crate::store::sql::column::number;
+use crate::store::sql::column::{number, number_if_any};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
-use crate::store::{Page, PageRequest, StoreError};
+use crate::store::{Page, PageRequest, StoreError, page};
 
 /// Rows that one query reads.
 pub(in crate::store) const STRETCH: u32 = 1_000;
@@ -29,21 +30,68 @@ pub(in crate::store) async fn page<R: SqlReader>(
     filter: &AuditFilter,
     page: &PageRequest,
 ) -> Result<Page<AuditRow>, StoreError> {
-    let before = page.after.as_deref().map(str::parse::<u64>).transpose();
-    let before = before.map_err(|_| StoreError::BadPageToken)?;
-    let found = all(db, page_query::<R>(filter, before, page.size.saturating_add(1)), audit).await;
-    let mut found = found.map_err(|error| R::failure("the audit log", &error))?;
-    let more = found.len() > page.size as usize;
-    found.truncate(page.size as usize);
-    let next = found.last().filter(|_| more).map(|row| row.no.to_string());
-    Ok(Page { rows: found, next })
+    let before = page.after.as_deref().map(number_of).transpose()?;
+    let size = page::size(page);
+    let failure = |error: Error| R::failure("the audit log", &error);
+    let floor = match looks_at_rows(filter) {
+        true => {
+            one(db, floor_query(filter, before), |row| number_if_any(row, "no")).await.map_err(failure)?
+        }
+        false => None,
+    };
+    let floor = floor.flatten();
+    let found = all(db, page_query::<R>(filter, before, floor, size + 1), audit).await;
+    let mut found = found.map_err(failure)?;
+    let more = found.len() > size as usize;
+    found.truncate(size as usize);
+    // The next page begins behind the row of this number.
+    let next = found.last().filter(|_| more).map(|row| row.no).or(floor.map(|floor| floor + 1));
+    Ok(Page { rows: found, next: next.map(|no| no.to_string()) })
 }
 
-fn page_query<R: SqlReader>(filter: &AuditFilter, before: Option<u64>, limit: u32) -> Query {
+/// True if rows of the tenant have to be read to find those that match.
+fn looks_at_rows(filter: &AuditFilter) -> bool {
+    let AuditFilter { tenant: _, who, what, run, session, from, before, denied } = filter;
+    *denied || from.is_some() || before.is_some() || [who, what, run, session].iter().any(|of| !of.is_empty())
+}
+
+/// The tenants whose rows a filter is about. Rows of nobody are those of the tenant `local`.
+fn tenants(filter: &AuditFilter) -> impl Iterator<Item = &str> {
+    [filter.tenant.as_str()].into_iter().chain((filter.tenant == "local").then_some(""))
+}
+
+/// The number of the last row that a page does not look at; `None` if it looks at all that are left. Reads an index alone.
+fn floor_query(filter: &AuditFilter, before: Option<u64>) -> Query {
+    let mut query = Query::new("SELECT max(no) AS no FROM (");
+    for (at, tenant) in tenants(filter).enumerate() {
+        query.push(if at > 0 { " UNION ALL " } else { "" });
+        query.push("SELECT * FROM (SELECT no FROM audit WHERE tenant = ").bind(tenant);
+        if let Some(before) = before {
+            query.push(" AND no < ").bind(int(before));
+        }
+        query.push(" ORDER BY no DESC LIMIT 1 OFFSET ").bind(EXAMINED_MAX);
+        query.push(&format!(") AS t{at}"));
+    }
+    query.push(") AS floors");
+    query
+}
+
+/// The number that a token is the text of.
+fn number_of(token: &str) -> Result<u64, StoreError> {
+    let number = token.parse::<u64>().ok().filter(|number| number.to_string() == token);
+    number.ok_or(StoreError::BadPageToken)
+}
+
+/// Rows up to `floor` are not looked at.
+fn page_query<R: SqlReader>(
+    filter: &AuditFilter,
+    before: Option<u64>,
+    floor: Option<u64>,
+    limit: u32,
+) -> Query {
     let mut query = Query::new("SELECT * FROM audit WHERE ");
-    query.push("(tenant = ").bind(filter.tenant.as_str());
-    if filter.tenant == "local" {
-        query.push(" OR tenant = ''");
+    for (at, tenant) in tenants(filter).enumerate() {
+        query.push(if at == 0 { "(tenant = " } else { " OR tenant = " }).bind(tenant);
     }
     query.push(")");
     let equal = [("who", &filter.who), ("run_id", &filter.run), ("session_id", &filter.session)];
@@ -66,6 +114,9 @@ fn page_query<R: SqlReader>(filter: &AuditFilter, before: Option<u64>, limit: u3
     }
     if let Some(before) = before {
         query.push(" AND no < ").bind(int(before));
+    }
+    if let Some(floor) = floor {
+        query.push(" AND no > ").bind(int(floor));
     }
     query.push(" ORDER BY no DESC LIMIT ").bind(limit);
     query

@@ -28,7 +28,7 @@ pub(in crate::store) use self::{
     jobs::NEXT_DUE,
     queue::STEERED,
     requests::{REQUESTS, SIZES, pending_query, request_query},
-    rules::{RULES, RULES_FOR_RUN},
+    rules::{RULES, RULES_FOR_RUN, RULES_OF_SESSION},
     runs::{UNVERIFIED, runs_floor_query, runs_query},
     sessions::{
         IDLE_SESSIONS, SESSION_COUNT, SESSION_COUNT_OF, TENANTS, TODOS, sessions_floor_query, sessions_query,

@@ -9,8 +9,13 @@ use crate::store::sql::reader::SqlReader;
 use crate::store::sql::rule::{StoredRule, stored_rule, verified};
 use crate::store::{RuleRow, StoreError};
 
+/// Rules for every run.
 pub(in crate::store) const RULES: &str = "
-    SELECT * FROM remembered_rules WHERE tenant = $1 AND session_id IS NOT DISTINCT FROM $2 ORDER BY decided_at, rule_id";
+    SELECT * FROM remembered_rules WHERE tenant = $1 AND session_id IS NULL ORDER BY decided_at, rule_id";
+
+/// Rules of a session. PostgreSQL finds them by no index if one text is for both.
+pub(in crate::store) const RULES_OF_SESSION: &str = "
+    SELECT * FROM remembered_rules WHERE tenant = $1 AND session_id = $2 ORDER BY decided_at, rule_id";
 
 /// Rules for every run, then those of a session: null sorts first. SQLite merges the two lists by their index.
 pub(in crate::store) const RULES_FOR_RUN: &str = "
@@ -25,7 +30,10 @@ pub(in crate::store) async fn rules<R: SqlReader>(
     tenant: &TenantId,
     session: Option<&SessionId>,
 ) -> Result<Vec<RuleRow>, StoreError> {
-    let query = Query::new(RULES).with(tenant.as_str()).with(session.map(SessionId::as_str));
+    let query = match session {
+        Some(session) => Query::new(RULES_OF_SESSION).with(tenant.as_str()).with(session.as_str()),
+        None => Query::new(RULES).with(tenant.as_str()),
+    };
     found::<R>(tenant, all(db, query, stored_rule).await)
 }
 

@@ -108,7 +108,7 @@ impl Index {
     }
 
     /// Deletes the index and fills it again, unless that was done since these connections were made.
-    pub(in crate::store::sqlite) async fn is_damaged(&self, searchers: &SearchConnections) {
+    pub(in crate::store::sqlite) async fn report_damage(&self, searchers: &SearchConnections) {
         // Without the task there is no index to be filled.
         let _ended = self.commands.send(IndexCommand::Damaged(searchers.number())).await;
     }

@@ -226,7 +226,8 @@ impl IndexTask {
         Ok(more)
     }
 
-    /// Opens the index, unless it is open. One whose documents are not those of the database is replaced.
+    /// Opens the index, unless it is open. One whose documents are not those of the database is replaced. After a failure it is
+    /// not open, so that the next try compares it again.
     async fn open(&mut self) -> Result<(), IndexTaskError> {
         if self.file.is_some() {
             return Ok(());
@@ -234,6 +235,17 @@ impl IndexTask {
         self.number += 1;
         let file = IndexFile::open(&self.location).await.map_err(IndexTaskError::Index)?;
         let last = self.file.insert(file).last();
+        let compared = self.compare(last).await;
+        if compared.is_err()
+            && let Some(file) = self.file.take()
+        {
+            file.close().await;
+        }
+        compared
+    }
+
+    /// Replaces the index that was opened, whose last document is this one, if its documents are not those of the database.
+    async fn compare(&mut self, last: i64) -> Result<(), IndexTaskError> {
         self.delete_documents().await?;
         let count =
             self.file.as_mut().expect("it was opened").count().await.map_err(IndexTaskError::Index)?;

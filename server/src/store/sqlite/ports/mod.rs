@@ -51,10 +51,6 @@ impl SqlStore for SqliteStore {
         true
     }
 
-    fn has_replicas(&self) -> bool {
-        false
-    }
-
     fn note_messages(&self, messages: usize) {
         if let Some(index) = &self.index {
             index.note(messages);
@@ -62,7 +58,7 @@ impl SqlStore for SqliteStore {
     }
 
     /// The words of the session are gone before the deletion is answered.
-    async fn session_is_deleted(&self) -> Result<(), StoreError> {
+    async fn after_deletion(&self) -> Result<(), StoreError> {
         match &self.index {
             Some(index) => index.delete().await,
             None => Ok(()),

@@ -25,7 +25,7 @@ impl SearchStore for SqliteStore {
             && index::file::is_damage(error)
         {
             tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
-            index.is_damaged(&searchers).await;
+            index.report_damage(&searchers).await;
             found = read::find(&search, &index.filled().await?.pool).await;
         }
         let found = found.map_err(|error| rows::failure(format_args!("search in {tenant}"), &error))?;

@@ -130,6 +130,7 @@ async fn no_query_reads_a_whole_table() {
     let request = read::request_query(&tenant(), &run("r"), "1.0:0").into_text();
     check(&store, &request, "SEARCH q USING PRIMARY KEY (run_no=? AND question=?)").await;
     check(&store, read::RULES, "remembered_rules_by_session").await;
+    check(&store, read::RULES_OF_SESSION, "remembered_rules_by_session").await;
     check(&store, read::RULES_FOR_RUN, "remembered_rules_by_session (tenant=? AND session_id=?)").await;
     check(&store, &statements::INSERT_RULES.sql(2), "").await;
     check(&store, index::UNINDEXED, "session_entries_searched").await;

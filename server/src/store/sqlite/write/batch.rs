@@ -1,4 +1,4 @@
-//! StatementRows that are written together, in one trip.
+//! Rows that are written together, in one trip.
 //!
 //! Every trip to SQLite's thread costs more than what a small statement does there, and so does the preparation of a
 //! text that was not there before. So a commit travels as one text from BEGIN to COMMIT, and its rows are filled up

@@ -265,7 +265,10 @@ export interface ListAuditRecordsRequest {
   filter?:
     | AuditFilter
     | undefined;
-  /** Records per page, at most 500; 0 means 50. */
+  /**
+   * Records per page, at most 500; 0 means 50. A page may have few or none if few records match: the list goes on as long
+   * as there is a `next_page_token`.
+   */
   pageSize: number;
   /** Token from the page before; empty for the first page. */
   pageToken: string;

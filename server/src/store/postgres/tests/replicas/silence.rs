@@ -1,8 +1,10 @@
 //! A connection that falls silent without an end, as that of a machine that is gone or behind a firewall that forgot it.
 
 use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::time::Timestamp;
 
 use super::*;
+use crate::store::SessionStore as _;
 use crate::store::conformance::fixture;
 use crate::store::postgres::tests::wire::{Lost, Wire};
 
@@ -26,6 +28,19 @@ async fn says_once(lost: Lost) {
     owner.says("two").await.unwrap();
     assert_eq!(owner.stored().await.len(), 3, "{lost:?}");
     assert!(!store.failed().is_cancelled());
+}
+
+/// Likewise of a write that is a transaction of several statements.
+#[tokio::test]
+async fn a_session_whose_connection_falls_silent_is_created_over_another() {
+    let Some(schema) = Schema::new().await else { return };
+    let wire = Wire::to(&schema.options).await;
+    let store = PostgresStore::open(&wire.options).await.unwrap();
+    wire.falls_silent(Lost::Everything);
+    let (tenant, new, labels) = (fixture::tenant(), fixture::session("s"), fixture::labelled(&[]));
+    let created = store.create_session(&tenant, &new, "", &labels, Timestamp(1));
+    tokio::time::timeout(BOUND, created).await.expect("in time").unwrap();
+    store.close().await;
 }
 
 /// A caller has the patience of the store, or less.

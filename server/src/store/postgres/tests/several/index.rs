@@ -49,6 +49,19 @@ async fn two_that_fill_at_once_add_each_message_once() {
     assert_eq!(count(&schema, "search_documents").await, 600);
 }
 
+/// More than one batch has, by their number and by their bytes.
+#[tokio::test]
+async fn long_messages_are_added_in_several_batches() {
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    let mut owner = Owner::started(&shared(&a), "s", "s").await;
+    for no in 0..5 {
+        owner.says(&format!("zebra {no} {}", incompressible(900_000))).await.unwrap();
+    }
+    assert_eq!(count(&schema, "search_blocks WHERE upto > first").await, 0);
+    assert_eq!(found(&a, "zebra").await.len(), 5);
+    assert_eq!(count(&schema, "search_documents").await, 5);
+}
+
 #[tokio::test]
 async fn messages_of_a_replica_that_has_died_are_found_and_its_numbers_are_closed() {
     let Some(Two { a, b, schema }) = two_stores().await else { return };
