@@ -2208,10 +2208,10 @@ func (*ExtensionResponse_Failure) isExtensionResponse_Response() {}
 type HookVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text for people, which `extension_applied` in the run's journal keeps. After POST_RUN the journal is closed, so
-	// its text goes to the server's log alone. At most 4 KiB.
+	// its text goes to the server's log alone. Text beyond 4 KiB is cut.
 	Annotation string `protobuf:"bytes,1,opt,name=annotation,proto3" json:"annotation,omitempty"`
 	// Reason to stop: the run fails, or the call does not run and the model reads this. Only for PRE_RUN and PRE_TOOL.
-	// At most 4 KiB.
+	// Text beyond 4 KiB is cut.
 	Veto *string `protobuf:"bytes,2,opt,name=veto,proto3,oneof" json:"veto,omitempty"`
 	// PRE_RUN: replaces the caller's messages, if there is any. USER or SYSTEM.
 	InputMessages []*Message `protobuf:"bytes,3,rep,name=input_messages,json=inputMessages,proto3" json:"input_messages,omitempty"`

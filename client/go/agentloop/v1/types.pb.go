@@ -2362,7 +2362,7 @@ type ArgumentPattern struct {
 	Pointer string `protobuf:"bytes,1,opt,name=pointer,proto3" json:"pointer,omitempty"`
 	// Pattern for the whole value: `*` stands for any characters, `?` for one; after `\`, these two and `\` stand for
 	// themselves. A string is compared as it is, any other value as compact JSON with sorted keys. A missing value does
-	// not match.
+	// not match. Between two `*`, at most 64 characters may stand if one of them is `?`.
 	Pattern       string `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -27,8 +27,9 @@ impl Tables {
         let mut rows = BTreeMap::new();
         let deleted = self.deleted.iter().map(|(of, run)| (of, run));
         let all = self.runs.iter().map(|(key, run)| (&key.tenant, run)).chain(deleted);
-        for (_, run) in all.filter(|(of, _)| *of == tenant) {
-            run.records.iter().for_each(|record| query.add(&mut rows, &run.row, record));
+        for (_, run) in all.filter(|(of, run)| *of == tenant && query.is_about(&run.row)) {
+            let group = query.group(&run.row);
+            run.records.iter().for_each(|record| query.add(&mut rows, &group, record));
         }
         rows.into_values().take(query.rows_max + 1).collect()
     }

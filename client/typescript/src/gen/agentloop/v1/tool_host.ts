@@ -497,12 +497,12 @@ export interface ExtensionResponse {
 export interface HookVerdict {
   /**
    * Text for people, which `extension_applied` in the run's journal keeps. After POST_RUN the journal is closed, so
-   * its text goes to the server's log alone. At most 4 KiB.
+   * its text goes to the server's log alone. Text beyond 4 KiB is cut.
    */
   annotation: string;
   /**
    * Reason to stop: the run fails, or the call does not run and the model reads this. Only for PRE_RUN and PRE_TOOL.
-   * At most 4 KiB.
+   * Text beyond 4 KiB is cut.
    */
   veto?:
     | string

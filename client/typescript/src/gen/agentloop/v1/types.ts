@@ -573,7 +573,7 @@ export interface ArgumentPattern {
   /**
    * Pattern for the whole value: `*` stands for any characters, `?` for one; after `\`, these two and `\` stand for
    * themselves. A string is compared as it is, any other value as compact JSON with sorted keys. A missing value does
-   * not match.
+   * not match. Between two `*`, at most 64 characters may stand if one of them is `?`.
    */
   pattern: string;
 }
