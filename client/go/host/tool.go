@@ -20,9 +20,9 @@ type tool struct {
 // invocation is a tool bound to its arguments.
 type invocation func(context.Context, *Call) (any, error)
 
-// AddTool declares a tool. It must be called before Run, and panics if the host has a tool of this name. Arguments are decoded into In; unknown fields are refused. The
-// model reads the result: a string as text, any other value as JSON. When ctx is done, the tool cleans up and returns
-// ctx.Err().
+// AddTool declares a tool. It must be called before Run, and panics if the host has a tool of this name. Arguments are
+// decoded into In; unknown fields are refused. The model reads the result: a string as text, any other value as JSON. When
+// ctx is done, the tool cleans up and returns ctx.Err().
 func AddTool[In any](
 	h *Host, declaration *pb.ToolDeclaration, run func(ctx context.Context, call *Call, in In) (any, error),
 ) {
