@@ -1,7 +1,7 @@
 //! An example tool host with six tools, from a read-only one to one that must not run twice.
 //!
 //! ```text
-//! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --host-id my-host --effects effects.log
+//! cargo run -p agentloop-client --example host -- --server 127.0.0.1:50051 --effects effects.log
 //! ```
 //!
 //! Certificates and a token come from the environment, as for the command `agentloop`: `AGENTLOOP_CA_FILE`,

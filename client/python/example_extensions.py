@@ -33,6 +33,7 @@ from agentloop_host import (
     Output,
 )
 from agentloop_host.environment import credentials_of_environment
+from example_host import NUMBER, STRING, arguments_schema
 
 # The smallest valid image.
 PICTURE = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"
@@ -102,7 +103,7 @@ def declare_runtime(host: Host, note_effect) -> None:
 
     host.runtime(open=open_browser, close=close_browser)
 
-    schema = {"type": "object", "properties": {"page": {"type": "string"}}, "required": ["page"]}
+    schema = arguments_schema(page=STRING)
 
     @host.tool(description="Opens a page.", schema=schema, effect=READ_ONLY, requires_runtime=True)
     async def browse(call: Call, page: str):
@@ -112,7 +113,7 @@ def declare_runtime(host: Host, note_effect) -> None:
 
 def declare_booking(host: Host, note_effect) -> None:
     """Declares a tool that asks a human while it runs."""
-    schema = {"type": "object", "properties": {"patience": {"type": "number"}}, "required": ["patience"]}
+    schema = arguments_schema(patience=NUMBER)
 
     @host.tool(description="Books a seat.", schema=schema, effect=UNSAFE)
     async def book(call: Call, patience: float):

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	maxQuestions        = 16
 	maxNameBytes        = 128
 	maxResumeStateBytes = 64 << 10
+	maxResumeStates     = 256       // of one attempt
 	maxQuestionBytes    = 128 << 10 // above the server's own bound; a larger question is not sent
 )
 
@@ -184,7 +186,7 @@ func (c *Call) earlierAnswer(name string) *pb.InputResponse {
 // SaveResumeState records a state of at most 64 KiB that the call goes on from, and waits until the server has it. Until
 // then the call must do nothing that takes effect. The state is a promise: going on from it repeats nothing that was done,
 // whatever the call does after it. The next attempt has it as ResumeState, and an UNSAFE call whose host is lost goes on
-// instead of being in doubt. The errors are those of Ask.
+// instead of being in doubt. One attempt saves 256 states at most. The errors are those of Ask.
 func (c *Call) SaveResumeState(ctx context.Context, state []byte) error {
 	if len(state) > maxResumeStateBytes {
 		return &NoAnswerError{fmt.Sprintf("a resume state has at most %d bytes", maxResumeStateBytes)}
@@ -217,6 +219,9 @@ func (h *Host) saveState(call *Call, progress *pb.Progress) (<-chan error, error
 	tracked, known := h.calls[keyOf(progress)]
 	if !known || tracked.call != call || tracked.outcome != nil || tracked.cancelling {
 		return nil, context.Canceled
+	}
+	if call.states == maxResumeStates {
+		return nil, &NoAnswerError{fmt.Sprintf("one attempt of a call saves %d resume states at most", maxResumeStates)}
 	}
 	call.states++
 	progress.ResumeNo = call.states
@@ -281,11 +286,11 @@ func (h *Host) addQuestion(call *Call, question *pb.NeedInput) (*openQuestion, e
 	if !known || tracked.call != call || tracked.outcome != nil || tracked.cancelling {
 		return nil, context.Canceled
 	}
-	if tracked.questions[question.InputId] != nil {
+	if slices.ContainsFunc(tracked.questions, named(question.InputId)) {
 		return nil, &NoAnswerError{fmt.Sprintf("the call asks %q already", question.InputId)}
 	}
 	waiting := &openQuestion{question, make(chan *pb.InputResponse, 1)}
-	tracked.questions[question.InputId] = waiting
+	tracked.questions = append(tracked.questions, waiting)
 	h.sendQuestion(waiting)
 	return waiting, nil
 }
@@ -294,8 +299,32 @@ func (h *Host) dropQuestion(call *Call, question *pb.NeedInput) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if tracked, known := h.calls[keyOf(question)]; known && tracked.call == call {
-		delete(tracked.questions, question.InputId)
+		tracked.questions = slices.DeleteFunc(tracked.questions, named(question.InputId))
 	}
+}
+
+// named finds the question of this id.
+func named(id string) func(*openQuestion) bool {
+	return func(waiting *openQuestion) bool { return waiting.question.InputId == id }
+}
+
+// refuse answers a question in the server's place.
+func (waiting *openQuestion) refuse(why string) {
+	waiting.answer <- &pb.InputResponse{Response: &pb.InputResponse_Refused{Refused: why}}
+}
+
+// refuseNewest refuses the newest question of a call or, without one, its states that are not recorded: the older ones got
+// past the server. It must be called with the host's lock held.
+func (tracked *trackedCall) refuseNewest(why string) {
+	if last := len(tracked.questions) - 1; last >= 0 {
+		tracked.questions[last].refuse("the server refused the question: " + why)
+		tracked.questions = tracked.questions[:last]
+		return
+	}
+	for _, state := range tracked.unrecorded {
+		state.recorded <- &NoAnswerError{"the server refused the resume state: " + why}
+	}
+	tracked.unrecorded = nil
 }
 
 // sendQuestion must be called with the lock held. A question larger than the server's bound is refused.
@@ -305,18 +334,18 @@ func (h *Host) sendQuestion(waiting *openQuestion) {
 		h.send(frame)
 		return
 	}
-	delete(h.calls[keyOf(waiting.question)].questions, waiting.question.InputId)
-	why := fmt.Sprintf("the question has more than the %d bytes that the server takes", h.bound.bytes())
-	waiting.answer <- &pb.InputResponse{Response: &pb.InputResponse_Refused{Refused: why}}
+	tracked := h.calls[keyOf(waiting.question)]
+	tracked.questions = slices.DeleteFunc(tracked.questions, named(waiting.question.InputId))
+	waiting.refuse(fmt.Sprintf("the question has more than the %d bytes that the server takes", h.bound.bytes()))
 }
 
 func (h *Host) onInputResponse(response *pb.InputResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, tracked := range h.calls {
-		if waiting := tracked.questions[response.InputId]; key.callID == response.CallId && waiting != nil {
-			delete(tracked.questions, response.InputId)
-			waiting.answer <- response
+		if at := slices.IndexFunc(tracked.questions, named(response.InputId)); key.callID == response.CallId && at >= 0 {
+			tracked.questions[at].answer <- response
+			tracked.questions = slices.Delete(tracked.questions, at, at+1)
 		}
 	}
 }

@@ -175,11 +175,11 @@ type trackedCall struct {
 	call       *Call
 	leaseToken string
 	stop       context.CancelFunc
-	ended      chan struct{}            // closed when the tool has returned
-	outcome    *outcome                 // nil while the tool runs
-	questions  map[string]*openQuestion // unanswered, by id
-	unrecorded []unrecordedState        // by rising number; the last one is repeated after a reconnect
-	checkpoint *pb.Progress             // the last one, or nil; repeated after a reconnect
+	ended      chan struct{}     // closed when the tool has returned
+	outcome    *outcome          // nil while the tool runs
+	questions  []*openQuestion   // unanswered, in the order in which they were asked
+	unrecorded []unrecordedState // by rising number; the last one is repeated after a reconnect
+	checkpoint *pb.Progress      // the last one, or nil; repeated after a reconnect
 	cancelling bool
 }
 
@@ -249,9 +249,14 @@ func newOutcome(value any, err error) *outcome {
 		structured, err = json.Marshal(whole.Structured)
 		beside.StructuredJson = string(structured)
 	}
-	size := len(output) + proto.Size(beside)
-	if err == nil && size > maxResultBytes {
+	if size := len(output) + proto.Size(beside); err == nil && size > maxResultBytes {
 		err = fmt.Errorf("the result has %d bytes, the limit is %d", size, maxResultBytes)
+	}
+	if err == nil {
+		// What no frame can carry, such as a file name with invalid UTF-8, would end every connection.
+		if _, unsendable := proto.Marshal(beside); unsendable != nil {
+			err = fmt.Errorf("the result cannot be sent: %w", unsendable)
+		}
 	}
 	if err != nil {
 		return done(err.Error())
@@ -303,7 +308,7 @@ func toText(value any) (string, error) {
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(value)
-	return strings.TrimSuffix(text.String(), "\n"), err
+	return valid(strings.TrimSuffix(text.String(), "\n")), err
 }
 
 // outcomeFrame is the frame of a call's outcome, under its current lease. A result larger than the server's bound becomes

@@ -36,7 +36,7 @@ type connection struct {
 // another connection would end the same way.
 func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error {
 	err := c.exchange(ctx, client)
-	return refusalOr(err, !c.welcomedAt.IsZero())
+	return refusalOr(err, c.host.options.HostID, !c.welcomedAt.IsZero())
 }
 
 func (c *connection) exchange(ctx context.Context, client pb.ToolHostClient) error {

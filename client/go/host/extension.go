@@ -51,23 +51,34 @@ func newExtensions() *extensions {
 	return &extensions{hooks: map[string]Hook{}, sources: map[string]contextSource{}, planners: map[string]Planner{}}
 }
 
-// AddHook declares a hook. It must be called before Run.
+// AddHook declares a hook. It must be called before Run, and panics if the host has a hook of this name.
 func (h *Host) AddHook(declaration *pb.HookDeclaration, hook Hook) {
+	refuseSecond(h.extensions.hooks, "hook", declaration.Name)
 	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_Hook{Hook: declaration}})
 	h.extensions.hooks[declaration.Name] = hook
 }
 
-// AddContextSource declares a context source. It must be called before Run. remember may be nil.
+// AddContextSource declares a context source. It must be called before Run, and panics if the host has a source of this
+// name. remember may be nil.
 func (h *Host) AddContextSource(declaration *pb.ContextSourceDeclaration, query ContextSource, remember Remember) {
+	refuseSecond(h.extensions.sources, "context source", declaration.Name)
 	declaration.Remembers = remember != nil
 	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_ContextSource{ContextSource: declaration}})
 	h.extensions.sources[declaration.Name] = contextSource{query, remember}
 }
 
-// AddPlanner declares a planner. It must be called before Run.
+// AddPlanner declares a planner. It must be called before Run, and panics if the host has a planner of this name.
 func (h *Host) AddPlanner(declaration *pb.PlannerDeclaration, planner Planner) {
+	refuseSecond(h.extensions.planners, "planner", declaration.Name)
 	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_Planner{Planner: declaration}})
 	h.extensions.planners[declaration.Name] = planner
+}
+
+// refuseSecond panics if there is one of this name.
+func refuseSecond[T any](known map[string]T, kind, name string) {
+	if _, taken := known[name]; taken {
+		panic(fmt.Sprintf("the host has a %s %q already", kind, name))
+	}
 }
 
 func (e *extensions) declare(capability *pb.Capability) {

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -47,8 +48,8 @@ type Options struct {
 	Certificate  []byte        // this host's certificate, in PEM
 	Key          []byte        // the key of the certificate, in PEM
 	Token        string        // the bearer token
-	OnReady      func()        // called after each welcome
-	Status       func() string // the host's state, for people; called before each heartbeat
+	OnReady      func()        // called after each welcome; a panic is logged
+	Status       func() string // the host's state, for people, cut to 1 KiB; called before each heartbeat; a panic is logged
 }
 
 // Host has the tools of this process and its calls, which outlive a connection.
@@ -111,6 +112,9 @@ func (h *Host) ID() string { return h.options.HostID }
 // that run: the server refuses the host for a lasting reason, such as a wrong token. If the server refuses all tools and
 // extensions, Run finishes the calls that it has, and returns a *RefusedError.
 func (h *Host) Run(ctx context.Context) error {
+	if _, err := proto.Marshal(h.hello()); err != nil {
+		return fmt.Errorf("the declarations of the host cannot be sent: %w", err)
+	}
 	channel, err := h.dial()
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	goruntime "runtime"
@@ -130,19 +131,23 @@ func TestAHostWithTooLargeUnacknowledgedResultsHasNoRoom(t *testing.T) {
 	}
 }
 
-func TestAStatusThatPanicsOrIsNoTextDoesNotEndTheConnection(t *testing.T) {
+func TestFunctionsOfTheOptionsThatPanicOrGiveNoTextDoNotEndTheConnection(t *testing.T) {
 	server := startServer(t)
 	calls := 0
 	server.start(t, func(h *Host) {
+		h.options.OnReady = func() { panic("not ready") }
 		h.options.Status = func() string {
-			if calls++; calls == 1 {
+			switch calls++; calls {
+			case 1:
 				panic("no status")
+			case 2:
+				return "a\xff"
 			}
-			return "a\xff"
+			return strings.Repeat("ä", 1000)
 		}
 	})
 	connection, _ := server.welcomeWith(t, beatingEach(20*time.Millisecond))
-	for _, expected := range []string{"", "a\uFFFD"} {
+	for _, expected := range []string{"", "a\uFFFD", strings.Repeat("ä", 512)} {
 		frame := connection.next()
 		for frame.GetHeartbeat() == nil {
 			frame = connection.next()
@@ -174,6 +179,105 @@ func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
 	}
 	if len(failed.Message) > 4200 {
 		t.Errorf("the message is not cut: %d bytes", len(failed.Message))
+	}
+}
+
+func TestAResultThatNoFrameCarriesBecomesAFailure(t *testing.T) {
+	results := map[string]any{
+		"file name":  Output{Files: []*pb.FileContent{{Name: "a\xff"}}},
+		"file type":  Output{Files: []*pb.FileContent{{Name: "a", MediaType: "a\xff"}}},
+		"image type": Output{Images: []*pb.Image{{MediaType: "a\xff"}}},
+		"link title": Output{Links: []*pb.Link{{Title: "a\xff"}}},
+		"link":       Output{Links: []*pb.Link{{Url: "a\xff"}}},
+		"structured": Output{Structured: json.RawMessage("\"a\xff\"")},
+	}
+	server := startServer(t)
+	var result any
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("give"), func(context.Context, *Call, nothing) (any, error) { return result, nil })
+	})
+	connection := server.welcome(t, 0)
+	for name, given := range results {
+		t.Run(name, func(t *testing.T) {
+			result = given
+			connection.sendCall(request("c1", "give", nothing{}))
+			failed := connection.failure()
+			connection.acknowledge("c1")
+			if !strings.HasPrefix(failed.Message, "the result cannot be sent: ") || failed.Effect != effectDone {
+				t.Errorf("%v", failed)
+			}
+		})
+	}
+}
+
+func TestWhatTheServerRefusesOfARunningCallDoesNotComeAgain(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("ask"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			_, first := call.Ask(ctx, Question{Text: "Which?", Timeout: time.Hour})
+			second := call.SaveResumeState(ctx, []byte("state"))
+			return fmt.Sprintf("%v; %v", first, second), nil
+		})
+	})
+	first := server.welcome(t, 0)
+	first.sendCall(request("c1", "ask", nothing{}))
+	if frame := first.reply(); frame.GetNeedInput() == nil {
+		t.Fatalf("%v", frame)
+	}
+	broken := func(words string) *pb.ConnectResponse {
+		return &pb.ConnectResponse{Frame: &pb.ConnectResponse_ProtocolError{
+			ProtocolError: &pb.ProtocolError{Message: words, CallId: "c1"},
+		}}
+	}
+	first.send(broken("need_input.timeout: bad"))
+	if frame := first.reply(); frame.GetProgress() == nil {
+		t.Fatalf("%v", frame)
+	}
+	first.send(broken("more than 256 resume states"))
+	result := first.result().Output
+	if result != "no answer: the server refused the question: need_input.timeout: bad; "+
+		"no answer: the server refused the resume state: more than 256 resume states" {
+		t.Error(result)
+	}
+}
+
+func TestOneAttemptSavesABoundedNumberOfStates(t *testing.T) {
+	h := New(Options{})
+	call := &Call{CallID: "c1", Attempt: 1, host: h, states: maxResumeStates - 1}
+	h.calls[callKey{"c1", 1}] = &trackedCall{call: call}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if err := call.SaveResumeState(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	var refused *NoAnswerError
+	if err := call.SaveResumeState(ctx, nil); !errors.As(err, &refused) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestANameIsDeclaredOnce(t *testing.T) {
+	h := New(Options{})
+	declare := map[string]func(){
+		"tool":           func() { AddTool(h, declared("a"), echo) },
+		"hook":           func() { h.AddHook(&pb.HookDeclaration{Name: "a"}, nil) },
+		"context source": func() { h.AddContextSource(&pb.ContextSourceDeclaration{Name: "a"}, nil, nil) },
+		"planner":        func() { h.AddPlanner(&pb.PlannerDeclaration{Name: "a"}, nil) },
+	}
+	for kind, again := range declare {
+		again()
+		_, err := safely(func() (any, error) { again(); return nil, nil })
+		if err == nil || err.Error() != fmt.Sprintf("panic: the host has a %s %q already", kind, "a") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestDeclarationsThatNoFrameCarriesEndTheHost(t *testing.T) {
+	h := New(Options{Server: "127.0.0.1:1"})
+	AddTool(h, declared("a\xff"), echo)
+	if err := h.Run(context.Background()); err == nil || !strings.HasPrefix(err.Error(), "the declarations of the host") {
+		t.Errorf("%v", err)
 	}
 }
 

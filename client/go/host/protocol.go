@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,12 +22,16 @@ const (
 	maxUnacknowledgedBytes = 64 << 20
 )
 
+// maxStatusBytes is the length of the host's status that the server shows.
+const maxStatusBytes = 1 << 10
+
 // Frames to and from the server, in the order of a call's life. Each function whose name begins with "on" takes the lock;
 // the others must be called with it held, unless they say otherwise.
 
 func (h *Host) attach(c *connection) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.connections++
 	hello := h.hello()
 	c.credit = hello.InitialCredit
 	c.outbox.push(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Hello{Hello: hello}})
@@ -42,7 +47,6 @@ func (h *Host) detach(c *connection) {
 }
 
 func (h *Host) hello() *pb.Hello {
-	h.connections++
 	hello := &pb.Hello{
 		ProtocolVersion: 1,
 		HostId:          h.options.HostID,
@@ -95,7 +99,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	for _, tracked := range h.calls {
 		h.sendOutcome(tracked)
 		h.sendCheckpoint(tracked)
-		for _, waiting := range tracked.questions {
+		for _, waiting := range slices.Clone(tracked.questions) {
 			h.sendQuestion(waiting)
 		}
 		h.sendLastState(tracked)
@@ -107,7 +111,9 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	}
 	h.mu.Unlock()
 	if h.options.OnReady != nil {
-		h.options.OnReady()
+		if _, err := safely(func() (any, error) { h.options.OnReady(); return nil, nil }); err != nil {
+			slog.Error("OnReady failed", "error", err)
+		}
 	}
 }
 
@@ -208,7 +214,6 @@ func (h *Host) start(request *pb.CallRequest, run invocation) {
 		leaseToken: request.LeaseToken,
 		stop:       stop,
 		ended:      make(chan struct{}),
-		questions:  map[string]*openQuestion{},
 	}
 	if request.RuntimeId != "" {
 		run = h.runtimes.afterOpening(request.RuntimeId, run)
@@ -289,15 +294,19 @@ func (h *Host) sendCheckpoint(tracked *trackedCall) {
 	}
 }
 
-// onProtocolError replaces a refused result by a failure, which the next connection sends. The server would refuse the
-// result again.
+// onProtocolError gives up what the server would refuse again on the next connection: a failure replaces a result; of a
+// call that still runs, the newest question gets no answer, or without one its states are not recorded.
 func (h *Host) onProtocolError(broken *pb.ProtocolError) {
 	slog.Error("the server reports a protocol error", "message", broken.Message)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, tracked := range h.calls {
-		if key.callID == broken.CallId && tracked.outcome != nil {
+		switch {
+		case key.callID != broken.CallId:
+		case tracked.outcome != nil:
 			tracked.outcome = refusal(broken.Message)
+		default:
+			tracked.refuseNewest(cut(broken.Message, maxRefusalBytes))
 		}
 	}
 }
@@ -386,7 +395,7 @@ func (h *Host) heartbeat() {
 		if err != nil {
 			slog.Error("the function of the host's status failed", "error", err)
 		}
-		heartbeat.StatusText = valid(status)
+		heartbeat.StatusText = cut(status, maxStatusBytes)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

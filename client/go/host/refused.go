@@ -15,6 +15,10 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "the server refused the host: " + e.Reason }
 
+// replaced is the status after a welcome of a stream whose host id another connection took. It is of another process: this
+// one reads no stream any more when it connects again.
+const replaced = codes.FailedPrecondition
+
 // Statuses that stay the same, however often the host tries: after a welcome, and before one.
 var (
 	wrongCredentials = []codes.Code{codes.Unauthenticated, codes.PermissionDenied}
@@ -23,7 +27,10 @@ var (
 )
 
 // refusalOr is a *RefusedError if another connection would end with the same error, and else the error.
-func refusalOr(err error, welcomed bool) error {
+func refusalOr(err error, hostID string, welcomed bool) error {
+	if welcomed && status.Code(err) == replaced {
+		return &RefusedError{Reason: fmt.Sprintf("another host took the id %q; give each host its own id", hostID)}
+	}
 	final := lasting
 	if welcomed {
 		final = wrongCredentials

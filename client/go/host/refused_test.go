@@ -105,10 +105,26 @@ func TestAHostWhoseToolsAreRefusedAsWeakerWaitsUntilTheyAreAccepted(t *testing.T
 	second.result()
 }
 
+func TestAHostWhoseIDAnotherHostTookEnds(t *testing.T) {
+	server := startServer(t)
+	ended, stopped := server.run()
+	connection := server.welcome(t, 0)
+	connection.sendCall(request("c1", "wait", nothing{}))
+	connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ProtocolError{
+		ProtocolError: &pb.ProtocolError{Message: "another connection with this host id took this one's place"},
+	}})
+	connection.over <- codes.FailedPrecondition
+	words := refusedBy(t, ended)
+	if words != `the server refused the host: another host took the id "host-1"; give each host its own id` {
+		t.Error(words)
+	}
+	<-stopped
+}
+
 func TestAHostEndsAfterTheWelcomeByItsCredentialAlone(t *testing.T) {
 	server := startServer(t)
 	ended, stopped := server.run()
-	server.welcome(t, 0).over <- codes.FailedPrecondition
+	server.welcome(t, 0).over <- codes.InvalidArgument
 	second := server.welcome(t, 0)
 	second.sendCall(request("c1", "wait", nothing{}))
 	second.over <- codes.PermissionDenied

@@ -14,7 +14,11 @@ from .failure import ToolFailed
 MAX_QUESTIONS = 16
 MAX_ID_BYTES = 128
 MAX_RESUME_STATE_BYTES = 64 << 10
+MAX_RESUME_STATES = 256  # of one attempt
+MAX_TIMEOUT = timedelta(seconds=315_576_000_000)
 MAX_QUESTION_BYTES = 128 << 10  # above the server's own bound; a larger question is not sent
+
+WRONG_ANSWER = "the answer does not fit the question"
 
 # Options by id, with a label for people. A text alone is id and label.
 Options = Mapping[str, str] | Iterable[str]
@@ -38,8 +42,8 @@ def question(
     name = f"question-{number}" if name is None else name
     if not 1 <= len(name.encode()) <= MAX_ID_BYTES:
         raise NoAnswer(f"the name of a question has 1 to {MAX_ID_BYTES} bytes")
-    if timeout is not None and timeout < timedelta():
-        raise NoAnswer("a timeout is not negative")
+    if timeout is not None and not timedelta() < timeout <= MAX_TIMEOUT:
+        raise NoAnswer(f"a timeout is more than zero, and at most {MAX_TIMEOUT.days} days")
     frame = pb.NeedInput(input_id=name, question=text, options=_options(options), timeout=timeout, **fields)
     if options is not None and not frame.options:
         raise NoAnswer("there is nothing to choose from")
@@ -65,12 +69,15 @@ def json_text(value: Mapping[str, Any] | str) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def answer(response: pb.InputResponse):
+def answer(response: pb.InputResponse, kind: str):
     """The text of an answer, the ids of the chosen options, the fields of a form, or True for a visit that was made.
 
-    Errors: NoAnswer.
+    `kind` is the field of the answer that the question asks for. Errors: NoAnswer.
     """
-    match response.WhichOneof("response"):
+    given = response.WhichOneof("response")
+    if given not in (kind, "refused"):
+        raise NoAnswer(WRONG_ANSWER)
+    match given:
         case "text":
             return response.text
         case "selection":

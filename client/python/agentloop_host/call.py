@@ -12,7 +12,7 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
 from agentloop.v1.types_pb2 import Caller, FileContent, Image, Link
 
-from .ask import MAX_QUESTIONS, NoAnswer, Options, answer, check_state, json_text, question
+from .ask import MAX_QUESTIONS, MAX_RESUME_STATES, WRONG_ANSWER, NoAnswer, Options, answer, check_state, json_text, question
 from .failure import ToolFailed
 from .frame import FrameBound, cut
 
@@ -92,9 +92,11 @@ class Call:
 
         Until then the call must do nothing that takes effect. The state is a promise: going on from it repeats nothing
         that was done, whatever the call does after it. The next attempt has it as `resume_state`, and an UNSAFE call
-        whose host is lost goes on instead of being in doubt. Errors: NoAnswer.
+        whose host is lost goes on instead of being in doubt. One attempt saves 256 states at most. Errors: NoAnswer.
         """
         check_state(state)
+        if self._states == MAX_RESUME_STATES:
+            raise NoAnswer(f"one attempt of a call saves {MAX_RESUME_STATES} resume states at most")
         self._states += 1
         await self._host.save_state(pb.Progress(**ref(self), resume_state=state, resume_no=self._states))
 
@@ -134,7 +136,7 @@ class Call:
         `metadata` is a JSON object of at most 16 KiB for user interfaces.
         """
         return await self._ask_human(
-            text, name, timeout, allow_empty=allow_empty, resume_state=resume_state, metadata=metadata
+            "text", text, name, timeout, allow_empty=allow_empty, resume_state=resume_state, metadata=metadata
         )
 
     async def choose(
@@ -148,7 +150,11 @@ class Call:
         metadata: Mapping[str, Any] | str | None = None,
     ) -> str:
         """Asks a human to choose one of at most 64 options, and returns its id. Otherwise as `ask`."""
-        chosen = await self._ask_human(text, name, timeout, options, resume_state=resume_state, metadata=metadata)
+        chosen = await self._ask_human(
+            "selection", text, name, timeout, options, resume_state=resume_state, metadata=metadata
+        )
+        if not chosen:
+            raise NoAnswer(WRONG_ANSWER)
         return chosen[0]
 
     async def choose_several(
@@ -163,7 +169,7 @@ class Call:
     ) -> list[str]:
         """Asks a human to choose several options, or none, and returns their ids. Otherwise as `ask`."""
         return await self._ask_human(
-            text, name, timeout, options, multiple=True, resume_state=resume_state, metadata=metadata
+            "selection", text, name, timeout, options, multiple=True, resume_state=resume_state, metadata=metadata
         )
 
     async def fill_in(
@@ -183,7 +189,7 @@ class Call:
         """
         form = json_text(schema)
         return await self._ask_human(
-            text, name, timeout, form_schema_json=form, resume_state=resume_state, metadata=metadata
+            "form_json", text, name, timeout, form_schema_json=form, resume_state=resume_state, metadata=metadata
         )
 
     async def visit(
@@ -197,12 +203,12 @@ class Call:
         metadata: Mapping[str, Any] | str | None = None,
     ) -> bool:
         """Asks a human to visit a link; True if the human did there what was asked. Otherwise as `ask`."""
-        return await self._ask_human(text, name, timeout, url=url, resume_state=resume_state, metadata=metadata)
+        return await self._ask_human("url", text, name, timeout, url=url, resume_state=resume_state, metadata=metadata)
 
-    async def _ask_human(self, text, name, timeout, options=None, *, metadata=None, **fields):
+    async def _ask_human(self, kind, text, name, timeout, options=None, *, metadata=None, **fields):
         self._questions += 1
         if name in self.answers:
-            return answer(self.answers[name])
+            return answer(self.answers[name], kind)
         self._asked += 1
         if self._asked > MAX_QUESTIONS:
             raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
@@ -210,7 +216,7 @@ class Call:
             fields["metadata_json"] = json_text(metadata)
         frame = question(text, self._questions, name, timeout, options, **fields)
         frame.call_id, frame.attempt = self.call_id, self.attempt
-        return answer(await self._host.ask(frame))
+        return answer(await self._host.ask(frame), kind)
 
 
 @dataclass
@@ -248,6 +254,18 @@ class TrackedCall:
     # The last progress with a checkpoint; repeated after a reconnect.
     checkpoint: pb.Progress | None = None
 
+    def refuse_newest(self, why: str) -> None:
+        """Refuses the newest question or, without one, the states that are not recorded."""
+        if self.questions:
+            _, answered = self.questions[next(reversed(self.questions))]
+            if not answered.done():
+                answered.set_result(pb.InputResponse(refused=f"the server refused the question: {why}"))
+            return
+        for _, recorded in self.unrecorded:
+            if not recorded.done():
+                recorded.set_exception(NoAnswer(f"the server refused the resume state: {why}"))
+        self.unrecorded.clear()
+
 
 def carried_progress(progress: pb.Progress, bound: FrameBound) -> pb.Progress:
     """The progress, without a checkpoint that is larger than the server's bound."""
@@ -263,19 +281,25 @@ def carried_progress(progress: pb.Progress, bound: FrameBound) -> pb.Progress:
 async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:
     """Runs a tool to its end. Every exception becomes a failure, except a cancellation."""
     try:
-        return _result(await run())
+        value = await run()
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:  # includes SystemExit, which would end the host
         if not isinstance(error, ToolFailed):
             log.info("call %s failed", call.call_id, exc_info=True)
         return failure_of(error)
+    try:
+        return _result(value)
+    except Exception as error:  # the tool ran
+        log.info("the result of call %s cannot be sent", call.call_id, exc_info=True)
+        message = f"the result cannot be sent: {type(error).__name__}: {_message(error)}"
+        return _done(cut(message, MAX_FAILURE_BYTES))
 
 
 def _result(value: Any) -> Outcome:
     whole = value if isinstance(value, Output) else Output(_text(value))
     output = _text(whole.text).encode(errors="replace")
-    structured = "" if whole.structured is None else _json(whole.structured)
+    structured = "" if whole.structured is None else _json(whole.structured, allow_nan=False)
     beside = [*whole.images, *whole.files, *whole.links]
     size = len(output) + len(structured.encode()) + sum(part.ByteSize() for part in beside)
     if size > MAX_RESULT_BYTES:
@@ -293,8 +317,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _json(value: Any, *, allow_nan: bool = True) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=allow_nan)
 
 
 def failure_of(error: BaseException) -> pb.CallFailed:

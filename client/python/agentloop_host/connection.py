@@ -31,6 +31,10 @@ LASTING = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 
+# The status after a welcome of a stream whose host id another connection took. It is of another process: this one reads no
+# stream any more when it connects again.
+REPLACED = grpc.StatusCode.FAILED_PRECONDITION
+
 # gRPC itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 20_000),
@@ -93,6 +97,9 @@ class Connection:
                 self._stream = ToolHostStub(channel).Connect(self._outgoing(), metadata=self.host.metadata)
                 await self._exchange_frames(await self._first_frame())
         except grpc.aio.AioRpcError as error:
+            if self._welcomed_at is not None and error.code() is REPLACED:
+                reason = f'another host took the id "{hello.host_id}"; give each host its own id'
+                raise HostRefused(reason) from error
             if error.code() in (LASTING if self._welcomed_at is None else WRONG_CREDENTIALS):
                 raise HostRefused(describe(error)) from error
             raise

@@ -1,7 +1,8 @@
 """Declares the tools and extensions of a host."""
 
+import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +30,13 @@ class Declarations:
         """Declares the decorated `async def name(call, **arguments)` as a tool.
 
         The model reads its result: a `str` as text, any other value as JSON. Further keyword arguments are fields of
-        ToolDeclaration.
+        ToolDeclaration. Raises TypeError for a function that is not `async`, as the other decorators do, and ValueError
+        for a second tool of its name, and for an argument with the name of the first parameter.
         """
 
         def register(function):
+            check_async(function)
+            check_arguments(function, schema)
             declared = ToolDeclaration(
                 name=function.__name__,
                 description=description,
@@ -40,6 +44,8 @@ class Declarations:
                 effect=effect,
                 **declaration,
             )
+            if declared.name in self._tools:
+                raise ValueError(f"the host has a tool {declared.name!r} already")
             self._tools[declared.name] = Tool(declared, function)
             return function
 
@@ -53,6 +59,7 @@ class Declarations:
         """
 
         def register(function):
+            check_async(function)
             declared = pb.HookDeclaration(name=name or function.__name__, points=points, **declaration)
             self._extensions.add("hook", declared, function)
             return function
@@ -62,11 +69,12 @@ class Declarations:
     def context_source(self, *, name: str | None = None, remember=None, **declaration):
         """Declares the decorated `async def name(request, run)` as a source of context.
 
-        It gets a ContextRequest and the run, and returns texts or ContextItems, the best first. `remember`, an
+        It gets a ContextRequest and the run, and returns a text, or texts and ContextItems, the best first. `remember`, an
         `async def (request, run)`, gets each finished run as a RememberRequest, and is called again until it succeeds.
         """
 
         def register(function):
+            check_async(function)
             declared = pb.ContextSourceDeclaration(
                 name=name or function.__name__, remembers=remember is not None, **declaration
             )
@@ -82,6 +90,7 @@ class Declarations:
         """
 
         def register(function):
+            check_async(function)
             declared = pb.PlannerDeclaration(name=name or function.__name__, **declaration)
             self._extensions.add("planner", declared, function)
             return function
@@ -100,3 +109,23 @@ class Declarations:
         """The declarations, as `hello` has them."""
         tools = [pb.Capability(tool=tool.declaration) for tool in self._tools.values()]
         return tools + self._extensions.capabilities()
+
+
+def check_async(function: Callable) -> None:
+    """Raises TypeError for a function whose call would block, and whose result cannot be awaited."""
+    # A decorator may return a function that is not `async` itself, and a callable object has its function inside.
+    candidates = (function, inspect.unwrap(function), getattr(function, "__call__", None))
+    if not any(inspect.iscoroutinefunction(candidate) for candidate in candidates):
+        name = getattr(function, "__name__", function)
+        raise TypeError(f"{name} must be declared with `async def`; run blocking work with asyncio.to_thread")
+
+
+def check_arguments(function: Callable, schema: Mapping[str, Any]) -> None:
+    """Raises ValueError where an argument has the name of the first parameter, which is the call."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    by_name = first is not None and first.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if by_name and first.name in schema.get("properties", {}):
+        raise ValueError(
+            f"{function.__name__}: the parameter {first.name!r} is the call, so no argument may have this name; "
+            "rename the parameter"
+        )

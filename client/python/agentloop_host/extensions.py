@@ -42,6 +42,8 @@ class Extensions:
         self._by_key: dict[tuple[str, str], Extension] = {}
 
     def add(self, kind: str, declared, answer, remember=None) -> None:
+        if (kind, declared.name) in self._by_key:
+            raise ValueError(f"the host has a {kind} {declared.name!r} already")
         self._by_key[kind, declared.name] = Extension(pb.Capability(**{kind: declared}), answer, remember)
 
     def capabilities(self) -> list[pb.Capability]:
@@ -74,6 +76,7 @@ class Extensions:
                 return {"hook": result if result is not None else pb.HookVerdict()}
             case "context":
                 result = await self._find("context_source", request).answer(request.context, request.run)
+                result = [result] if isinstance(result, str) else result
                 return {"context": pb.ContextItems(items=[_item(item) for item in result or []])}
             case "remember":
                 source = self._find("context_source", request)

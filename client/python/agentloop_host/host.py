@@ -6,10 +6,8 @@ import json
 import logging
 import os
 import random
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -21,6 +19,7 @@ from agentloop.v1.types_pb2 import FileContent
 from . import blobs
 from .ask import NoAnswer
 from .call import (
+    MAX_REFUSAL_BYTES,
     Call,
     Outcome,
     TrackedCall,
@@ -36,11 +35,13 @@ from .connection import CHANNEL_OPTIONS, CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Conne
 from .declarations import Declarations, Tool
 from .failure import HostRefused, ToolFailed
 from .frame import FrameBound, cut
+from .signals import signals_call
 from .transport import address_of, credentials_of, metadata_of
 
 log = logging.getLogger(__package__)
 
 MAX_REJECTION_BYTES = 4 << 10  # bound of the contract
+MAX_STATUS_BYTES = 1 << 10  # length of the host's status that the server shows
 
 # Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
 MAX_UNACKNOWLEDGED = 1024
@@ -91,7 +92,7 @@ class Host(Declarations):
         self.labels = dict(labels or {})
         self.credentials = credentials or of_options
         self.on_ready = on_ready
-        self.status = status  # tells the host's state to people; called before each heartbeat
+        self.status = status  # tells the host's state to people, cut to 1 KiB; called before each heartbeat
         self._calls: dict[tuple[str, int], TrackedCall] = {}
         self._instance = ""  # random name of this process, chosen by `run`, so that a fork gets one of its own
         self._connections = 0  # streams so far
@@ -131,13 +132,14 @@ class Host(Declarations):
     async def run(self) -> bool:
         """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged.
 
-        Connects again for as long as it takes. Calls that still run `drain_timeout` after the first signal are stopped;
-        that takes up to 10 s. Raises HostRefused where the server refuses the host for a lasting reason, such as a wrong
-        token, and stops the calls that run. If the server refuses all tools and extensions, it finishes the calls that it
-        has, and raises HostRefused.
+        Connects again for as long as it takes. A signal stops every host of the process. Calls that still run
+        `drain_timeout` after the first one are stopped; that takes up to 10 s. Raises HostRefused where the server refuses
+        the host for a lasting reason, such as a wrong token, and stops the calls that run. If the server refuses all tools
+        and extensions, it finishes the calls that it has, and raises HostRefused.
         """
         self._instance = os.urandom(16).hex()
-        with signals_call(self._on_signal):
+        loop = asyncio.get_running_loop()
+        with signals_call(lambda: loop.call_soon_threadsafe(self.drain)):
             try:
                 await self._serve_until_drained()
             except ExceptionGroup as ended:
@@ -190,11 +192,6 @@ class Host(Declarations):
         self._draining.set()
         self.send(draining=pb.Draining(reason="the host shuts down"))
         self._check_idle()
-
-    def _on_signal(self) -> None:
-        if self._draining.is_set():
-            os._exit(1)  # the second signal ends the process at once
-        self.drain()
 
     async def _serve_for_ever(self) -> None:
         backoff = FIRST_BACKOFF
@@ -264,7 +261,7 @@ class Host(Declarations):
             self._check_idle()
         try:
             self.on_ready()
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("on_ready failed")
 
     def _read_verdicts(self, verdicts: Iterable[pb.CapabilityVerdict]) -> None:
@@ -459,11 +456,19 @@ class Host(Declarations):
             self._send(outcome_frame(tracked, self.bound))
 
     def on_protocol_error(self, error: pb.ProtocolError) -> None:
-        """Replaces a refused result by a failure, which the next connection sends. The server would refuse it again."""
+        """Gives up what the server would refuse again on the next connection.
+
+        A failure replaces a result. Of a call that still runs, the newest question gets no answer, or without one its
+        states are not recorded: the older questions got past the server.
+        """
         log.error("the server reports a protocol error: %s", error.message)
         for tracked in self._calls.values():
-            if tracked.call.call_id == error.call_id and tracked.outcome is not None:
+            if tracked.call.call_id != error.call_id:
+                continue
+            if tracked.outcome is not None:
                 tracked.outcome = refusal(error.message)
+            else:
+                tracked.refuse_newest(cut(error.message, MAX_REFUSAL_BYTES))
 
     def on_cancel(self, cancel: pb.Cancel) -> None:
         tracked = self._calls.get((cancel.call_id, cancel.attempt))
@@ -501,8 +506,8 @@ class Host(Declarations):
         running = [tracked.call for tracked in self._calls.values() if tracked.outcome is None]
         calls = [pb.CallRef(**ref(call)) for call in running]
         try:
-            return pb.Heartbeat(calls=calls, status_text=self.status())
-        except Exception:
+            return pb.Heartbeat(calls=calls, status_text=cut(self.status(), MAX_STATUS_BYTES))
+        except (Exception, SystemExit):
             log.exception("status failed")
             return pb.Heartbeat(calls=calls)
 
@@ -540,19 +545,3 @@ class Host(Declarations):
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-@contextmanager
-def signals_call(handle: Callable[[], None]) -> Iterator[None]:
-    """Has the event loop call `handle` at SIGTERM and SIGINT. At its end the earlier handlers count again."""
-    loop = asyncio.get_running_loop()
-    earlier = {
-        signum: signal.signal(signum, lambda *_: loop.call_soon_threadsafe(handle))
-        for signum in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for signum, handler in earlier.items():
-            # A handler that was not set from Python cannot be given back.
-            signal.signal(signum, signal.SIG_DFL if handler is None else handler)

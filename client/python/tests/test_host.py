@@ -1,18 +1,19 @@
 """Results and failures that a host sends for calls of all kinds of tools."""
 
 import asyncio
+import functools
 import gc
 import json
 import time
 from datetime import UTC, datetime, timedelta
-from unittest import main, mock
+from unittest import TestCase, main, mock
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import URL_OUTCOME_DONE
-from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, Link, NoAnswer, Output, ToolFailed
+from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, Host, Link, NoAnswer, Output, ToolFailed
 from agentloop_host.host import FIRST_BACKOFF
 from fake_server import HostTest, soon
 
@@ -61,6 +62,25 @@ class Failures(HostTest):
                 failed = await self.failure(raised)
                 self.assertEqual((failed.message, failed.effect), (message, MAYBE))
         self.assertEqual(self.host._running, 0)
+
+    async def test_a_result_that_cannot_be_written_is_a_failure_of_a_tool_that_ran(self):
+        result = None
+
+        @self.host.tool(description="Gives.", schema=ANYTHING, effect=READ_ONLY)
+        async def give(call):
+            return result
+
+        connection = await self.welcome()
+        for result, message in [
+            (object(), "TypeError: Object of type object"),
+            (Output(structured=float("nan")), "ValueError: "),
+            (Output(structured="half a \ud83d pair"), "UnicodeEncodeError: "),
+        ]:
+            await connection.send_call("c1", "give")
+            failed = await connection.expect("call_failed")
+            await connection.acknowledge("c1")
+            self.assertTrue(failed.message.startswith("the result cannot be sent: " + message), failed.message)
+            self.assertEqual(failed.effect, DONE)
 
     async def test_a_failure_is_cut_to_the_bounds_of_the_contract(self):
         self.connection = await self.welcome()
@@ -192,6 +212,140 @@ class Calls(HostTest):
         await self.accept()
         gc.collect()
         self.assertEqual(complaints, [])
+
+
+class Questions(HostTest):
+    """Questions without an answer."""
+
+    async def answered(self, ask, **response) -> str:
+        """The result of a call that asks, after this answer."""
+        self.host._tools.pop("question", None)
+
+        @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def question(call):
+            try:
+                return await ask(call)
+            except NoAnswer as why:
+                return str(why)
+
+        await self.connection.send_call("c1", "question")
+        if response:
+            asked = await self.connection.expect("need_input")
+            answer = pb.InputResponse(call_id="c1", input_id=asked.input_id, **response)
+            await self.connection.send(input_response=answer)
+        result = await self.connection.expect("call_result")
+        await self.connection.acknowledge("c1")
+        return result.output
+
+    async def test_an_answer_of_another_kind_does_not_fit(self):
+        self.run_host()
+        self.connection = await self.welcome()
+        none = pb.InputSelection()
+        for ask, response in [
+            (lambda call: call.visit("Pay", ""), {"text": "yes"}),
+            (lambda call: call.choose("Which?", ["a"]), {"text": "yes"}),
+            (lambda call: call.choose("Which?", ["a"]), {"selection": none}),
+            (lambda call: call.choose_several("Which?", ["a"]), {"form_json": "{}"}),
+            (lambda call: call.fill_in("Who?", {}), {"url": URL_OUTCOME_DONE}),
+            (lambda call: call.ask("Which?"), {"selection": none}),
+        ]:
+            self.assertEqual(await self.answered(ask, **response), "the answer does not fit the question")
+
+    async def test_a_timeout_that_no_duration_holds_is_refused(self):
+        self.run_host()
+        self.connection = await self.welcome()
+        for timeout in timedelta.max, timedelta(), timedelta(seconds=-1):
+            said = await self.answered(lambda call: call.ask("?", timeout=timeout))
+            self.assertEqual(said, "a timeout is more than zero, and at most 3652500 days")
+
+    async def test_what_the_server_refuses_does_not_come_again(self):
+        @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def ask(call):
+            said = []
+            for asked in call.ask("Which?"), call.save_resume_state(b"state"):
+                try:
+                    await asked
+                except NoAnswer as why:
+                    said.append(str(why))
+            return said
+
+        self.run_host()
+        connection = await self.welcome()
+        await connection.send_call("c1", "ask")
+        await connection.expect("need_input")
+        await connection.send(protocol_error=pb.ProtocolError(message="need_input.timeout: bad", call_id="c1"))
+        await connection.expect("progress")
+        await connection.send(protocol_error=pb.ProtocolError(message="too many", call_id="c1"))
+        self.assertEqual(
+            json.loads((await connection.expect("call_result")).output),
+            [
+                "no answer: the server refused the question: need_input.timeout: bad",
+                "the server refused the resume state: too many",
+            ],
+        )
+
+    async def test_one_attempt_saves_a_bounded_number_of_states(self):
+        self.run_host()
+        self.connection = await self.welcome()
+
+        async def save(call):
+            call._states = 256
+            await call.save_resume_state(b"state")
+
+        said = await self.answered(save)
+        self.assertEqual(said, "one attempt of a call saves 256 resume states at most")
+
+
+class DeclarationsTest(TestCase):
+    def setUp(self):
+        self.host = Host("127.0.0.1:1")
+
+    def tool(self, function, schema=ANYTHING):
+        return self.host.tool(description="Does it.", schema=schema, effect=READ_ONLY)(function)
+
+    def test_a_name_is_declared_once(self):
+        async def one(*_):
+            pass
+
+        declare = self.tool, self.host.hook(), self.host.context_source(), self.host.planner()
+        for again in declare:
+            again(one)
+            with self.assertRaisesRegex(ValueError, "'one' already"):
+                again(one)
+
+    def test_a_function_that_is_not_async_is_refused(self):
+        def one(*_):
+            pass
+
+        for declare in self.tool, self.host.hook(), self.host.context_source(), self.host.planner():
+            with self.assertRaisesRegex(TypeError, "one must be declared with `async def`"):
+                declare(one)
+
+        async def two(call):
+            pass
+
+        @functools.wraps(two)
+        def wrapped(call):
+            return two(call)
+
+        self.tool(wrapped)
+
+    def test_no_argument_has_the_name_of_the_parameter_for_the_call(self):
+        schema = {"type": "object", "properties": {"call": {"type": "string"}}}
+
+        async def dial(call):
+            pass
+
+        async def ring(context, call):
+            pass
+
+        async def hang_up(call, /, **arguments):
+            pass
+
+        with self.assertRaisesRegex(ValueError, "dial: the parameter 'call' is the call"):
+            self.tool(dial, schema)
+        self.tool(ring, schema)
+        self.tool(hang_up, schema)
 
 
 class Deadlines(HostTest):
@@ -427,6 +581,10 @@ class Bounds(HostTest):
                 return str(why)
 
         @self.host.context_source()
+        async def note(request, run):
+            return "a whole text"
+
+        @self.host.context_source()
         async def notes(request, run):
             return [ContextItem(text="x" * self.BOUND)]
 
@@ -473,6 +631,13 @@ class Bounds(HostTest):
         progress = await connection.expect("progress")
         self.assertEqual((progress.message, progress.HasField("checkpoint")), ("saved", False))
         self.assertIn("65536 bytes", (await connection.expect("call_result")).output)
+
+    async def test_a_source_may_give_one_text(self):
+        connection = await self.welcome()
+        question = pb.ExtensionRequest(request_id="q", name="note", context=pb.ContextRequest())
+        await connection.send(extension_request=question)
+        response = await connection.expect("extension_response")
+        self.assertEqual([item.text for item in response.context.items], ["a whole text"])
 
     async def test_a_larger_response_of_an_extension_becomes_a_failure(self):
         connection = await self.welcome(max_frame_bytes=self.BOUND)

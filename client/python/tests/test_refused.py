@@ -46,9 +46,20 @@ class Refused(HostTest):
         await connection.send(protocol_error=pb.ProtocolError(message="hello.host_id: no id"))
         self.assertEqual(await self.refusal(), "the server refused the host: hello.host_id: no id")
 
+    async def test_after_the_welcome_where_another_host_took_its_id(self):
+        connection = await self.welcome()
+        await connection.send_call("c1", "wait")
+        await connection.expect("need_input")
+        message = "another connection with this host id took this one's place"
+        await connection.send(protocol_error=pb.ProtocolError(message=message))
+        connection.end(grpc.StatusCode.FAILED_PRECONDITION)
+        words = 'the server refused the host: another host took the id "host-1"; give each host its own id'
+        self.assertEqual(await self.refusal(), words)
+        self.assertTrue(self.stopped, "the call still runs")
+
     async def test_after_the_welcome_by_its_credential_alone(self):
         first = await self.welcome()
-        first.end(grpc.StatusCode.FAILED_PRECONDITION)
+        first.end(grpc.StatusCode.INVALID_ARGUMENT)
         second = await self.welcome()
         await second.send_call("c1", "wait")
         await second.expect("need_input")

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from agentloop.v1 import tool_host_pb2 as pb
-from agentloop_host import MAYBE, PRE_RUN, READ_ONLY, HostRefused
+from agentloop_host import MAYBE, PRE_RUN, READ_ONLY, Host, HostRefused
 from fake_server import Connection, HostTest, soon
 
 ANYTHING = {"type": "object"}
@@ -112,6 +112,32 @@ class Shutdown(HostTest):
         connection.end(None)
         await soon(self.running)
         self.assertEqual((signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)), (own, of_asyncio))
+
+    async def test_a_signal_stops_every_host_of_the_process(self):
+        before = signal.getsignal(signal.SIGTERM)
+        first, second = self.host, Host(self.host.server, "host-2", drain_timeout=0.0)
+        self.run_host()
+        running = asyncio.create_task(second.run())
+        connections = [await self.welcome(), await self.welcome()]
+        signal.raise_signal(signal.SIGTERM)
+        for connection in connections:
+            await connection.expect("draining")
+            connection.end(None)
+        await soon(asyncio.gather(running, self.running))
+        self.assertTrue(first._draining.is_set() and second._draining.is_set())
+        self.assertEqual(signal.getsignal(signal.SIGTERM), before)
+
+    async def test_a_status_is_a_bounded_text(self):
+        self.host.status = mock.Mock(side_effect=["ä" * 1000, 1, "end"])
+        self.run_host()
+        with self.assertLogs("agentloop_host", "ERROR"):
+            connection = await self.welcome(heartbeat_interval=Duration(nanos=20_000_000))
+            texts = []
+            while len(texts) < 3:
+                frame = await connection.next()
+                if frame.HasField("heartbeat"):
+                    texts.append(frame.heartbeat.status_text)
+        self.assertEqual(texts, ["ä" * 512, "", "end"])
 
     async def test_callbacks_that_raise_do_not_end_the_host_or_its_heartbeats(self):
         self.host.status = mock.Mock(side_effect=ValueError("no status"))

@@ -138,7 +138,7 @@ impl ToolHostBuilder {
     }
 
     /// Sets a function that tells people the host's state, such as `"3 browsers open"`. It is called before each heartbeat, and
-    /// must not block. The list of hosts shows the first 1 KiB of it.
+    /// must not block. A panic is logged. The first 1 KiB of the text is sent.
     pub fn status(mut self, status: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.config.status = HostStatus(Some(Arc::new(status)));
         self
@@ -162,7 +162,7 @@ impl ToolHostBuilder {
         self
     }
 
-    /// Calls `listener` on every [`HostEvent`]. It must not block.
+    /// Calls `listener` on every [`HostEvent`]. It must not block. A panic is logged.
     pub fn on_event(mut self, listener: impl Fn(&HostEvent) + Send + Sync + 'static) -> Self {
         self.config.listener = HostListener(Some(Arc::new(listener)));
         self

@@ -1,13 +1,23 @@
 //! The configuration of a tool host, and the listener for its events.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::host::{
+    call::outcome::cut,
     extension::{CapabilityKind, Extension},
     runtimes::Runtimes,
     tool::Tool,
 };
 use crate::{Backoff, ClientBuilder};
+
+/// The length of a host's status that the server shows.
+const STATUS_BYTES_MAX: usize = 1024;
 
 /// Everything that the builder collects, checked.
 #[derive(Debug)]
@@ -31,7 +41,14 @@ pub(crate) struct HostStatus(pub(crate) Option<Arc<dyn Fn() -> String + Send + S
 
 impl HostStatus {
     pub(crate) fn text(&self) -> String {
-        self.0.as_ref().map(|status| status()).unwrap_or_default()
+        let Some(status) = &self.0 else { return String::new() };
+        // A panic would end the host.
+        let mut text = catch_unwind(AssertUnwindSafe(|| status())).unwrap_or_else(|_| {
+            tracing::error!("the function of the host's status panicked");
+            String::new()
+        });
+        cut(&mut text, STATUS_BYTES_MAX);
+        text
     }
 }
 
@@ -89,7 +106,10 @@ impl HostListener {
     pub(crate) fn notify(&self, event: &HostEvent) {
         tracing::debug!(?event, "tool host");
         if let Some(listener) = &self.0 {
-            listener(event);
+            // A panic would end the host.
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!("the listener of the host's events panicked");
+            }
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::host::{
     call::key::CallKey,
     call::outcome::cut,
     call::question::{
-        AskError, Choice, QUESTIONS_MAX, Question, RESUME_STATE_BYTES_MAX, UnrecordedState, Wanted,
+        AskError, Choice, QUESTIONS_MAX, Question, RESUME_STATE_BYTES_MAX, RESUME_STATES_MAX,
+        UnrecordedState, Wanted,
     },
     call::task::{Stop, TaskEvent},
 };
@@ -223,7 +224,7 @@ impl CallContext {
     /// attempt gets the state, and an UNSAFE call whose host is lost goes on instead of being in doubt.
     ///
     /// # Errors
-    /// When the state is too large, or the call must stop.
+    /// When the state is too large, when this attempt has saved 256 states, or when the call must stop.
     pub async fn save_resume_state(&self, state: impl Into<Vec<u8>>) -> Result<(), AskError> {
         let state = state.into();
         if state.len() > RESUME_STATE_BYTES_MAX {
@@ -232,6 +233,10 @@ impl CallContext {
             )));
         }
         let number = self.call.states.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if number > RESUME_STATES_MAX {
+            let why = format!("one attempt of a call saves {RESUME_STATES_MAX} resume states at most");
+            return Err(AskError::Refused(why));
+        }
         let CallKey { call_id, attempt } = self.call.key.clone();
         let (resume_state, resume_no) = (Some(state), u64::from(number));
         let progress = Progress { call_id, attempt, resume_state, resume_no, ..Progress::default() };
@@ -240,7 +245,7 @@ impl CallContext {
         tokio::select! {
             biased;
             () = self.cancelled().cancelled() => Err(AskError::Stopped),
-            recorded = is_recorded => recorded.map_err(|_| AskError::Stopped),
+            recorded = is_recorded => recorded.unwrap_or(Err(AskError::Stopped)),
         }
     }
 

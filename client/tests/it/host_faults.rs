@@ -231,6 +231,36 @@ async fn a_host_that_is_refused_for_good_stops() {
 }
 
 #[tokio::test]
+async fn a_host_whose_id_another_host_takes_stops() {
+    let bench = Bench::new().await;
+    let running = bench.run();
+    let connection = bench.hosts.welcome().await;
+    let message = "another connection with this host id took this one's place".to_owned();
+    connection.send(ServerFrame::ProtocolError(ProtocolError { message, call_id: String::new() })).await;
+    connection.fail(Status::failed_precondition("another connection took this one's place")).await;
+    let error = running.ended().await.expect_err("it ends").to_string();
+    assert_eq!(
+        error,
+        "the server refused the host: another host took the id `host-1`; give each host its own id"
+    );
+}
+
+#[tokio::test]
+async fn functions_of_the_builder_that_panic_do_not_end_the_host() {
+    let bench = Bench::new().await;
+    let said = Mutex::new(vec!["end".to_owned(), "ä".repeat(1000)]);
+    let builder = host(&bench.fake.url(), &bench.gate)
+        .on_event(|event| panic!("not this: {event:?}"))
+        .status(move || said.lock().unwrap().pop().expect("a status"));
+    let _running = Running::start(builder);
+    let (mut connection, _) = bench.hosts.accept().await;
+    connection.send(ServerFrame::Welcome(beating_each(Duration::from_millis(100)))).await;
+    connection.beats(3).await;
+    let texts: Vec<_> = connection.heartbeats.iter().map(|beat| beat.status_text.as_str()).collect();
+    assert_eq!(texts, ["ä".repeat(512).as_str(), "end", ""]);
+}
+
+#[tokio::test]
 async fn a_host_whose_tools_are_all_refused_stops() {
     let bench = Bench::new().await;
     let running = bench.run();

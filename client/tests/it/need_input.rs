@@ -10,6 +10,7 @@ use agentloop_client::{
         connect_response::Frame as ServerFrame, input_response::Response,
     },
 };
+use futures_util::future::join_all;
 use tonic::Status;
 
 use crate::host::Running;
@@ -36,10 +37,12 @@ async fn curious(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> 
         ctx.ask(Question::new("?").name("x".repeat(129))).await,
         ctx.ask("x".repeat(128 * 1024 + 1)).await,
         ctx.choose("?", none).await,
+        ctx.ask(Question::new("?").timeout(Duration::ZERO)).await,
+        ctx.ask(Question::new("?").timeout(Duration::MAX)).await,
     ] {
         whys.push(bad.expect_err("not asked").to_string());
     }
-    for number in 5..=16 {
+    for number in 7..=16 {
         ctx.ask(format!("number {number}")).await?;
     }
     whys.push(ctx.ask("one more").await.expect_err("not asked").to_string());
@@ -74,6 +77,13 @@ async fn save(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
 async fn save_both(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     let (one, two) = tokio::join!(ctx.save_resume_state("one"), ctx.save_resume_state("two"));
     Ok(format!("{one:?} {two:?}"))
+}
+
+/// Saves one state more than an attempt may.
+async fn save_many(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let saved = join_all((0..257).map(|_| ctx.save_resume_state("one"))).await;
+    let refused: Vec<String> = saved.into_iter().filter_map(|saved| Some(saved.err()?.to_string())).collect();
+    Ok(refused.join("; "))
 }
 
 async fn fill_in(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
@@ -111,6 +121,7 @@ impl Bench {
             .tool(Tool::new("shop", "Shops").handler(shop))
             .tool(Tool::new("save", "Saves").handler(save))
             .tool(Tool::new("save_both", "Saves").handler(save_both))
+            .tool(Tool::new("save_many", "Saves").handler(save_many))
             .tool(Tool::new("fill_in", "Asks").handler(fill_in))
             .tool(Tool::new("wonder", "Asks").handler(wonder));
         Bench { hosts, running: Running::start(host), _fake: fake }
@@ -249,6 +260,19 @@ async fn states_that_are_saved_at_the_same_time_are_acknowledged_together() {
 }
 
 #[tokio::test]
+async fn one_attempt_saves_a_bounded_number_of_states() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("save_many").await;
+    for _ in 1..=256 {
+        saved(&mut connection).await; // states that are saved at the same time come in any order
+    }
+    let ack = ProgressAck { call_id: "c1".into(), attempt: 1, resume_no: 256 };
+    connection.send(ServerFrame::ProgressAck(ack)).await;
+    let said = output(connection.reply().await);
+    assert_eq!(said, "no answer: one attempt of a call saves 256 resume states at most");
+}
+
+#[tokio::test]
 async fn forms_visits_and_empty_texts_are_asked_for() {
     let bench = Bench::new().await;
     let mut connection = bench.calls("fill_in").await;
@@ -304,14 +328,22 @@ async fn a_refusal_ends_the_call_with_its_reason_where_it_is_passed_on() {
 async fn an_invalid_question_is_not_sent() {
     let bench = Bench::new().await;
     let mut connection = bench.calls("curious").await;
-    for number in 5..=16 {
+    for number in 7..=16 {
         let question = asked(&mut connection).await;
         assert_eq!(question.question, format!("number {number}"));
         answer(&connection, &question, text("yes")).await;
     }
     let said = output(connection.reply().await);
     let whys: Vec<&str> = said.lines().collect();
-    let expected = ["1 to 128 bytes", "1 to 128 bytes", "131072 bytes", "nothing to choose", "16 questions"];
+    let expected = [
+        "1 to 128 bytes",
+        "1 to 128 bytes",
+        "131072 bytes",
+        "nothing to choose",
+        "a timeout",
+        "a timeout",
+        "16 questions",
+    ];
     assert_eq!(whys.len(), expected.len(), "{whys:?}");
     for (why, part) in whys.iter().zip(expected) {
         assert!(why.contains(part), "{why} without {part}");

@@ -17,7 +17,7 @@ export function schemaOf(types: Record<string, string>): object {
 export async function serve(declare: (host: Host, noteEffect: NoteEffect) => void): Promise<never> {
   const { values: options } = parseArgs({
     options: {
-      server: { type: "string", default: process.env["AGENTLOOP_SERVER"] ?? "127.0.0.1:50051" },
+      server: { type: "string", default: process.env["AGENTLOOP_SERVER"] || "127.0.0.1:50051" },
       "host-id": { type: "string", default: process.env["AGENTLOOP_HOST_ID"] },
       effects: { type: "string", default: process.env["AGENTLOOP_EFFECTS"] },
     },

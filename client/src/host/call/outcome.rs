@@ -10,7 +10,7 @@ use crate::host::{call::key::CallKey, error::ToolError, output::Output};
 const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Bound on the text of a failure, so that it does not crowd out the conversation.
 const FAILURE_BYTES_MAX: usize = 64 * 1024;
-/// Bound on the server's message about a refused result.
+/// Bound on the server's message about a refused result, question or state.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 /// Bound on a retry delay: no call may take longer, and the contract's durations have a maximum.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -58,10 +58,13 @@ impl Outcome {
 
 /// The failure that replaces a result that the server refuses, with the server's message.
 pub(crate) fn refusal(server_message: &str) -> ToolResult {
-    let mut server_message = server_message.to_owned();
-    cut(&mut server_message, REFUSAL_BYTES_MAX);
-    let message = format!("the server refused the result: {server_message}");
+    let message = format!("the server refused the result: {}", refusal_words(server_message));
     Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
+}
+
+/// The server's message about a refused frame, cut.
+pub(crate) fn refusal_words(server_message: &str) -> &str {
+    &server_message[..server_message.floor_char_boundary(REFUSAL_BYTES_MAX)]
 }
 
 /// Replaces a result whose frame of `bytes` bytes is larger than the server's bound `most`. A failure keeps the

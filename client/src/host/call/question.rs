@@ -15,6 +15,11 @@ const ID_BYTES_MAX: usize = 128;
 /// Bound on a question with its options. It is above the server's own bound, and keeps a larger one from being sent.
 const QUESTION_BYTES_MAX: usize = 128 * 1024;
 
+/// The contract's bound on the time that a question waits.
+const TIMEOUT_MAX: Duration = Duration::from_secs(315_576_000_000);
+
+/// The server's bound on the states that one attempt of a call leaves.
+pub(crate) const RESUME_STATES_MAX: u32 = 256;
 /// The contract's bound on a state that a call goes on from.
 pub(crate) const RESUME_STATE_BYTES_MAX: usize = 64 * 1024;
 
@@ -44,7 +49,7 @@ impl Question {
         self
     }
 
-    /// Sets the time to wait for an answer. The default is the run's `approval_timeout_seconds`.
+    /// Sets the time to wait for an answer, above zero. The default is the run's `approval_timeout_seconds`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -81,6 +86,7 @@ impl Question {
 
     /// The frame of this question. `number` counts the questions of the call from 1, with those whose answer is known.
     pub(crate) fn frame(self, call: &CallKey, number: u32, wanted: Wanted) -> Result<NeedInput, AskError> {
+        let malformed = self.timeout.is_some_and(|timeout| timeout.is_zero() || timeout > TIMEOUT_MAX);
         let unnamed = self.resume_state.is_some() && self.name.is_none();
         let nothing_to_choose = matches!(&wanted, Wanted::Choice(choice) if choice.options.is_empty());
         let (mut choice, mut form_schema_json, mut url) = (Choice::default(), String::new(), String::new());
@@ -113,6 +119,9 @@ impl Question {
         }
         if frame.resume_state.as_ref().is_some_and(|state| state.len() > RESUME_STATE_BYTES_MAX) {
             return refused(format!("a resume state has at most {RESUME_STATE_BYTES_MAX} bytes"));
+        }
+        if malformed {
+            return refused(format!("a timeout is more than zero, and at most {} s", TIMEOUT_MAX.as_secs()));
         }
         if nothing_to_choose {
             return refused("there is nothing to choose from".to_owned());
@@ -193,8 +202,15 @@ impl From<AskError> for ToolError {
 #[derive(Debug)]
 pub(crate) struct UnrecordedState {
     pub(crate) progress: Progress,
-    /// Told when this state or a later one is recorded; dropped when none will be.
-    pub(crate) recorded: oneshot::Sender<()>,
+    /// Told when this state or a later one is recorded, or refused; dropped when nobody waits for the call any more.
+    pub(crate) recorded: oneshot::Sender<Result<(), AskError>>,
+}
+
+impl UnrecordedState {
+    pub(crate) fn refuse(self, why: String) {
+        // The send fails if the handler gave up.
+        self.recorded.send(Err(AskError::Refused(why))).ok();
+    }
 }
 
 /// The unanswered questions of one call.
@@ -226,6 +242,13 @@ impl OpenQuestions {
     pub(crate) fn frames_to_repeat(&self) -> impl Iterator<Item = Frame> {
         let open = self.0.iter().filter(|waiting| !waiting.answer.is_closed());
         open.map(|waiting| Frame::NeedInput(waiting.frame.clone()))
+    }
+
+    /// Refuses the newest question, which the server would refuse again. Returns false if there is none.
+    pub(crate) fn refuse_newest(&mut self, why: &str) -> bool {
+        let Some(newest) = self.0.pop() else { return false };
+        newest.answer.send(Response::Refused(format!("the server refused the question: {why}"))).ok();
+        true
     }
 
     /// Refuses the questions that are larger than the server's bound.

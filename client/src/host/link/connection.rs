@@ -10,10 +10,11 @@ use tokio::{
     sync::mpsc,
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::host::{
     call::{credit::Credit, key::CallKey, task::TaskEvent},
+    error::HostError,
     link::{
         drain::Stage,
         end::{ConnectionEnd, GoingAway, STOP_GRACE, duration},
@@ -101,7 +102,9 @@ impl<'a> Connection<'a> {
         tokio::select! {
             biased;
             _ = self.heartbeat.tick() => self.send_heartbeat(),
-            message = self.incoming.message(), if waiting < 4 * PENDING_MAX => return self.handle_message(message),
+            message = self.incoming.message(), if waiting < 4 * PENDING_MAX => {
+                return self.handle_message(message).await;
+            }
             () = sleep_until_set(self.silent_at) => {
                 let silence = self.silence;
                 return Some(ConnectionEnd::Lost(format!("the server sent nothing for {silence:?}")));
@@ -132,18 +135,27 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn handle_message(&mut self, message: Result<Option<ConnectResponse>, Status>) -> Option<ConnectionEnd> {
+    async fn handle_message(
+        &mut self,
+        message: Result<Option<ConnectResponse>, Status>,
+    ) -> Option<ConnectionEnd> {
         if self.silent_at.is_some() {
             self.silent_at = Some(Instant::now() + self.silence);
         }
         match message {
-            Ok(Some(message)) => message.frame.and_then(|frame| self.handle_frame(frame)),
+            Ok(Some(ConnectResponse { frame: Some(ServerFrame::ProtocolError(error)) })) => {
+                Some(self.protocol_error(&error).await)
+            }
+            Ok(Some(message)) => {
+                message.frame.into_iter().for_each(|frame| self.handle_frame(frame));
+                None
+            }
             Ok(None) => Some(ConnectionEnd::Lost("the server ended the stream".into())),
-            Err(status) => Some(stream_end(status)),
+            Err(status) => Some(self.stream_end(status)),
         }
     }
 
-    fn handle_frame(&mut self, frame: ServerFrame) -> Option<ConnectionEnd> {
+    fn handle_frame(&mut self, frame: ServerFrame) {
         match frame {
             ServerFrame::CallRequest(request) => {
                 self.credit.spend();
@@ -162,16 +174,15 @@ impl<'a> Connection<'a> {
                 self.push(Frame::Pong(Pong { nonce: ping.nonce }));
             }
             ServerFrame::GoAway(go_away) => self.going_away = Some(GoingAway::new(go_away)),
-            ServerFrame::ProtocolError(error) => return Some(self.protocol_error(&error)),
             ServerFrame::ExtensionRequest(request) => self.state.call_extension(request),
             ServerFrame::OpenRuntime(request) => self.state.open_runtime(request),
             ServerFrame::CloseRuntime(closed) => self.state.close_runtime(&closed.runtime_id),
             ServerFrame::InputResponse(response) => self.state.calls.answer_question(&response),
             ServerFrame::ProgressAck(ack) => self.state.calls.state_recorded(&ack),
-            // A second welcome, and answers to requests that this host never sends, are ignored.
-            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) => {}
+            // A second welcome, and answers to requests that this host never sends, are ignored. A protocol error ends the
+            // stream before it comes here.
+            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::ProtocolError(_) => {}
         }
-        None
     }
 
     fn cancel(&mut self, cancel: &Cancel) {
@@ -181,10 +192,39 @@ impl<'a> Connection<'a> {
         self.pending.extend(answer);
     }
 
-    fn protocol_error(&mut self, error: &ProtocolError) -> ConnectionEnd {
+    /// Gives up what the server would refuse again. The status that follows tells if another connection would end the same
+    /// way.
+    async fn protocol_error(&mut self, error: &ProtocolError) -> ConnectionEnd {
         report_protocol_error(&self.state.config, error);
-        self.state.calls.replace_refused(&error.call_id, &error.message);
-        ConnectionEnd::Lost(format!("the server reports a broken protocol: {}", error.message))
+        self.state.calls.give_up_refused(&error.call_id, &error.message);
+        let status = timeout(GOODBYE_TIMEOUT, async {
+            loop {
+                match self.incoming.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return None,
+                    Err(status) => return Some(status),
+                }
+            }
+        });
+        match status.await.ok().flatten().map(|status| self.stream_end(status)) {
+            Some(ConnectionEnd::Fatal(error)) => ConnectionEnd::Fatal(error),
+            _ => ConnectionEnd::Lost(format!("the server reports a broken protocol: {}", error.message)),
+        }
+    }
+
+    /// Classifies a status that ends a stream after its `welcome`. The server accepted the host before, so only a credential
+    /// that is no longer valid is final, and another host with this host's id. It is of another process: this one reads no
+    /// stream any more when it connects again.
+    fn stream_end(&self, status: Status) -> ConnectionEnd {
+        match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => refusal(status),
+            Code::FailedPrecondition => {
+                let id = &self.state.config.host_id;
+                let reason = format!("another host took the id `{id}`; give each host its own id");
+                ConnectionEnd::Fatal(HostError::Refused(reason))
+            }
+            _ => ConnectionEnd::Lost(crate::Error::from(status).to_string()),
+        }
     }
 
     fn handle_task_event(&mut self, event: TaskEvent) {
@@ -249,25 +289,16 @@ impl<'a> Connection<'a> {
             let last = timeout(GOODBYE_TIMEOUT, self.incoming.message()).await;
             match last {
                 Ok(Ok(Some(ConnectResponse { frame: Some(ServerFrame::ProtocolError(error)) }))) => {
-                    return self.protocol_error(&error);
+                    return self.protocol_error(&error).await;
                 }
                 Ok(Ok(Some(ConnectResponse { frame: Some(ServerFrame::GoAway(go_away)) }))) => {
                     self.going_away = Some(GoingAway::new(go_away));
                 }
                 Ok(Ok(Some(_))) => {}
                 Ok(Ok(None)) | Err(_) => return ConnectionEnd::Lost("the server ended the stream".into()),
-                Ok(Err(status)) => return stream_end(status),
+                Ok(Err(status)) => return self.stream_end(status),
             }
         }
-    }
-}
-
-/// Classifies a status that ends a stream after its `welcome`. The server accepted the host before, so only a credential
-/// that is no longer valid is final.
-fn stream_end(status: Status) -> ConnectionEnd {
-    match status.code() {
-        tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => refusal(status),
-        _ => ConnectionEnd::Lost(crate::Error::from(status).to_string()),
     }
 }
 

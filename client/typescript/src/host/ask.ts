@@ -2,6 +2,7 @@
 
 import { type InputResponse, NeedInput, type ProgressAck } from "../gen/agentloop/v1/tool_host.js";
 import { UrlOutcome } from "../gen/agentloop/v1/types.js";
+import { durationOf } from "./connection.js";
 import { ToolFailed } from "./failure.js";
 import type { FrameBound } from "./frame.js";
 
@@ -9,6 +10,8 @@ import type { FrameBound } from "./frame.js";
 const MAX_QUESTIONS = 16;
 const MAX_NAME_BYTES = 128;
 const MAX_RESUME_STATE_BYTES = 64 << 10;
+const MAX_RESUME_STATES = 256n; // of one attempt
+const MAX_TIMEOUT_S = 315_576_000_000;
 const MAX_QUESTION_BYTES = 128 << 10; // above the server's own bound; a larger question is not sent
 
 /** One choice: an id and a label for people. A text alone is both. */
@@ -102,6 +105,16 @@ export class Questions {
     for (const { question } of this.#open.values()) this.#sendQuestion(question);
   }
 
+  /**
+   * Refuses the newest question, which the server would refuse again: the older ones got past it. Returns false if there is
+   * none.
+   */
+  refuseNewest(why: string): boolean {
+    const newest = [...this.#open.values()].at(-1);
+    if (newest) this.#refuse(newest.question, `the server refused the question: ${why}`);
+    return newest !== undefined;
+  }
+
   /** Gives an answer of the server to the question that waits for it. */
   onResponse(response: InputResponse): void {
     this.#open.get(response.inputId)?.resolve(response);
@@ -121,7 +134,7 @@ export class Questions {
     this.#number += 1;
     this.#asked += 1;
     const inputId = name ?? `question-${this.#number}`;
-    const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
+    const timeout = timeoutMs === undefined ? undefined : timeoutOf(timeoutMs);
     const question = NeedInput.fromPartial({
       ...fields,
       inputId,
@@ -166,8 +179,10 @@ export class Questions {
   #sendQuestion(question: NeedInput): void {
     const bound = this.#bound();
     if (bound.fits({ $case: "needInput", value: question })) return this.#send(question);
-    const { callId, inputId } = question;
-    const why = `the question has more than the ${bound.maxBytes} bytes that the server takes`;
+    this.#refuse(question, `the question has more than the ${bound.maxBytes} bytes that the server takes`);
+  }
+
+  #refuse({ callId, inputId }: NeedInput, why: string): void {
     this.onResponse({ callId, inputId, response: { $case: "refused", value: why } });
   }
 }
@@ -198,9 +213,12 @@ export class ResumeStates {
     this.#send = send;
   }
 
-  save(state: Uint8Array): Promise<void> {
+  async save(state: Uint8Array): Promise<void> {
     this.#signal.throwIfAborted();
     checkState(state);
+    if (this.#last === MAX_RESUME_STATES) {
+      throw new NoAnswer(`one attempt of a call saves ${MAX_RESUME_STATES} resume states at most`);
+    }
     return new Promise((resolve, reject) => {
       const stop = () => reject(this.#signal.reason);
       this.#signal.addEventListener("abort", stop, { once: true });
@@ -222,13 +240,21 @@ export class ResumeStates {
     }
   }
 
+  /** Refuses the states that are not recorded: the server would refuse them again. */
+  refuse(why: string): void {
+    for (const { reject } of this.#unrecorded) reject(new NoAnswer(`the server refused the resume state: ${why}`));
+    this.#unrecorded = [];
+  }
+
   onAck(ack: ProgressAck): void {
     for (const { no, resolve } of this.#unrecorded) if (no <= ack.resumeNo) resolve();
     this.#unrecorded = this.#unrecorded.filter(({ no }) => no > ack.resumeNo);
   }
 }
 
-function duration(ms: number) {
-  if (!(ms >= 0) || !Number.isFinite(ms)) throw new NoAnswer("a timeout is finite and not negative");
-  return { seconds: BigInt(Math.floor(ms / 1000)), nanos: Math.round((ms % 1000) * 1e6) };
+function timeoutOf(ms: number) {
+  if (!(ms > 0 && ms / 1000 <= MAX_TIMEOUT_S)) {
+    throw new NoAnswer(`a timeout is more than zero, and at most ${MAX_TIMEOUT_S} s`);
+  }
+  return durationOf(ms);
 }

@@ -3,8 +3,8 @@
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 import type { CallRequest, InputResponse, NeedInput, Progress } from "../gen/agentloop/v1/tool_host.js";
 import { type Caller, type DeepPartial, FileContent, Image, Link } from "../gen/agentloop/v1/types.js";
-import { type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
-import { milliseconds } from "./connection.js";
+import { NoAnswer, type Option, Questions, type QuestionOptions, ResumeStates } from "./ask.js";
+import { durationOf, milliseconds } from "./connection.js";
 import { HostStops, ToolFailed } from "./failure.js";
 import { cut, type Frame, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
@@ -16,7 +16,7 @@ const MAX_PROGRESS_BYTES = 4 << 10;
 
 // Bound on the text of a failure, so that it does not crowd out the conversation.
 const MAX_FAILURE_BYTES = 64 << 10;
-const MAX_REFUSAL_BYTES = 4 << 10;
+export const MAX_REFUSAL_BYTES = 4 << 10;
 const MAX_RETRY_DELAY_MS = 7 * 86_400_000; // no call may take longer
 
 /** An attempt of a call. */
@@ -130,7 +130,7 @@ export class Call {
    * Records a state of at most 64 KiB that the call goes on from, and resolves when the server has it. Until then the call
    * must do nothing that takes effect. The state is a promise: going on from it repeats nothing that was done, whatever
    * the call does after it. The next attempt has it as `resumeState`, and an UNSAFE call whose host is lost goes on
-   * instead of being in doubt. Errors: NoAnswer; when `signal` aborts, its reason.
+   * instead of being in doubt. One attempt saves 256 states at most. Errors: NoAnswer; when `signal` aborts, its reason.
    */
   saveResumeState(state: Uint8Array): Promise<void> {
     return this.states.save(state);
@@ -161,7 +161,8 @@ export class Call {
   /** Asks a human to choose one of at most 64 options, and resolves to its id. Otherwise as `ask`. */
   async choose(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string> {
     const [chosen] = await this.questions.choice(text, from, false, options);
-    return chosen!;
+    if (chosen === undefined) throw new NoAnswer("the answer does not fit the question");
+    return chosen;
   }
 
   /** Asks a human to choose several options, or none, and resolves to their ids. Otherwise as `ask`. */
@@ -225,25 +226,35 @@ export interface TrackedCall {
 
 /** Runs a tool to its end. It never rejects. */
 export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
+  let value: unknown;
   try {
-    const value = await run();
-    const { structured, files: someFiles = [], links: someLinks = [] } = value instanceof Output ? value.beside : {};
-    const images = value instanceof Output ? value.images.map((image) => Image.fromPartial(image)) : [];
-    const files = someFiles.map((file) => FileContent.fromPartial(file));
-    const links = someLinks.map((link) => Link.fromPartial(link));
-    const structuredJson = structured === undefined ? "" : JSON.stringify(structured);
-    const text = value instanceof Output ? value.text : value;
-    const output = typeof text === "string" ? text : (JSON.stringify(text) ?? "null");
-    const imageBytes = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
-    const fileBytes = files.reduce((bytes, file) => bytes + FileContent.encode(file).finish().length, 0);
-    const linkBytes = links.reduce((bytes, link) => bytes + Link.encode(link).finish().length, 0);
-    const texts = Buffer.byteLength(output) + Buffer.byteLength(structuredJson);
-    const size = texts + imageBytes + fileBytes + linkBytes;
-    if (size <= MAX_RESULT_BYTES) return { output, images, structuredJson, files, links };
-    return done(`the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`);
+    value = await run();
   } catch (error) {
     return { failure: failureOf(error) };
   }
+  try {
+    return outputOf(value);
+  } catch (error) {
+    return done(cut(`the result cannot be sent: ${messageOf(error)}`, MAX_FAILURE_BYTES));
+  }
+}
+
+/** The outcome with the result of a tool. It throws if the result cannot be written. */
+function outputOf(value: unknown): Outcome {
+  const { structured, files: someFiles = [], links: someLinks = [] } = value instanceof Output ? value.beside : {};
+  const images = value instanceof Output ? value.images.map((image) => Image.fromPartial(image)) : [];
+  const files = someFiles.map((file) => FileContent.fromPartial(file));
+  const links = someLinks.map((link) => Link.fromPartial(link));
+  const structuredJson = structured === undefined ? "" : JSON.stringify(structured);
+  const text = value instanceof Output ? value.text : value;
+  const output = typeof text === "string" ? text : (JSON.stringify(text) ?? "null");
+  const imageBytes = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
+  const fileBytes = files.reduce((bytes, file) => bytes + FileContent.encode(file).finish().length, 0);
+  const linkBytes = links.reduce((bytes, link) => bytes + Link.encode(link).finish().length, 0);
+  const texts = Buffer.byteLength(output) + Buffer.byteLength(structuredJson);
+  const size = texts + imageBytes + fileBytes + linkBytes;
+  if (size <= MAX_RESULT_BYTES) return { output, images, structuredJson, files, links };
+  return done(`the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`);
 }
 
 /** The failure of a call whose tool threw this value. Reading the value may throw, too. */
@@ -309,10 +320,6 @@ function frameOf(tracked: TrackedCall, outcome: Outcome): Frame {
     return { $case: "callResult", value: { ...call.ref, leaseToken, ...outcome } };
   }
   const { message, retryable, retryDelayMs, effect } = outcome.failure;
-  const retryDelay = retryDelayMs > 0 ? duration(retryDelayMs) : undefined;
+  const retryDelay = retryDelayMs > 0 ? durationOf(retryDelayMs) : undefined;
   return { $case: "callFailed", value: { ...call.ref, leaseToken, message, retryable, retryDelay, effect } };
-}
-
-function duration(ms: number) {
-  return { seconds: BigInt(Math.floor(ms / 1000)), nanos: Math.round((ms % 1000) * 1e6) };
 }

@@ -27,6 +27,10 @@ const SILENT_INTERVALS = 2; // heartbeat intervals without a frame, after which 
 const WRONG_CREDENTIALS = [status.UNAUTHENTICATED, status.PERMISSION_DENIED];
 const LASTING = [...WRONG_CREDENTIALS, status.INVALID_ARGUMENT, status.FAILED_PRECONDITION, status.UNIMPLEMENTED];
 
+// The status after a welcome of a stream whose host id another connection took. It is of another process: this one reads no
+// stream any more when it connects again.
+const REPLACED = status.FAILED_PRECONDITION;
+
 // grpc-js itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 const CHANNEL_OPTIONS: ChannelOptions = {
   "grpc.keepalive_time_ms": 20_000,
@@ -78,9 +82,8 @@ export class Connection {
     const hello = this.#host.hello();
     this.credit = hello.initialCredit;
     stream.write({ frame: { $case: "hello", value: hello } });
-    this.#later(WELCOME_TIMEOUT_MS, () => this.welcomed || stream.cancel());
     try {
-      await this.#exchangeFrames(stream);
+      await this.#exchangeFrames(stream, hello.hostId);
     } finally {
       this.welcomed = false;
       this.#closed = true;
@@ -122,8 +125,13 @@ export class Connection {
     this.#stream?.cancel();
   }
 
-  #exchangeFrames(stream: ClientDuplexStream<ConnectRequest, ConnectResponse>): Promise<void> {
+  #exchangeFrames(stream: ClientDuplexStream<ConnectRequest, ConnectResponse>, hostId: string): Promise<void> {
     return new Promise((resolve, reject) => {
+      this.#later(WELCOME_TIMEOUT_MS, () => {
+        if (this.#welcomedAt !== undefined) return;
+        reject(new Error("no welcome in time"));
+        this.abandon();
+      });
       stream.on("data", ({ frame }: ConnectResponse) => {
         if (this.#welcomedAt !== undefined) {
           if (frame?.$case === "ping") this.#silence ??= this.#watch(reject);
@@ -138,9 +146,12 @@ export class Connection {
         else reject(new Error("the first frame was no welcome"));
       });
       stream.on("error", (error: ServiceError) => {
-        const lasting = this.#welcomedAt === undefined ? LASTING : WRONG_CREDENTIALS;
+        const welcomed = this.#welcomedAt !== undefined;
+        const lasting = welcomed ? WRONG_CREDENTIALS : LASTING;
         if (this.#closed && error.code === status.CANCELLED) resolve();
-        else reject(lasting.includes(error.code) ? new HostRefused(error.message) : error);
+        else if (welcomed && error.code === REPLACED) {
+          reject(new HostRefused(`another host took the id "${hostId}"; give each host its own id`));
+        } else reject(lasting.includes(error.code) ? new HostRefused(error.message) : error);
       });
       stream.on("end", resolve);
     });
@@ -170,6 +181,12 @@ export class Connection {
   #later(ms: number, action: () => void): void {
     this.#timers.push(setTimeout(action, ms));
   }
+}
+
+/** A finite time in milliseconds as a duration of the contract, in whole nanoseconds. */
+export function durationOf(ms: number): Duration {
+  const nanos = BigInt(Math.round(ms * 1e6));
+  return { seconds: nanos / 1_000_000_000n, nanos: Number(nanos % 1_000_000_000n) };
 }
 
 export function milliseconds(duration: Duration | undefined): number {

@@ -107,7 +107,9 @@ export class Extensions {
   }
 
   #declare(declared: Declared): void {
-    this.#declared.set(`${declared.$case} ${declared.value.name}`, declared);
+    const key = `${declared.$case} ${declared.value.name}`;
+    if (this.#declared.has(key)) throw new Error(`the host has a ${declared.$case} "${declared.value.name}" already`);
+    this.#declared.set(key, declared);
   }
 
   async #answer({ name, request, run }: ExtensionRequest, signal: AbortSignal): Promise<Answer> {

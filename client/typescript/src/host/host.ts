@@ -23,7 +23,17 @@ import {
 } from "../gen/agentloop/v1/tool_host.js";
 import type { FileContent } from "../gen/agentloop/v1/types.js";
 import { putBlob, readBlob } from "./blobs.js";
-import { Call, type Outcome, outcomeFrame, outcomeOf, type Ref, refusal, STOPPED, type TrackedCall } from "./call.js";
+import {
+  Call,
+  MAX_REFUSAL_BYTES,
+  type Outcome,
+  outcomeFrame,
+  outcomeOf,
+  type Ref,
+  refusal,
+  STOPPED,
+  type TrackedCall,
+} from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
 import {
   type ContextSource,
@@ -45,6 +55,7 @@ const MAX_BACKOFF_MS = 5_000;
 const STABLE_AFTER_MS = 1_000; // a connection that lasted longer resets the backoff
 const MIN_CANCEL_GRACE_MS = 1_000;
 const MAX_REJECTION_BYTES = 4 << 10; // bound of the contract
+const MAX_STATUS_BYTES = 1 << 10; // length of the host's status that the server shows
 const RUNTIMES_TIMEOUT_MS = 5_000;
 // Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
 const MAX_UNACKNOWLEDGED = 1024;
@@ -64,7 +75,9 @@ export interface HostOptions extends TransportOptions {
   labels?: Record<string, string>;
   /** Called after each welcome. An error that it throws is logged. */
   onReady?: () => void;
-  /** What the host says of itself, for people; asked before each heartbeat. An error that it throws is logged. */
+  /**
+   * What the host says of itself, for people, cut to 1 KiB; asked before each heartbeat. An error that it throws is logged.
+   */
   status?: () => string;
 }
 
@@ -108,13 +121,13 @@ export class Host {
   constructor(options: HostOptions) {
     this.#options = options;
     this.#transport = transportOf(options);
-    this.hostId = options.hostId ?? `${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`;
+    this.hostId = options.hostId || `${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`;
     this.#concurrency = options.concurrency ?? 4;
   }
 
   /**
    * Declares a tool. The model reads the result of `run`: a string as text, any other value as JSON. The server has
-   * checked the arguments against the schema.
+   * checked the arguments against the schema. Throws if there is a tool of this name, as the other methods that declare do.
    */
   tool<Args>(options: ToolOptions, run: (call: Call, args: Args) => Promise<unknown>): void {
     this.#tools.add(options, run);
@@ -353,11 +366,10 @@ export class Host {
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
     this.#checkIdle();
-    try {
-      this.#options.onReady?.();
-    } catch (error) {
+    // The function may be async all the same. An error that nobody handles would end the process.
+    void (async () => this.#options.onReady?.())().catch((error: unknown) => {
       console.error(`onReady failed: ${messageOf(error)}`);
-    }
+    });
   }
 
   /**
@@ -465,11 +477,18 @@ export class Host {
     if (tracked.outcome) this.#send(outcomeFrame(tracked, tracked.outcome, this.#bound));
   }
 
-  /** Replaces a refused result by a failure, which the next connection sends. The server would refuse it again. */
+  /**
+   * Gives up what the server would refuse again on the next connection: a failure replaces a result; of a call that still
+   * runs, the newest question gets no answer, or without one its states are not recorded.
+   */
   #onProtocolError({ message, callId }: ProtocolError): void {
     console.error(`the server reports a protocol error: ${message}`);
     for (const tracked of this.#calls.values()) {
-      if (tracked.outcome && tracked.call.callId === callId) tracked.outcome = refusal(message);
+      const { call, outcome } = tracked;
+      if (call.callId !== callId) continue;
+      const why = cut(message, MAX_REFUSAL_BYTES);
+      if (outcome) tracked.outcome = refusal(message);
+      else if (!call.questions.refuseNewest(why)) call.states.refuse(why);
     }
   }
 
@@ -529,7 +548,10 @@ export class Host {
 
   #statusText(): string {
     try {
-      return String(this.#options.status?.() ?? "");
+      const text: unknown = this.#options.status?.() ?? "";
+      if (typeof text === "string") return cut(text, MAX_STATUS_BYTES);
+      Promise.resolve(text).catch(() => undefined);
+      throw new TypeError("it is no text");
     } catch (error) {
       console.error(`status failed: ${messageOf(error)}`);
       return "";

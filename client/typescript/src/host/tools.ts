@@ -22,6 +22,7 @@ export class Tools {
 
   add({ schema, ...options }: ToolOptions, run: Tool["run"]): void {
     const declaration = ToolDeclaration.fromPartial({ ...options, inputSchemaJson: JSON.stringify(schema) });
+    if (this.#tools.has(declaration.name)) throw new Error(`the host has a tool "${declaration.name}" already`);
     this.#tools.set(declaration.name, { declaration, run });
   }
 

@@ -74,6 +74,14 @@ export class Connection {
     }
   }
 
+  /** The status of the next heartbeat. */
+  async status(): Promise<string> {
+    for (;;) {
+      const frame = await this.#frames.take("heartbeat");
+      if (frame.$case === "heartbeat") return frame.value.statusText;
+    }
+  }
+
   /** Waits for this many heartbeats. */
   async heartbeats(count: number): Promise<void> {
     while (count > 0) count -= (await this.#frames.take("heartbeat")).$case === "heartbeat" ? 1 : 0;

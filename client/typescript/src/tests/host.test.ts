@@ -9,11 +9,13 @@ import {
   CallRequest,
   ExtensionRequest,
   type InputResponse,
+  ProgressAck,
   RejectReason,
 } from "../gen/agentloop/v1/tool_host.js";
 import { UrlOutcome } from "../gen/agentloop/v1/types.js";
+import { ResumeStates } from "../host/ask.js";
 import { type Frame, sizeOf } from "../host/frame.js";
-import { AttemptEffect, EffectClass, NoAnswer, Output, ToolFailed } from "../host/index.js";
+import { AttemptEffect, EffectClass, Host, NoAnswer, Output, ToolFailed } from "../host/index.js";
 import { Bench, type Connection } from "./fake_server.js";
 
 const { NONE, MAYBE, DONE } = AttemptEffect;
@@ -21,6 +23,70 @@ const { NONE, MAYBE, DONE } = AttemptEffect;
 let bench: Bench;
 beforeEach(async () => void (bench = await Bench.start()));
 afterEach(() => bench.stop());
+
+test("what the server refuses of a running call does not come again", async () => {
+  const options = { name: "ask", description: "Asks.", schema: { type: "object" }, effect: EffectClass.READ_ONLY };
+  const refused = (error: unknown) => (error instanceof NoAnswer ? error.message : assert.fail("not refused"));
+  bench.host.tool(options, async (call) => {
+    const question = await call.ask("Which?", { timeoutMs: 0.29 * 3_600_000 }).catch(refused);
+    const state = await call.saveResumeState(Buffer.from("state")).catch(refused);
+    const timeouts = [0, -1, NaN, Infinity, 315_576_000_001_000].map((timeoutMs) => call.ask("?", { timeoutMs }).catch(refused));
+    return [question, state, ...new Set(await Promise.all(timeouts))];
+  });
+  bench.run();
+  const connection = await bench.welcome();
+  await connection.sendCall("c1", "ask");
+  assert.deepEqual((await connection.expect("needInput")).timeout, { seconds: 1044n, nanos: 0 });
+  connection.send({ $case: "protocolError", value: { message: "need_input.timeout: bad", callId: "c1" } });
+  await connection.expect("progress");
+  connection.send({ $case: "protocolError", value: { message: "too many", callId: "c1" } });
+  assert.deepEqual(JSON.parse((await connection.expect("callResult")).output), [
+    "no answer: the server refused the question: need_input.timeout: bad",
+    "the server refused the resume state: too many",
+    "a timeout is more than zero, and at most 315576000000 s",
+  ]);
+});
+
+test("one attempt saves a bounded number of states", async () => {
+  const states = new ResumeStates(new AbortController().signal, () => true);
+  const saved = Array.from({ length: 256 }, () => states.save(Buffer.from("")));
+  await assert.rejects(states.save(Buffer.from("")), /256 resume states at most/);
+  states.onAck(ProgressAck.fromPartial({ resumeNo: 256n }));
+  await Promise.all(saved);
+});
+
+test("a name is declared once", () => {
+  const declare = [
+    () => bench.tool("a", () => 1),
+    () => bench.host.hook({ name: "a", points: [] }, async () => undefined),
+    () => bench.host.contextSource({ name: "a" }, async () => []),
+    () => bench.host.planner({ name: "a" }, async () => ({})),
+  ];
+  for (const again of declare) {
+    again();
+    assert.throws(again, /^Error: the host has a (tool|hook|contextSource|planner) "a" already$/);
+  }
+});
+
+test("an empty host id is none", () => {
+  assert.notEqual(new Host({ server: bench.server, hostId: "" }).hostId, "");
+});
+
+test("functions of the options that fail do not end the host", async () => {
+  const said = ["ä".repeat(1000), 1 as never, "end"];
+  const host = new Host({
+    server: bench.server,
+    onReady: async () => assert.fail("not ready"),
+    status: () => said.shift() ?? assert.fail("no status"),
+  });
+  const running = host.run();
+  const connection = await bench.welcome({ heartbeatInterval: { seconds: 0n, nanos: 20_000_000 } });
+  const texts = [];
+  for (let count = 0; count < 4; count++) texts.push(await connection.status());
+  assert.deepEqual(texts, ["ä".repeat(512), "", "end", ""]);
+  host.drain();
+  assert.equal(await running, true);
+});
 
 describe("every error of a tool is a failure of its call", () => {
   let thrown: unknown;
@@ -58,8 +124,15 @@ describe("every error of a tool is a failure of its call", () => {
   });
 
   test("a result that cannot be written", async () => {
-    assert.match((await failure(1n, "give")).message, /BigInt/);
-    assert.match((await failure({ toJSON: () => assert.fail("not this") }, "give")).message, /not this/);
+    for (const [what, words] of [
+      [1n, /BigInt/],
+      [{ toJSON: () => assert.fail("not this") }, /not this/],
+      [new Output("", [], { structured: () => 1 }), /the result cannot be sent/],
+    ] as const) {
+      const { message, effect } = await failure(what, "give");
+      assert.match(message, words);
+      assert.equal(effect, DONE, "the tool ran");
+    }
   });
 
   test("a failure is cut to the bounds of the contract", async () => {
@@ -69,6 +142,7 @@ describe("every error of a tool is a failure of its call", () => {
       [-5000, undefined],
       [NaN, undefined],
       [5500, { seconds: 5n, nanos: 500_000_000 }],
+      [0.29 * 3_600_000, { seconds: 1044n, nanos: 0 }],
       [Infinity, { seconds: 604_800n, nanos: 0 }],
     ] as const) {
       const failed = await failure(new ToolFailed("later", { retryable: true, retryDelayMs }));

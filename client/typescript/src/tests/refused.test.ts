@@ -60,9 +60,20 @@ test("once it has delivered what it has, where all its tools are refused", async
   assert.equal(await refusal(), "the server refused the host: it refused every tool: wait: other terms");
 });
 
+test("after the welcome where another host took its id", async () => {
+  const connection = await bench.welcome();
+  await connection.sendCall("c1", "wait");
+  const message = "another connection with this host id took this one's place";
+  connection.send({ $case: "protocolError", value: { message, callId: "" } });
+  connection.end(status.FAILED_PRECONDITION);
+  const words = 'the server refused the host: another host took the id "host-1"; give each host its own id';
+  assert.equal(await refusal(), words);
+  await stopped;
+});
+
 test("after the welcome by its credential alone", async () => {
   const first = await bench.welcome();
-  first.end(status.FAILED_PRECONDITION);
+  first.end(status.INVALID_ARGUMENT);
   const second = await bench.welcome();
   await second.sendCall("c1", "wait");
   second.end(status.PERMISSION_DENIED);

@@ -108,6 +108,16 @@ impl RunningCall {
         let states = checkpoint.into_iter().chain(unrecorded.filter(|_| wanted));
         states.chain(self.questions.frames_to_repeat().filter(|_| wanted)).collect()
     }
+
+    /// Refuses the newest question or, without one, the states that are not recorded.
+    fn refuse_newest(&mut self, why: &str) {
+        if self.questions.refuse_newest(why) {
+            return;
+        }
+        for state in self.unrecorded.drain(..) {
+            state.refuse(format!("the server refused the resume state: {why}"));
+        }
+    }
 }
 
 impl Calls {
@@ -267,15 +277,16 @@ impl Calls {
         }
     }
 
-    /// Handles a protocol error about a call. The server would refuse its result again, so a failure that says so
-    /// replaces the result on the next connection.
-    pub(crate) fn replace_refused(&mut self, call_id: &str, message: &str) {
-        let matches_call = |(key, state): (&CallKey, &CallState)| {
-            (key.call_id == call_id && matches!(state, CallState::Finished(_))).then(|| key.clone())
-        };
-        let keys: Vec<CallKey> = self.calls.iter().filter_map(matches_call).collect();
+    /// Handles a protocol error about a call. The server would refuse the same again on the next connection, so a failure
+    /// that says so replaces the result of a finished call. A running one gets no answer to its newest question or, without
+    /// one, its states are not recorded: the older questions got past the server.
+    pub(crate) fn give_up_refused(&mut self, call_id: &str, message: &str) {
+        let keys: Vec<CallKey> = self.calls.keys().filter(|key| key.call_id == call_id).cloned().collect();
         for key in keys {
-            self.replace(&key, outcome::refusal(message));
+            match self.running_mut(&key) {
+                Some(running) => running.refuse_newest(outcome::refusal_words(message)),
+                None => self.replace(&key, outcome::refusal(message)),
+            }
         }
     }
 
@@ -362,12 +373,17 @@ impl Calls {
         }
     }
 
-    /// Sends a state of a running call. If nobody waits for the call, dropping the state tells the handler.
+    /// Sends a state of a running call, or refuses one that is larger than the server's bound. If nobody waits for the call,
+    /// dropping the state tells the handler.
     pub(crate) fn save_state(&mut self, state: UnrecordedState) -> Option<Frame> {
         let frame = Frame::Progress(state.progress.clone());
         let fits = self.bound.fits(&frame);
         let running = self.running_mut(&CallKey::new(&state.progress.call_id, state.progress.attempt))?;
-        if running.interest != Interest::Wanted || !fits {
+        if running.interest != Interest::Wanted {
+            return None;
+        }
+        if !fits {
+            state.refuse("the resume state is larger than the server takes".to_owned());
             return None;
         }
         running.unrecorded.push(state);
@@ -380,7 +396,7 @@ impl Calls {
         let recorded = |state: &mut UnrecordedState| state.progress.resume_no <= ack.resume_no;
         for state in running.unrecorded.extract_if(.., recorded) {
             // The send fails if the handler gave up.
-            state.recorded.send(()).ok();
+            state.recorded.send(Ok(())).ok();
         }
     }
 

@@ -1,7 +1,7 @@
 use agentloop_proto::v1::{AttemptEffect, CallFailed, CallResult};
 
 use super::*;
-use crate::host::{Output, ToolError};
+use crate::host::{AskError, Output, ToolError};
 
 const GRACE: Duration = Duration::ZERO;
 
@@ -211,11 +211,11 @@ fn a_failure_is_repeated_like_a_result() {
 fn a_result_that_the_server_refuses_becomes_a_failure() {
     let (mut calls, _) = two_running();
     calls.finish(&key("a"), ended("malformed"));
-    calls.replace_refused("b", "it still runs");
-    calls.replace_refused("", "no call's");
+    calls.give_up_refused("b", "it still runs");
+    calls.give_up_refused("", "no call's");
     assert_eq!(calls.apply_verdicts(&[], GRACE), [result("a", "lease-a", "malformed")]);
 
-    calls.replace_refused("a", &"ä".repeat(10_000));
+    calls.give_up_refused("a", &"ä".repeat(10_000));
     let frames = calls.apply_verdicts(&[], GRACE);
     let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
     assert_eq!((failed.call_id.as_str(), failed.lease_token.as_str()), ("a", "lease-a"));
@@ -318,11 +318,11 @@ fn an_acknowledgement_is_for_every_state_up_to_its_number() {
     let (last, mut three) = save(3);
     let ack = |resume_no| ProgressAck { call_id: "a".into(), attempt: 1, resume_no };
     calls.state_recorded(&ack(2));
-    assert_eq!((one.try_recv(), two.try_recv()), (Ok(()), Ok(())));
+    assert_eq!((one.try_recv(), two.try_recv()), (Ok(Ok(())), Ok(Ok(()))));
     assert_eq!(three.try_recv(), Err(oneshot::error::TryRecvError::Empty));
     assert_eq!(calls.apply_verdicts(&[], GRACE), [last]);
     calls.state_recorded(&ack(3));
-    assert_eq!(three.try_recv(), Ok(()));
+    assert_eq!(three.try_recv(), Ok(Ok(())));
     assert_eq!(calls.apply_verdicts(&[], GRACE), []);
 }
 
@@ -371,4 +371,32 @@ fn a_cancelled_call_asks_nobody() {
     calls.cancel(&key("a"), GRACE);
     assert_eq!(calls.ask(question("a", "seat"), answer), None);
     assert_eq!(answered.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+}
+
+#[test]
+fn what_the_server_refuses_of_a_running_call_does_not_come_again() {
+    let (mut calls, _) = two_running();
+    let mut asks = |input_id: &str| {
+        let (answer, answered) = oneshot::channel();
+        let question =
+            NeedInput { call_id: "a".into(), attempt: 1, input_id: input_id.into(), ..NeedInput::default() };
+        calls.ask(question, answer).expect("the call is wanted");
+        answered
+    };
+    let (mut older, mut newest) = (asks("older"), asks("newest"));
+    let (recorded, mut is_recorded) = oneshot::channel();
+    let progress = Progress { call_id: "a".into(), attempt: 1, resume_no: 1, ..Progress::default() };
+    calls.save_state(UnrecordedState { progress, recorded }).expect("the call is wanted");
+
+    calls.give_up_refused("a", "bad");
+    let refused = |what| format!("the server refused the {what}: bad");
+    assert_eq!(newest.try_recv(), Ok(Response::Refused(refused("question"))));
+    assert!(older.try_recv().is_err(), "it got past the server");
+    assert_eq!(calls.apply_verdicts(&[], GRACE).len(), 2, "a question and a state are repeated");
+
+    calls.give_up_refused("a", "bad");
+    assert_eq!(older.try_recv(), Ok(Response::Refused(refused("question"))));
+    calls.give_up_refused("a", "bad");
+    assert_eq!(is_recorded.try_recv(), Ok(Err(AskError::Refused(refused("resume state")))));
+    assert_eq!(calls.apply_verdicts(&[], GRACE), []);
 }
