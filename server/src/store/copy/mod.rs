@@ -220,7 +220,14 @@ async fn begin(db: &mut PgConnection, identity: i64) -> Result<i64, CopyError> {
     let sql = "SELECT source, last FROM copied";
     if let Some(row) = sqlx::query(sql).fetch_optional(&mut *db).await? {
         let source: i64 = row.try_get("source")?;
-        return if source == identity { Ok(row.try_get("last")?) } else { Err(CopyError::OtherSource) };
+        match source {
+            postgres::SOURCE_UNKNOWN => {
+                sqlx::query("UPDATE copied SET source = $1").bind(identity).execute(db).await?;
+                return Ok(-1);
+            }
+            known if known == identity => return Ok(row.try_get("last")?),
+            _ => return Err(CopyError::OtherSource),
+        }
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM sessions) OR EXISTS (SELECT 1 FROM tools) OR EXISTS (SELECT 1 FROM audit)
                    OR EXISTS (SELECT 1 FROM usage_kept) AS used";

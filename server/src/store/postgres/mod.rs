@@ -41,7 +41,7 @@ pub use self::scope::Scope;
 use self::blobs::Blobs;
 use self::index::Index;
 use self::open::OpenedStore;
-pub(in crate::store) use self::open::for_copy as open_for_copy;
+pub(in crate::store) use self::open::{SOURCE_UNKNOWN, for_copy as open_for_copy};
 use self::owner::Hold;
 pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;

@@ -3,7 +3,7 @@
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::Epoch;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, Row as _};
 
 use super::migrations::NotMigrated;
 use super::owner::{self, ConnectError, Hold, Owner};
@@ -235,6 +235,9 @@ pub(in crate::store::postgres) async fn open_replica(
     Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lease, started, tasks })
 }
 
+/// The source of a copy that has made its tables, and nothing else yet. No database has this number.
+pub(in crate::store) const SOURCE_UNKNOWN: i64 = 0;
+
 /// A connection to a database that a copy is made into: locked, and with the tables of a store.
 pub(in crate::store) async fn for_copy(options: &PostgresOptions) -> Result<PgConnection, OpenError> {
     let base = connect_options(options)?;
@@ -243,7 +246,19 @@ pub(in crate::store) async fn for_copy(options: &PostgresOptions) -> Result<PgCo
     check_pooler(&mut db, &base, &at).await?;
     check_server(&mut db, &at, options.accept_loss).await?;
     owner::lock(&mut db).await.map_err(|error| not_had(&at, error))?;
-    migrations::apply(&mut db).await.map_err(|error| not_migrated(&at, error))?;
+    let failed = |error: Error| failure(&at, &error);
+    let sql = "SELECT to_regclass('copied') IS NULL AND to_regclass('sessions') IS NULL AS is_empty";
+    let found = sqlx::query(sql).fetch_one(&mut db).await.map_err(failed)?;
+    if found.try_get("is_empty").map_err(failed)? {
+        // A copy that is cut here leaves nothing: a server would take tables without a note for a database of its own.
+        let mut whole = db.begin().await.map_err(failed)?;
+        migrations::apply(&mut whole).await.map_err(|error| not_migrated(&at, error))?;
+        let note = "INSERT INTO copied (source, last) VALUES ($1, -1)";
+        sqlx::query(note).bind(SOURCE_UNKNOWN).execute(&mut *whole).await.map_err(failed)?;
+        whole.commit().await.map_err(failed)?;
+    } else {
+        migrations::apply(&mut db).await.map_err(|error| not_migrated(&at, error))?;
+    }
     Ok(db)
 }
 

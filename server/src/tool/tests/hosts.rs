@@ -9,6 +9,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
@@ -204,6 +205,24 @@ async fn a_host_with_other_terms_is_told_when_the_others_have_gone() {
     assert!(again.welcome().await.capabilities[0].refused.is_none());
     harness.give("r/1.0", 1, "a");
     again.take().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_waits_for_the_replica_that_becomes_the_hub() {
+    let harness = Harness::new();
+    tokio::task::yield_now().await;
+    harness.tools.step_down();
+    let mut early = harness.dial();
+    early.say(HostFrame::Hello(hello("early", &["a"])));
+    tokio::task::yield_now().await;
+    harness.tools.step_up(Millis(0));
+    early.welcome().await;
+    harness.tools.step_down();
+    let mut in_vain = harness.dial();
+    in_vain.say(HostFrame::Hello(hello("in-vain", &["a"])));
+    let ServerFrame::GoAway { reason, .. } = in_vain.frame().await else { panic!("it is not welcome") };
+    assert_eq!(reason, "this replica does not have the tool hosts: connect again");
+    assert_eq!(in_vain.end().await, CloseReason::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]

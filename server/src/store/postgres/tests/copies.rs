@@ -79,6 +79,20 @@ async fn a_copy_has_everything_and_goes_on() {
 }
 
 #[tokio::test]
+async fn a_copy_that_was_cut_after_its_tables_is_opened_by_no_server() {
+    let Some(schema) = Schema::new().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = source(&directory).await;
+    // The tables are made, and the copy ends there.
+    let cut = crate::store::postgres::open_for_copy(&schema.options).await.unwrap();
+    sqlx::Connection::close(cut).await.unwrap();
+    let refused = schema.try_open().await.err().unwrap();
+    assert!(matches!(refused, OpenError::HalfCopied { .. }), "{refused}");
+    copied_once_free(&path, &schema).await;
+    schema.open().await.close().await;
+}
+
+#[tokio::test]
 async fn a_copy_that_was_cut_goes_on_and_no_server_opens_it_before() {
     let Some(schema) = Schema::new().await else { return };
     let directory = tempfile::tempdir().unwrap();

@@ -44,11 +44,16 @@ struct Severable {
 impl Severable {
     /// Ends the connections whose last statement is like this one. There must be such a connection.
     async fn sever(&self, like: &str) {
+        assert!(self.severs(like).await, "there is a connection to cut");
+    }
+
+    /// The same. False if there is no such connection.
+    async fn severs(&self, like: &str) -> bool {
         let sql = "SELECT count(pg_terminate_backend(pid)) AS cut FROM pg_stat_activity
                    WHERE application_name = $1 AND query LIKE $2";
         let query = sqlx::query(sql).bind(self.name).bind(like);
         let row = query.fetch_one(&mut *self.shell.lock().await).await.unwrap();
-        assert!(sqlx::Row::get::<i64, _>(&row, "cut") > 0, "there is a connection to cut");
+        sqlx::Row::get::<i64, _>(&row, "cut") > 0
     }
 }
 

@@ -81,7 +81,8 @@ const SWEEP_SPECS: &str = "
 /// Time for which a spec is kept that may have no run any more. Servers may think for a part of it that it is stored.
 pub(super) const SPECS_UNUSED_FOR: Millis = Millis::secs(2 * 60 * 60);
 
-pub(in crate::store::postgres) use {readable, referred};
+pub(in crate::store::postgres) use readable;
+pub(in crate::store::postgres) use referred;
 
 /// The key of a blob's row, as the table has it.
 #[derive(Debug, Clone, Default)]

@@ -8,9 +8,8 @@ use tokio::time::Instant;
 use crate::store::postgres::owner::{self, ConnectError, Hold};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{Failure, Writer};
+use crate::store::postgres::write::wait::{COMMIT_WAIT, silent};
 
-/// Longest time of a commit, and of each short write in a transaction. After that a new connection finds out if it happened.
-pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(15);
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// Longest time of all writes that are committed together. Deletions and forks may take long.
@@ -21,11 +20,6 @@ const WRITE_WAIT: Duration = Duration::from_secs(120);
 const PLANS_RENEWED_AT: (i64, i64) = (256, 65_536);
 /// The wait before another attempt to connect.
 const RECONNECT_WAIT: Duration = Duration::from_millis(200);
-
-/// The error of a database that does not answer.
-pub(super) fn silent() -> Error {
-    Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
-}
 
 impl Writer {
     /// Another server writes to the database. Nothing that this one has in memory may be relied on.

@@ -11,3 +11,4 @@ pub(super) mod sessions;
 mod statement;
 pub(super) mod task;
 mod transaction;
+mod wait;

@@ -23,7 +23,7 @@ use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
-use crate::store::postgres::write::transaction::in_time;
+use crate::store::postgres::write::wait::in_time;
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.

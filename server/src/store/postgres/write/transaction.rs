@@ -8,9 +8,9 @@ use crate::store::append::{EncodedAppend, LastNumbers};
 use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::blobs::BlobOp;
-use crate::store::postgres::write::connection::{COMMIT_WAIT, silent};
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
 use crate::store::postgres::write::task::{Failure, Writer};
+use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops, sessions};
 use crate::store::postgres::{owner, rows};
 use crate::store::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};
@@ -21,12 +21,6 @@ use crate::store::{SessionRow, StoreError};
 const SPECS_KNOWN_FOR: Millis = Millis::secs(30 * 60);
 /// Numbers of a block that are left for the commit under way when the next block is taken.
 const SPARE_NUMBERS: i64 = 1 << 20;
-
-/// The result of a statement or a commit, or the error of a connection that was lost if there is none in time. If it was a
-/// commit, it is looked up then.
-pub(super) async fn in_time<T>(writing: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(COMMIT_WAIT, writing).await.unwrap_or_else(|_| Err(silent()))
-}
 
 /// True for a write that touches as many rows as a session or a blob has. If it were given up after the time of a commit, it
 /// would be tried again without an end.

@@ -8,6 +8,7 @@ use agentloop_core::host::frame::{CancelCause, Disposition, HostFrame, Ran, Resu
 use agentloop_core::question::{InputAnswer, QuestionContent};
 
 use super::harness::*;
+use crate::tool::host::remote::TakesHosts;
 use crate::tool::tests::harness::*;
 use crate::tool::{Outbound, Seek, Tools as _};
 
@@ -384,6 +385,6 @@ async fn only_the_hub_takes_hosts() {
     let (_net, replicas) = Net::of([1, 2]);
     replicas[0].ready().await;
     replicas[1].ready().await;
-    assert!(replicas[0].tools.own().accept(tenant()).is_ok());
-    assert!(replicas[1].tools.own().accept(tenant()).is_err());
+    assert_eq!(replicas[0].tools.own().takes_hosts().await, Some(TakesHosts::Yes));
+    assert_eq!(replicas[1].tools.own().takes_hosts().await, None);
 }

@@ -12,6 +12,7 @@ use super::capabilities::extensions_of;
 use super::{Connection, FrameError, Inbound};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
+use crate::tool::host::remote::TakesHosts;
 
 /// The only version of the tool-host protocol that the server accepts.
 const PROTOCOL_VERSION: u32 = 1;
@@ -65,8 +66,19 @@ impl Connection {
     }
 
     pub(super) async fn welcome(&self, hello: Hello) {
-        if self.tools.is_closing() {
-            return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+        let takes_hosts = tokio::select! { biased;
+            takes_hosts = self.tools.takes_hosts() => takes_hosts,
+            () = self.ended.cancelled() => return,
+        };
+        match takes_hosts {
+            Some(TakesHosts::Yes) => {}
+            Some(TakesHosts::ShuttingDown) => {
+                return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+            }
+            None => {
+                let message = "this replica does not have the tool hosts: connect again";
+                return self.go_away(CloseReason::Unavailable, message);
+            }
         }
         if !self.claims_id(&hello.host).await {
             return;

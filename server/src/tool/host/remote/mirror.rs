@@ -85,6 +85,7 @@ impl RemoteTools {
             return;
         }
         state.is_hub = true;
+        self.hub_changed.notify_waiters();
         let now = self.now();
         state.catalogue.unserve_all(now);
         state.catalogue.unsave_all();

@@ -33,6 +33,8 @@ pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
+/// The wait for this replica to become the one that takes hosts, for a host that was sent here.
+const HUB_WAIT: Duration = Duration::from_secs(5);
 /// Time between two looks of a shutdown if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
@@ -45,6 +47,8 @@ pub struct RemoteTools {
     state: Mutex<State>,
     /// Wakes the timer when the fleet's next deadline became earlier.
     deadline_moved: Notify,
+    /// Tells hosts that wait for their welcome that this replica has become the hub, or that a shutdown has begun.
+    hub_changed: Notify,
     /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
     connections: AtomicU64,
@@ -110,6 +114,7 @@ impl RemoteTools {
                 mirrored_link: 0,
             }),
             deadline_moved: Notify::new(),
+            hub_changed: Notify::new(),
             unsaved: Notify::new(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
@@ -228,6 +233,7 @@ impl RemoteTools {
         {
             let mut state = self.lock();
             state.closing = true;
+            self.hub_changed.notify_waiters();
             state.fleet.stop_granting();
         }
         let until = Instant::now() + wait;
@@ -247,6 +253,7 @@ impl RemoteTools {
     pub fn go_away(&self) {
         let mut state = self.lock();
         state.closing = true;
+        self.hub_changed.notify_waiters();
         let out = state.fleet.go_away(self.options.reconnect_after);
         self.route(&mut state, out, self.now());
     }
@@ -255,14 +262,36 @@ impl RemoteTools {
     pub fn close(&self) {
         let mut state = self.lock();
         state.closing = true;
+        self.hub_changed.notify_waiters();
         let out = state.fleet.close_all();
         self.route(&mut state, out, self.now());
     }
 
-    /// True while no host is accepted: the shutdown has begun, or another replica has the streams of hosts.
+    /// True once a shutdown has begun.
     pub(in crate::tool) fn is_closing(&self) -> bool {
-        let state = self.lock();
-        state.closing || !state.is_hub
+        self.lock().closing
+    }
+
+    /// Tells if hosts are taken here. A replica to which hosts are sent becomes the hub within moments. `None` if it has not.
+    pub(in crate::tool) async fn takes_hosts(&self) -> Option<TakesHosts> {
+        let known = || {
+            let state = self.lock();
+            match (state.closing, state.is_hub) {
+                (true, _) => Some(TakesHosts::ShuttingDown),
+                (false, true) => Some(TakesHosts::Yes),
+                (false, false) => None,
+            }
+        };
+        let told = async {
+            loop {
+                let changed = self.hub_changed.notified();
+                if let Some(takes) = known() {
+                    return takes;
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(HUB_WAIT, told).await.ok()
     }
 
     /// Records a result that came by `CompleteCall` instead of a host's stream.
@@ -403,6 +432,13 @@ impl RemoteTools {
         // After a panic under the lock the state is still usable, so one fault does not stop all tools.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The answer to a host that asks for its welcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tool) enum TakesHosts {
+    Yes,
+    ShuttingDown,
 }
 
 /// A result that is being recorded. The fleet is told of the end also when nobody waits for it any more, as after the deadline of

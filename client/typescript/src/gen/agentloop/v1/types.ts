@@ -858,7 +858,10 @@ export interface ToolDeclaration {
   requiresApproval: boolean;
   /** True opens a runtime for the run before its first call. */
   requiresRuntime: boolean;
-  /** Time from the offer of each attempt to its result. Absent: the server's default. */
+  /**
+   * Time from the offer of each attempt to its result. Absent: the server's default. When the run goes on after a restart,
+   * or at another replica, the calls at hosts have at least 30 s from then, so that their hosts can come back with results.
+   */
   timeout?:
     | Duration
     | undefined;
