@@ -152,6 +152,8 @@ async fn rows_that_are_cut_off_at_the_end_are_noticed_by_a_hash_that_was_kept() 
     let known = soon(olga.verify_audit_knowing(&kept.last_hash)).await.expect("checked");
     assert_eq!((known.broken_no, known.known_hash_found), (3, false));
     assert!(known.problem.contains("cut off"), "{known:?}");
+    let mistyped = soon(olga.verify_audit_knowing("zz")).await.expect_err("it is no hash");
+    assert_eq!(mistyped.code(), Some(Code::InvalidArgument));
 }
 
 #[tokio::test]

@@ -85,9 +85,13 @@ pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
 }
 
 fn algorithms(section: &mut Section<'_, '_>) -> Vec<JwtAlgorithm> {
-    let parse = |name: &str| JwtAlgorithm::parse(name).map(drop);
+    let mut named = 0;
+    let parse = |name: &str| {
+        named += 1;
+        JwtAlgorithm::parse(name).map(drop)
+    };
     let Some(names) = section.get_list("algorithms", parse) else { return JwtAlgorithm::all() };
-    if names.is_empty() {
+    if named == 0 {
         section.problem(&["algorithms"], "expected at least one algorithm".to_owned());
     }
     names.iter().filter_map(|name| JwtAlgorithm::parse(name).ok()).collect()

@@ -61,8 +61,18 @@ pub(crate) struct AuditVerifyArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// The last hash of an earlier check, which you kept elsewhere: shows rows that were cut off at the end, or all written anew
-    #[arg(long, value_name = "HASH", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "HASH", default_value = "", hide_default_value = true, value_parser = known_hash)]
     pub(crate) known_hash: String,
+}
+
+/// A hash as `agentloop audit verify` prints it. A mistyped one would be taken for rows that were cut off.
+fn known_hash(text: &str) -> Result<String, String> {
+    let hash = text.trim().to_lowercase();
+    if hash.is_empty() || (hash.len() == 64 && hash.chars().all(|digit| digit.is_ascii_hexdigit())) {
+        Ok(hash)
+    } else {
+        Err("must be the 64 hexadecimal digits that an earlier check printed".to_owned())
+    }
 }
 
 /// A length of time before now, or a time.

@@ -1,5 +1,4 @@
-//! The effects of the machine: I/O that its driver must perform. Each leads to one later input, or says that it leads to
-//! nothing.
+//! The effects of the machine: I/O that its driver must perform. Each says to which later inputs it leads, if to any.
 
 use serde::{Deserialize, Serialize};
 

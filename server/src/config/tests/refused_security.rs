@@ -87,6 +87,7 @@ fn what_protects_the_port_is_whole() {
         (format!("{JWT}roles = 'r'\nalgorithms = ['HS256']"), "auth.jwt.algorithms: expected RS256"),
         (format!("{JWT}roles = 'r'\nalgorithms = ['none']"), "made with a private key; found \"none\""),
         (format!("{JWT}roles = 'r'\nalgorithms = []"), "expected at least one algorithm"),
+        (format!("{JWT}roles = 'r'\nalgorithms = ['RS265']"), "found \"RS265\""),
         (format!("{JWT}roles = 'r'\nleeway = '6m'"), "auth.jwt.leeway: expected"),
         (format!("{JWT}roles = 'r'\nhost_effect = 'safe'"), "is not an effect class"),
         (JWT.replace("'k'", "'http://keys.example/k'"), "http is for this machine's own addresses alone"),

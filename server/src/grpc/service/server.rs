@@ -22,11 +22,13 @@ use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{fit_page, page_request};
 use crate::grpc::service::usage::usage_of;
-use crate::grpc::status::status;
+use crate::grpc::status::{Violations, status};
 use crate::model::{Models, ProviderModels};
 
 /// The feature that only a store with blobs serves.
 const BLOBS: &str = "blobs";
+/// Digits of a hash of the audit log.
+const HASH_DIGITS: usize = 64;
 /// The additions to the first version of the contract that this server serves, by the names in
 /// `docs/internals/contract.md`, in alphabetical order.
 const FEATURES: [&str; 30] = [
@@ -199,6 +201,11 @@ impl server_server::Server for ServerService {
         request: Request<v1::VerifyAuditRequest>,
     ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
         let known_hash = request.into_inner().known_hash;
+        let is_digit = |digit: char| matches!(digit, '0'..='9' | 'a'..='f');
+        if !known_hash.is_empty() && (known_hash.len() != HASH_DIGITS || !known_hash.chars().all(is_digit)) {
+            let problem = format!("must be empty or {HASH_DIGITS} hexadecimal digits in lower case");
+            return Err(Violations::single("known_hash", problem));
+        }
         let outcome = self.engine.store().verify_audit(&known_hash).await?;
         Ok(Response::new(convert::outcome(outcome, &known_hash)))
     }

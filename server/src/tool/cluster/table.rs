@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::frame::Command;
 use crate::tool::CallOwner;
 
-/// Commands that wait to be done. Beyond this the oldest is given up: a host that comes back is told of its calls anew.
+/// Commands that wait to be done, while the hub cannot be reached. Beyond this the oldest is given up, and the log says so.
 const COMMANDS_MAX: usize = 4_096;
 
 /// The open calls, and the commands that are not known to be done.
@@ -195,8 +195,11 @@ impl Table {
 
     /// Keeps a command until it is done. Returns its number.
     pub(super) fn command(&mut self, command: Command) -> u64 {
-        if self.commands.len() >= COMMANDS_MAX {
-            self.commands.pop_front();
+        if self.commands.len() >= COMMANDS_MAX
+            && let Some((_, lost)) = self.commands.pop_front()
+        {
+            let (_, run) = lost.run();
+            tracing::warn!(run.id = %run, "a command for a tool host is given up: too many wait for the hub");
         }
         self.last_command += 1;
         self.commands.push_back((self.last_command, command));

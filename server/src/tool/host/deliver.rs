@@ -40,8 +40,8 @@ pub(in crate::tool) struct CallReportSender {
 
 #[derive(Debug)]
 struct Lane {
-    // Droppable items are bounded by the backlog. The others come a few times per call at most, and calls are bounded
-    // by queues and credit.
+    // Droppable items are bounded by the backlog. Of the others a call has a bounded number on one stream, its questions and
+    // resume states included, and calls are bounded by queues and credit.
     items: mpsc::UnboundedSender<Item>,
     backlog: Arc<AtomicUsize>,
     checkpoints: Arc<Checkpoints>,

@@ -12,7 +12,7 @@ use crate::tool::Digest;
 /// Facts about tool calls that outlive their round.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ToolHistory {
-    /// The calls of earlier rounds, each with [`crate::run::state::RoundCall::answered_attempt`].
+    /// The calls of earlier rounds, each with the attempt that answered it.
     pub(super) settled: BTreeMap<CallSlot, u32>,
     /// Digests of the hosts' answers to these calls, as the hosts sent them.
     pub(super) answers: BTreeMap<CallSlot, Digest>,
