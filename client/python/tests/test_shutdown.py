@@ -14,6 +14,12 @@ from fake_server import Connection, HostTest, soon
 ANYTHING = {"type": "object"}
 
 
+async def is_ready(connection):
+    """Waits until the host has read its welcome: one that drains before that has nothing to say."""
+    await connection.send(ping=pb.Ping(nonce=1))
+    await connection.expect("pong")
+
+
 class Shutdown(HostTest):
     async def asyncSetUp(self):
         await super().asyncSetUp()
@@ -107,6 +113,7 @@ class Shutdown(HostTest):
         of_asyncio = signal.getsignal(signal.SIGINT)
         self.run_host()
         connection = await self.welcome()
+        await is_ready(connection)
         signal.raise_signal(signal.SIGTERM)
         await connection.expect("draining")
         connection.end(None)
@@ -119,6 +126,8 @@ class Shutdown(HostTest):
         self.run_host()
         running = asyncio.create_task(second.run())
         connections = [await self.welcome(), await self.welcome()]
+        for connection in connections:
+            await is_ready(connection)
         signal.raise_signal(signal.SIGTERM)
         for connection in connections:
             await connection.expect("draining")
