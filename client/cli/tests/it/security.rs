@@ -181,8 +181,10 @@ async fn without_configuration_everything_stays_open_on_loopback() {
     let verify = ["audit", "verify", "--known-hash"];
     let (code, out, err) = ended(&server.url(), &[&verify[..], &[&checked.last_hash]].concat()).await;
     assert!(code == 0 && out.starts_with("whole: "), "{out}{err}");
-    let (code, out, err) = ended(&server.url(), &[&verify[..], &["00ff"]].concat()).await;
+    let (code, out, err) = ended(&server.url(), &[&verify[..], &[&"0f".repeat(32)]].concat()).await;
     assert!(code != 0 && err.contains("cut off"), "{out}{err}");
+    let (code, out, err) = ended(&server.url(), &[&verify[..], &["00ff"]].concat()).await;
+    assert!(code == 2 && err.contains("64 hexadecimal digits"), "{out}{err}");
     // The log is read by an abbreviated id, and by one of what is there no longer.
     let kept = &sessions[1].session_id;
     for filter in [["--session", &kept[24..]], ["--run", "mails"]] {
