@@ -380,6 +380,32 @@ async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it
 }
 
 #[tokio::test]
+async fn the_row_of_a_refused_run_names_what_another_caller_has() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, bob, olga] = [("ada", "caller"), ("bob", "caller"), ("olga", "operator")]
+        .map(|(name, role)| files.token(name, "local", &[role]));
+    let server = TestServer::with(&model, &format!("{}[audit]\nenabled = true\n", files.auth())).await;
+    let [ada, bob, olga] = [&ada, &bob, &olga].map(|token| server.as_caller(token));
+    model.says("done");
+    soon(ada.run(in_session("s1", "r1", "hi"))).await.expect("it ends");
+    let join = wire::RunInput { run_id: Some("r1".to_owned()), ..Default::default() };
+    for refused in [in_session("s1", "r2", "hi"), join] {
+        let refused = soon(bob.run(refused)).await.expect_err("it is ada's");
+        assert_eq!(refused.code(), Some(Code::NotFound));
+    }
+    let rows = records(&olga, wire::AuditFilter { denied: true, ..Default::default() }).await;
+    let told: BTreeSet<[&str; 3]> =
+        rows.iter().map(|row| [&row.run_id, &row.session_id, &row.reason].map(String::as_str)).collect();
+    assert_eq!(
+        told,
+        BTreeSet::from([
+            ["r2", "s1", "the session is another caller's"],
+            ["r1", "", "the run is another caller's"],
+        ])
+    );
+}
+
+#[tokio::test]
 async fn what_cannot_be_recorded_does_not_happen() {
     let (model, files) = (Model::start().await, SecurityFiles::new());
     let ada = files.token("ada", "local", &["caller"]);

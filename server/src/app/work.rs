@@ -116,7 +116,7 @@ impl WorkParts {
     /// Continues every unfinished run. The audit log ends after `calls_ended`.
     ///
     /// # Errors
-    /// [`StartError::Store`], [`StartError::Audit`]. What was started has been stopped.
+    /// [`StartError::Store`], [`StartError::Audit`]. Nothing is left running.
     pub(super) async fn start(
         self,
         store: Arc<dyn Store>,

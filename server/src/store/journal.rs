@@ -8,7 +8,9 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
-use super::{JobKind, Page, PageRequest, RunFilter, RunRow, RunSummary, StoreError, UsageQuery, UsageRow};
+use super::{
+    GroupedRun, JobKind, Page, PageRequest, RunFilter, RunRow, RunSummary, StoreError, UsageQuery, UsageRow,
+};
 
 /// Events of one run to be made durable together.
 #[derive(Debug, Clone)]
@@ -191,7 +193,7 @@ pub trait JournalStore: Send + Sync + 'static {
         loop {
             let found = self.runs(tenant, RunFilter::default(), page.clone()).await?;
             for run in found.rows.iter().filter(|run| run.updated_at >= query.from && query.is_about(run)) {
-                let group = query.group(run);
+                let group = query.group(&GroupedRun::of(run));
                 for record in self.records(tenant, &run.run, Seq(0), u32::MAX).await? {
                     query.add(&mut rows, &group, &record);
                 }

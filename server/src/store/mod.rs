@@ -61,7 +61,7 @@ pub use self::session::{
     SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
 };
 pub use self::tools::{HostClaim, StoredTools, ToolRow, ToolStore};
-pub use self::usage::{UsageGroups, UsageKey, UsageQuery, UsageRow};
+pub use self::usage::{GroupedRun, UsageGroups, UsageKey, UsageQuery, UsageRow};
 
 /// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -64,14 +64,36 @@ impl UsageQuery {
 
     /// The group of a run, in no bucket.
     #[must_use]
-    pub fn group(&self, run: &RunRow) -> UsageKey {
+    pub fn group(&self, run: &GroupedRun<'_>) -> UsageKey {
         UsageKey {
             start: Timestamp::default(),
-            agent: if self.by.agent { run.agent.clone() } else { String::new() },
-            model: if self.by.model { run.model.clone() } else { String::new() },
+            agent: if self.by.agent { run.agent.to_owned() } else { String::new() },
+            model: if self.by.model { run.model.to_owned() } else { String::new() },
             label: self.by.label.as_ref().and_then(|key| run.labels.get(key)).cloned().unwrap_or_default(),
-            created_by: run.created_by.clone().filter(|_| self.by.created_by).unwrap_or_default(),
+            created_by: run.created_by.filter(|_| self.by.created_by).unwrap_or_default().to_owned(),
         }
+    }
+}
+
+/// The properties of a run by which usage is grouped.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupedRun<'a> {
+    /// Agent of the run.
+    pub agent: &'a str,
+    /// Model of the run, as `provider/model`.
+    pub model: &'a str,
+    /// All labels of the run.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Caller that started the run, if it is known.
+    pub created_by: Option<&'a str>,
+}
+
+impl<'a> GroupedRun<'a> {
+    /// Those of a row.
+    #[must_use]
+    pub fn of(run: &'a RunRow) -> Self {
+        let RunRow { agent, model, labels, created_by, .. } = run;
+        Self { agent, model, labels, created_by: created_by.as_deref() }
     }
 }
 

@@ -14,7 +14,8 @@ const INDENT: usize = 4;
 /// Columns in which a long text can be read.
 const TEXT_COLUMNS: usize = 24;
 
-/// Prints rows under a heading, in aligned columns. Their text cannot control the terminal, and a row stays one. On a terminal that is too narrow for it, each row has several lines.
+/// Prints rows under a heading, in aligned columns. Their text cannot control the terminal or begin another row. On a terminal that
+/// is too narrow for it, each row has several lines.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
     columns(&heading.map(str::to_owned), rows)
 }

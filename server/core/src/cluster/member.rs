@@ -6,8 +6,8 @@
 //! [`Member::deadline`] has passed. Tell the other parts of the process until when the lease is valid: later than that, nothing
 //! is this replica's. A driver that has this member at hand may ask [`Member::may_act`] instead.
 //!
-//! A release is written after the last write to the shard. A claim whose answer was lost is answered by the next beat, which lists this replica's shards. A release is repeated
-//! until it is answered.
+//! A release is written after the last write to the shard. A claim whose answer was lost is answered by the next beat, which lists
+//! this replica's shards. A release is repeated until it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,8 @@ pub enum MemberAction {
     FinishFence(OwnerNo),
     /// Claim free shards, as many as there are up to this number.
     Claim(u16),
-    /// Choose this many shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them here asks for as many again.
+    /// Choose this many shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them
+    /// here asks for as many again.
     Shed(u16),
     /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),

@@ -111,8 +111,10 @@ fn after_first<'t>(piece: &[Unit], text: &'t str) -> Option<&'t str> {
 
 /// A piece that is looked for at every place of a text at once.
 struct Search {
-    /// For each character of the piece, the bits of the places in the piece that take it.
-    places: HashMap<char, Vec<u64>>,
+    /// For each ASCII character, the bits of the places in the piece that take it.
+    ascii: Vec<Vec<u64>>,
+    /// The same for the other characters of the piece.
+    others: HashMap<char, Vec<u64>>,
     /// The bits of the places that take any character.
     any: Vec<u64>,
     /// Word and bit of the last place.
@@ -126,21 +128,26 @@ impl Search {
         for (at, _) in piece.iter().enumerate().filter(|(_, unit)| **unit == Unit::Any) {
             any[at / 64] |= 1 << (at % 64);
         }
-        let mut places: HashMap<char, Vec<u64>> = HashMap::new();
+        let (mut ascii, mut others) = (vec![any.clone(); 128], HashMap::<char, Vec<u64>>::new());
         for (at, unit) in piece.iter().enumerate() {
             if let Unit::This(character) = unit {
-                places.entry(*character).or_insert_with(|| any.clone())[at / 64] |= 1 << (at % 64);
+                let places = match ascii.get_mut(*character as usize) {
+                    Some(places) => places,
+                    None => others.entry(*character).or_insert_with(|| any.clone()),
+                };
+                places[at / 64] |= 1 << (at % 64);
             }
         }
         let last = piece.len() - 1;
-        Self { places, any, last: (last / 64, 1 << (last % 64)) }
+        Self { ascii, others, any, last: (last / 64, 1 << (last % 64)) }
     }
 
     /// The rest of the text after the first match.
     fn first_in<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut fitting = vec![0_u64; self.any.len()];
         for (at, character) in text.char_indices() {
-            let places = self.places.get(&character).unwrap_or(&self.any);
+            let known = self.ascii.get(character as usize).or_else(|| self.others.get(&character));
+            let places = known.unwrap_or(&self.any);
             let mut carried = 1;
             for (word, places) in fitting.iter_mut().zip(places) {
                 let next = *word >> 63;

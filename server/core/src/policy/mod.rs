@@ -109,7 +109,7 @@ impl RuleOrigin {
     }
 }
 
-/// Text of a fault.
+/// The bound on a piece with `?`, for people who write a rule.
 const LONG_PIECE: &str = "between two *, at most 64 characters may stand if one of them is ?";
 const _: () = assert!(POLICY_WILD_PIECE_MAX == 64, "the text names the bound");
 

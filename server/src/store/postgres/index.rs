@@ -36,8 +36,8 @@ const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers, with at most `$3` bytes
 /// before the last one. With `$2`, only of the blocks of that server. The limits of one row keep PostgreSQL from reading whole
-/// tables to find the few that are meant. `has_more` is true of the last one if the block may have more. The database knows the size of an event without
-/// reading it.
+/// tables to find the few that are meant. `has_more` is true of the last one if the block may have more. The database knows the size of an
+/// event without reading it.
 const UNINDEXED: &str = "
     SELECT *, place < found OR found = $1 AS has_more FROM (
     SELECT g.first, g.upto, i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,

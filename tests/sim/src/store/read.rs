@@ -7,8 +7,8 @@ use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    EntryRow, Interrupted, Job, LastRun, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter,
-    RunRow, SessionFilter, SessionRow, StoreError, UsageQuery, UsageRow,
+    EntryRow, GroupedRun, Interrupted, Job, LastRun, Page, PageRequest, RequestFilter, RequestRow, RuleRow,
+    RunFilter, RunRow, SessionFilter, SessionRow, StoreError, UsageQuery, UsageRow,
 };
 
 use super::append::ORDINARY_QUEUE_NO;
@@ -28,7 +28,7 @@ impl Tables {
         let deleted = self.deleted.iter().map(|(of, run)| (of, run));
         let all = self.runs.iter().map(|(key, run)| (&key.tenant, run)).chain(deleted);
         for (_, run) in all.filter(|(of, run)| *of == tenant && query.is_about(&run.row)) {
-            let group = query.group(&run.row);
+            let group = query.group(&GroupedRun::of(&run.row));
             run.records.iter().for_each(|record| query.add(&mut rows, &group, record));
         }
         rows.into_values().take(query.rows_max + 1).collect()

@@ -67,7 +67,7 @@ impl Service<http::Request<Body>> for LinkPort {
     }
 }
 
-/// Serves on this port.
+/// Serves these links on the port of the listener.
 fn serve(listener: TcpListener, link: ToolLinkService) {
     let serving = Server::builder().layer(LinkPort(link)).add_routes(Routes::default());
     tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));

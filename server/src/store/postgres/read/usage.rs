@@ -22,7 +22,7 @@ use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::rows;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect as _;
-use crate::store::{RunRow, StoreError, UsageKey, UsageQuery, UsageRow};
+use crate::store::{GroupedRun, RunRow, StoreError, UsageKey, UsageQuery, UsageRow};
 
 /// Length of the buckets of deleted sessions.
 const MINUTE: u64 = 60_000;
@@ -77,7 +77,7 @@ pub(in crate::store::postgres) async fn usage(
             if is_whole && has_all_sums(&row).map_err(failure)? {
                 add_run(&mut sums, query, &run);
             } else {
-                let group = Arc::new(query.group(&run));
+                let group = Arc::new(query.group(&GroupedRun::of(&run)));
                 let group = groups.get(&group).cloned().unwrap_or(group);
                 groups.insert(group.clone());
                 spanning.insert(row.try_get::<i64, _>("run_no").map_err(failure)?, group);
@@ -138,36 +138,10 @@ fn row_of<'a>(
     sums: &'a mut BTreeMap<UsageKey, UsageRow>,
     query: &UsageQuery,
     at: Timestamp,
-    run: &Grouped<'_>,
+    run: &GroupedRun<'_>,
 ) -> &'a mut UsageRow {
-    let key = run.key(query).in_bucket(at, query.bucket);
+    let key = query.group(run).in_bucket(at, query.bucket);
     sums.entry(key.clone()).or_insert_with(|| UsageRow { key, ..UsageRow::default() })
-}
-
-/// The value by which a run is grouped.
-struct Grouped<'a> {
-    agent: &'a str,
-    model: &'a str,
-    labels: &'a BTreeMap<String, String>,
-    created_by: Option<&'a str>,
-}
-
-impl<'a> Grouped<'a> {
-    fn of(run: &'a RunRow) -> Self {
-        let RunRow { agent, model, labels, created_by, .. } = run;
-        Self { agent, model, labels, created_by: created_by.as_deref() }
-    }
-
-    /// The group, in no bucket.
-    fn key(&self, query: &UsageQuery) -> UsageKey {
-        UsageKey {
-            start: Timestamp::default(),
-            agent: if query.by.agent { self.agent.to_owned() } else { String::new() },
-            model: if query.by.model { self.model.to_owned() } else { String::new() },
-            label: query.by.label.as_ref().and_then(|key| self.labels.get(key)).cloned().unwrap_or_default(),
-            created_by: self.created_by.filter(|_| query.by.created_by).unwrap_or_default().to_owned(),
-        }
-    }
 }
 
 fn add_error(row: &mut UsageRow, code: RunErrorCode, runs: u64) {
@@ -183,7 +157,7 @@ fn add_run(sums: &mut BTreeMap<UsageKey, UsageRow>, query: &UsageQuery, run: &Ru
         return;
     }
     let summary = &run.summary;
-    let row = row_of(sums, query, run.updated_at, &Grouped::of(run));
+    let row = row_of(sums, query, run.updated_at, &GroupedRun::of(run));
     row.usage += summary.usage;
     row.calls += summary.calls;
     row.runs += u64::from(summary.status.is_terminal());
@@ -246,7 +220,7 @@ async fn add_kept(
     while let Some(row) = found.try_next().await? {
         let (agent, model): (&str, &str) = (row.try_get("agent")?, row.try_get("model")?);
         let labels = rows::json(&row, "labels")?;
-        let grouped = Grouped { agent, model, labels: &labels, created_by: row.try_get("created_by")? };
+        let grouped = GroupedRun { agent, model, labels: &labels, created_by: row.try_get("created_by")? };
         let sum = row_of(sums, query, rows::time(&row, "minute")?, &grouped);
         let (usage, calls): (Usage, CallCounts) = rows::parsed(&row, "sums", codec::usage)?;
         let ended = rows::number(&row, "ended")?;

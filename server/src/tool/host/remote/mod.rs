@@ -441,8 +441,8 @@ pub(in crate::tool) enum TakesHosts {
     ShuttingDown,
 }
 
-/// A result that is being recorded. The fleet is told of the end also when nobody waits for it any more, as after the deadline of
-/// a `CompleteCall`.
+/// A result that is being recorded. When it is dropped, it tells the fleet if the result was recorded: a caller of `CompleteCall`
+/// whose deadline has passed does not wait for that.
 struct Recording<'a> {
     tools: &'a RemoteTools,
     tenant: &'a TenantId,
