@@ -3735,6 +3735,7 @@ type ToolDeclaration struct {
 	RequiresRuntime bool `protobuf:"varint,6,opt,name=requires_runtime,json=requiresRuntime,proto3" json:"requires_runtime,omitempty"`
 	// Time from the offer of each attempt to its result. Absent: the server's default. When the run goes on after a restart,
 	// or at another replica, the calls at hosts have at least 30 s from then, so that their hosts can come back with results.
+	// Once its host has come back with a call, or if it never left, the call's own time holds again, and at least 5 s.
 	Timeout *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Calls of this tool at the same time on one host. Absent: the host's credit is the only limit.
 	MaxConcurrency *uint32 `protobuf:"varint,8,opt,name=max_concurrency,json=maxConcurrency,proto3,oneof" json:"max_concurrency,omitempty"`

@@ -135,14 +135,14 @@ impl Machine {
         let (now, ahead) = self.own_time(now);
         let recovered = input == Input::Recovered;
         let recovery =
-            if recovered { Some(Recovery { at: now, seq: self.state.seq() }) } else { self.recovery };
+            if recovered { Some(Recovery::new(now, self.state.seq())) } else { self.recovery.clone() };
         let runtime_before = self.state.runtime().filter(|_| self.state.is_live()).cloned();
         let mut builder =
             TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovery, response);
         decide(&mut builder, input, self.seen)?;
+        self.recovery = builder.recovery.take();
         let (records, answers) = builder.finish();
         (self.seen, self.ahead) = (now, ahead);
-        self.recovery = recovery;
         let mut effects =
             if recovered { self.request_again(now, &records) } else { self.request_changes(now, &records) };
         effects.extend(answers);
@@ -165,7 +165,7 @@ impl Machine {
     /// The time at which [`Input::DeadlinePassed`] is due, if no other input comes first.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        let due = deadline::next(&self.state, self.seen, self.recovery)?;
+        let due = deadline::next(&self.state, self.seen, self.recovery.as_ref())?;
         Some(due.before(self.ahead))
     }
 

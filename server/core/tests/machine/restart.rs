@@ -4,7 +4,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::ToolStatus;
-use agentloop_core::run::effect::Effect;
+use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::{Input, Start};
 use agentloop_core::run::machine::{Machine, Transition};
@@ -180,6 +180,73 @@ fn the_while_is_for_calls_from_before_and_shortens_none() {
     assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(60))), "a minute is still a minute");
     script.later(Millis::secs(1));
     script.grants(B);
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
+}
+
+/// A host that is connected all the time, as when another replica takes the run over, or that has come back.
+#[test]
+fn a_call_that_its_host_confirms_has_its_own_deadline_again() {
+    for class in [EffectClass::Keyed, EffectClass::Unsafe] {
+        let mut script = given_round(spec(), [tool("a").within(Millis::secs(10)).class(class)]);
+        script.grants(A);
+        script.accepts(A);
+        script.restarts();
+        assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(30))), "{class:?}");
+        script.later(Millis::secs(1));
+        script.accepts(A);
+        assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(10))), "{class:?}");
+        let due = script.wakes();
+        let cancelled = due
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::CancelCall { slot: A, cause: CancelCause::Deadline, .. }));
+        assert!(cancelled, "{class:?}: {due:?}");
+        // A host is asked whether it began a call that must not run twice; others are over.
+        let waits = script.status() == RunStatus::ToolRunning;
+        assert_eq!(waits, class == EffectClass::Unsafe, "{class:?}");
+    }
+}
+
+#[test]
+fn the_result_of_an_overdue_call_follows_its_host() {
+    let overdue = || {
+        let mut script = given_round(spec(), [tool("a").within(Millis::secs(5))]);
+        script.grants(A);
+        script.accepts(A);
+        script.later(Millis::secs(3_600));
+        script.restarts();
+        script
+    };
+    let mut script = overdue();
+    script.later(Millis::secs(2));
+    script.accepts(A);
+    let ends = script.now.after(Millis::secs(5));
+    assert_eq!(script.machine.deadline(), Some(ends));
+    script.later(Millis::secs(1));
+    script.accepts(A);
+    assert_eq!(script.machine.deadline(), Some(ends), "a second confirmation puts nothing off");
+    script.finishes(A, "done");
+    assert_eq!(script.result(A).0, ToolStatus::Succeeded);
+
+    let mut script = overdue();
+    let ends = script.now.after(Millis::secs(30));
+    script.later(Millis::secs(29));
+    script.accepts(A);
+    assert_eq!(script.machine.deadline(), Some(ends), "nor is one that comes late a longer time");
+}
+
+#[test]
+fn a_confirmed_attempt_says_nothing_of_the_next_one_nor_to_the_next_owner() {
+    let mut script = given_round(spec(), [tool("a").within(Millis::secs(5))]);
+    script.grants(A);
+    script.restarts();
+    script.accepts(A);
+    assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(5))));
+    script.restarts();
+    assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(30))));
+    script.loses(A, Ran::No);
+    script.later(Millis::secs(2));
+    script.grants(A);
     assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
 }
 

@@ -1,5 +1,7 @@
 //! A transition while it is being decided: the state after the events so far, and these events.
 
+use std::collections::BTreeMap;
+
 use crate::id::{CallSlot, RequestId, Seq};
 use crate::question::InputAnswer;
 use crate::run::effect::{CancelCause, Effect};
@@ -18,7 +20,7 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     /// The time of the input.
     pub(super) now: Timestamp,
     /// The moment at which this owner took the run over; `None` if the run began here.
-    pub(super) recovery: Option<Recovery>,
+    pub(in crate::run) recovery: Option<Recovery>,
     /// The call of `Step` that waits for its instruction.
     pub(super) pending_step: &'a mut Option<PendingStep>,
     /// The response of the model call that is under way, if the driver has some of it.
@@ -29,11 +31,14 @@ pub(in crate::run) struct TransitionBuilder<'a> {
 }
 
 /// The moment at which an owner took the run over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::run) struct Recovery {
     pub(in crate::run) at: Timestamp,
     /// The last event of the owner before. The next event may have the same time.
     pub(in crate::run) seq: Seq,
+    /// The calls of before it that hosts have confirmed to this owner, each with its attempt and the time of that. It is not in
+    /// the journal: the next owner asks the hosts anew.
+    pub(in crate::run) confirmed: BTreeMap<CallSlot, (u32, Timestamp)>,
 }
 
 /// A call of `Step` whose instruction is not decided yet.

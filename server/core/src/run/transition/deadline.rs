@@ -1,6 +1,8 @@
 //! Input of time: deadlines, and what happens when one passes.
 
-use crate::id::CallSlot;
+use std::collections::BTreeMap;
+
+use crate::id::{CallSlot, Seq};
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::message::ToolStatus;
 use crate::run::event::Ran;
@@ -16,6 +18,9 @@ use crate::time::{Millis, Timestamp};
 /// its result may be waiting at the host.
 const RECLAIM_GRACE: Millis = Millis::secs(30);
 
+/// Time for the result of such a call once its host has confirmed it: a result that waited there follows at once.
+const CONFIRMED_GRACE: Millis = Millis::secs(5);
+
 /// Time that a host has after the deadline of a call that must not run twice, to stop it and to say whether it began.
 const CANCEL_GRACE: Millis = Millis::secs(CANCEL_GRACE_SECS);
 
@@ -24,7 +29,7 @@ const CANCEL_GRACE: Millis = Millis::secs(CANCEL_GRACE_SECS);
 pub(in crate::run) fn next(
     state: &RunState,
     seen: Timestamp,
-    recovery: Option<Recovery>,
+    recovery: Option<&Recovery>,
 ) -> Option<Timestamp> {
     if !state.is_live() || *state.phase() == Phase::Queued {
         return None;
@@ -63,34 +68,54 @@ pub(in crate::run) fn next(
 
 /// The time at which the last attempt of a call is given up: at the end of its time, or after its host had time to say
 /// whether it began.
-fn given_up_at(call: &RoundCall, recovery: Option<Recovery>) -> Option<Timestamp> {
+fn given_up_at(call: &RoundCall, recovery: Option<&Recovery>) -> Option<Timestamp> {
     let timeout = timeout_at(call, recovery)?;
     Some(if call.is_doubtful_at_deadline() { timeout.after(CANCEL_GRACE) } else { timeout })
 }
 
-/// The end of the time of a call's last attempt.
-fn timeout_at(call: &RoundCall, recovery: Option<Recovery>) -> Option<Timestamp> {
+/// The end of the time of a call's last attempt. Once its host has confirmed a call of before a restart, its own deadline
+/// holds again.
+fn timeout_at(call: &RoundCall, recovery: Option<&Recovery>) -> Option<Timestamp> {
     let deadline = call.deadline()?;
-    match recovery.filter(|_| is_from_before_restart(call, recovery)) {
-        Some(recovery) => Some(deadline.max(recovery.at.after(RECLAIM_GRACE))),
-        None => Some(deadline),
-    }
+    let Some(recovery) = recovery.filter(|recovery| recovery.concerns(call)) else { return Some(deadline) };
+    let returns_by = recovery.at.after(RECLAIM_GRACE);
+    let follows_by = recovery.confirmed_at(call).map(|at| at.after(CONFIRMED_GRACE).min(returns_by));
+    Some(deadline.max(follows_by.unwrap_or(returns_by)))
 }
 
-/// True if a host was given the call before this owner took the run over.
-pub(super) fn is_from_before_restart(call: &RoundCall, recovery: Option<Recovery>) -> bool {
-    call.in_flight() && recovery.is_some_and(|recovery| call.last.timed_from <= recovery.seq)
+impl Recovery {
+    pub(in crate::run) fn new(at: Timestamp, seq: Seq) -> Self {
+        Self { at, seq, confirmed: BTreeMap::new() }
+    }
+
+    /// True if a host was given the call before this owner took the run over.
+    pub(super) fn concerns(&self, call: &RoundCall) -> bool {
+        call.in_flight() && call.last.timed_from <= self.seq
+    }
+
+    /// Notes that the host of a call has it. The first time counts: the call's time is not put off when the host says so again.
+    pub(super) fn confirm(&mut self, slot: CallSlot, attempt: u32, at: Timestamp) {
+        let known = self.confirmed.get(&slot).is_some_and(|(of, _)| *of == attempt);
+        if !known {
+            self.confirmed.insert(slot, (attempt, at));
+        }
+    }
+
+    fn confirmed_at(&self, call: &RoundCall) -> Option<Timestamp> {
+        let (attempt, at) = self.confirmed.get(&call.slot)?;
+        (*attempt == call.attempt).then_some(*at)
+    }
 }
 
 /// True if the time of a call is up, so that its host was told to stop.
 pub(super) fn is_overdue(builder: &TransitionBuilder<'_>, call: &RoundCall) -> bool {
-    timeout_at(call, builder.recovery).is_some_and(|timeout| timeout <= builder.now)
+    timeout_at(call, builder.recovery.as_ref()).is_some_and(|timeout| timeout <= builder.now)
 }
 
 /// Tells hosts to stop the calls whose time is up since the machine was last told the time, and that are not given up
 /// at once.
 pub(super) fn cancel_overdue(builder: &mut TransitionBuilder<'_>, seen: Timestamp) {
-    let recovery = builder.recovery;
+    let recovery = builder.recovery.as_ref();
     let is_due = |call: &&RoundCall| {
         let timeout = timeout_at(call, recovery);
         call.is_doubtful_at_deadline() && timeout.is_some_and(|at| seen < at && at <= builder.now)
@@ -142,7 +167,7 @@ fn expire_questions(builder: &mut TransitionBuilder<'_>) {
 fn time_out_calls(builder: &mut TransitionBuilder<'_>) {
     let due = |at: Timestamp| at <= builder.now;
     let late = builder.state().round().iter();
-    let late = late.filter(|call| given_up_at(call, builder.recovery).is_some_and(due));
+    let late = late.filter(|call| given_up_at(call, builder.recovery.as_ref()).is_some_and(due));
     let late: Vec<CallSlot> = late.map(|call| call.slot).collect();
     for slot in late {
         time_out(builder, slot);

@@ -74,7 +74,7 @@ pub(super) fn denied(
     Ok(())
 }
 
-/// A host confirms a call. A repeated confirmation is ignored.
+/// A host confirms a call. A repeated confirmation changes nothing, but after a restart it says that the host is back.
 pub(super) fn accepted(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
@@ -84,6 +84,10 @@ pub(super) fn accepted(
     let call = calls::in_flight(builder, slot, attempt)?;
     if matches!(call.state, CallState::Offered { .. }) {
         builder.emit(Event::CallAccepted { slot, attempt, host });
+    }
+    let now = builder.now;
+    if let Some(recovery) = &mut builder.recovery {
+        recovery.confirm(slot, attempt, now);
     }
     Ok(())
 }
@@ -219,7 +223,7 @@ pub(super) fn lost(
     let call = calls::in_flight(builder, slot, attempt)?;
     let is_overdue = call.is_doubtful_at_deadline() && deadline::is_overdue(builder, call);
     if !may_repeat(call, ran) || (is_overdue && ran != Ran::No) {
-        let message = if deadline::is_from_before_restart(call, builder.recovery) {
+        let message = if builder.recovery.as_ref().is_some_and(|recovery| recovery.concerns(call)) {
             format!("the server restarted during the call: {message}")
         } else {
             message

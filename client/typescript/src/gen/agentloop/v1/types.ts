@@ -861,6 +861,7 @@ export interface ToolDeclaration {
   /**
    * Time from the offer of each attempt to its result. Absent: the server's default. When the run goes on after a restart,
    * or at another replica, the calls at hosts have at least 30 s from then, so that their hosts can come back with results.
+   * Once its host has come back with a call, or if it never left, the call's own time holds again, and at least 5 s.
    */
   timeout?:
     | Duration
