@@ -199,8 +199,16 @@ impl Client {
 
     /// Lists the tool hosts that the server knows.
     pub async fn list_hosts(&self) -> Result<Vec<Host>, Error> {
-        let request = ListHostsRequest {};
-        Ok(self.unary(request, |c, r| async move { c.tools().list_hosts(r).await }).await?.hosts)
+        let (mut hosts, mut request) = (Vec::new(), ListHostsRequest::default());
+        loop {
+            let page =
+                self.unary(request.clone(), |c, r| async move { c.tools().list_hosts(r).await }).await?;
+            hosts.extend(page.hosts);
+            if page.next_page_token.is_empty() {
+                return Ok(hosts);
+            }
+            request.page_token = page.next_page_token;
+        }
     }
 
     /// Accepts a declaration of a tool that was refused because it is weaker than the one before it. An empty digest means

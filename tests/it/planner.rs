@@ -182,7 +182,7 @@ async fn failure(script: impl IntoIterator<Item = Say>) -> (wire::RunError, usiz
 #[tokio::test]
 async fn a_failing_planner_fails_the_run() {
     let lasting = ExtensionError::Failed { message: "no rules".to_owned(), retryable: false };
-    let empty = Instruction::RequestPrompt { question: String::new() };
+    let empty = Instruction::RequestPrompt { question: String::new(), metadata: None };
     for (script, says, asked) in [
         (vec![Say::Fail(lasting)], "no rules", 1),
         (vec![retryable("busy"), retryable("still busy")], "still busy", 2),
@@ -289,16 +289,23 @@ fn by(answer: Input, question: &wire::HumanRequest) -> wire::SubmitInputRequest 
 
 #[tokio::test]
 async fn a_planners_question_survives_a_restart_and_its_answer_becomes_a_message() {
+    let facts = || Some(r#"{"page":3}"#.to_owned());
     let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
     let options = vec![option("r", "Rome"), option("u", "Ulm")];
-    let select = Instruction::RequestSelect { question: "Where?".to_owned(), options, multiple: false };
-    let prompt = Instruction::RequestPrompt { question: "When?".to_owned() };
+    let select = Instruction::RequestSelect {
+        question: "Where?".to_owned(),
+        options,
+        multiple: false,
+        metadata: facts(),
+    };
+    let prompt = Instruction::RequestPrompt { question: "When?".to_owned(), metadata: facts() };
     let selection = Input::Selection(wire::Selection { option_ids: vec!["u".to_owned()] });
     let schema = r#"{"type":"object","properties":{"day":{"type":"string"}}}"#;
-    let form = Instruction::RequestForm { question: "When?".to_owned(), form: schema.to_owned() };
+    let form =
+        Instruction::RequestForm { question: "When?".to_owned(), form: schema.to_owned(), metadata: facts() };
     let filled = Input::FormJson(r#"{"day":"tomorrow"}"#.to_owned());
     let url = "https://pay.example".to_owned();
-    let visit = Instruction::RequestUrl { question: "Pay".to_owned(), url };
+    let visit = Instruction::RequestUrl { question: "Pay".to_owned(), url, metadata: facts() };
     let done = Input::Url(wire::UrlOutcome::Done.into());
     for (instruction, kind, answer, said) in [
         (
@@ -317,7 +324,7 @@ async fn a_planners_question_survives_a_restart_and_its_answer_becomes_a_message
         let waits = server.run(planned("I want to travel")).await;
         assert_eq!(waits.status(), RunStatus::AwaitingHuman);
         let question = waits.pending[0].clone();
-        assert_eq!(question.kind(), kind);
+        assert_eq!((question.kind(), Some(question.metadata_json.clone())), (kind, facts()));
         server.restart().await;
         assert_eq!(server.pending().await, std::slice::from_ref(&question));
         assert_eq!(planner.seen().len(), 1, "a parked run asks nobody");

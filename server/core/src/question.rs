@@ -140,7 +140,9 @@ pub fn is_link(url: &str) -> bool {
     has_host && url.len() <= LINK_BYTES_MAX && !url.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
-fn is_metadata(json: &str) -> bool {
+/// True for facts about a question: a JSON object of bounded size.
+#[must_use]
+pub(crate) fn is_metadata(json: &str) -> bool {
     json.len() <= QUESTION_METADATA_BYTES_MAX
         && serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
 }

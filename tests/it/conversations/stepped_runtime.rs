@@ -31,12 +31,13 @@ impl Planner for Agent {
         let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
         Ok(match (view.situation, view.decision) {
             (Situation::Prompted, _) if self.is_curious => {
-                Instruction::RequestPrompt { question: "Which town?".to_owned() }
+                Instruction::RequestPrompt { question: "Which town?".to_owned(), metadata: None }
             }
             (Situation::HumanAnswered, 2) => Instruction::RequestSelect {
                 question: "Which days?".to_owned(),
                 options: vec![option("1", "today"), option("2", "tomorrow"), option("3", "Sunday")],
                 multiple: true,
+                metadata: None,
             },
             (
                 Situation::Prompted

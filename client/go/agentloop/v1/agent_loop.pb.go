@@ -1111,7 +1111,7 @@ type ListRunsRequest struct {
 	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message, and may
 	// have few or none if few runs match: the list goes on as long as there is a `next_page_token`.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty for the first page.
+	// `next_page_token` of the page before, with the same filter; empty for the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only runs that match; absent means all. Combined with `session_id` and `statuses`.
 	Filter        *RunFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -1249,7 +1249,7 @@ type ListPendingRequest struct {
 	// Size of the page, from 1 to 500; 0 means 50. A page has fewer rows if they are too large for one message, and may
 	// have few or none if few questions match: the list goes on as long as there is a `next_page_token`.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty for the first page.
+	// `next_page_token` of the page before, with the same filter; empty for the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only questions that match; absent means all. Combined with `session_id` and `run_id`.
 	Filter        *PendingFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`

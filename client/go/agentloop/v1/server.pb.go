@@ -1092,7 +1092,7 @@ type ListAuditRecordsRequest struct {
 	// Records per page, at most 500; 0 means 50. A page may have few or none if few records match: the list goes on as long
 	// as there is a `next_page_token`.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Token from the page before; empty for the first page.
+	// `next_page_token` of the page before, with the same filter; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -388,7 +388,12 @@ func (x *Tool) GetConfigured() bool {
 
 // Asks for the tool hosts.
 type ListHostsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Size of the page, from 1 to 500; 0 means as many rows as fit into one message. A page has fewer rows if they are
+	// too large for one message.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// `next_page_token` of the page before; empty for the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,11 +428,27 @@ func (*ListHostsRequest) Descriptor() ([]byte, []int) {
 	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{3}
 }
 
+func (x *ListHostsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListHostsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // Returns the tool hosts.
 type ListHostsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The hosts, by id.
-	Hosts         []*Host `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Hosts []*Host `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// Token of the next page; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,6 +488,13 @@ func (x *ListHostsResponse) GetHosts() []*Host {
 		return x.Hosts
 	}
 	return nil
+}
+
+func (x *ListHostsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // A tool host.
@@ -1380,10 +1408,14 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"\arefused\x18\b \x03(\v2 .agentloop.v1.RefusedDeclarationR\arefused\x12\x1e\n" +
 	"\n" +
 	"configured\x18\t \x01(\bR\n" +
-	"configured\"\x12\n" +
-	"\x10ListHostsRequest\"=\n" +
+	"configured\"N\n" +
+	"\x10ListHostsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"e\n" +
 	"\x11ListHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\"\xa1\x03\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa1\x03\n" +
 	"\x04Host\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x120\n" +
 	"\x06health\x18\x02 \x01(\x0e2\x18.agentloop.v1.HostHealthR\x06health\x12\x10\n" +

@@ -2918,7 +2918,9 @@ func (*RequestApprovalInstruction) Descriptor() ([]byte, []int) {
 type RequestPromptInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Question for the human. At most 4 KiB.
-	Question      string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	// As `HumanRequest.metadata_json`.
+	MetadataJson  string `protobuf:"bytes,2,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2960,6 +2962,13 @@ func (x *RequestPromptInstruction) GetQuestion() string {
 	return ""
 }
 
+func (x *RequestPromptInstruction) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return ""
+}
+
 // Ask a human to choose. The question and the labels of the chosen options enter the session as a user message.
 type RequestSelectInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2968,7 +2977,9 @@ type RequestSelectInstruction struct {
 	// Options to choose from. At most 64.
 	Options []*SelectOption `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
 	// True allows several options.
-	Multiple      bool `protobuf:"varint,3,opt,name=multiple,proto3" json:"multiple,omitempty"`
+	Multiple bool `protobuf:"varint,3,opt,name=multiple,proto3" json:"multiple,omitempty"`
+	// As `HumanRequest.metadata_json`.
+	MetadataJson  string `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3024,6 +3035,13 @@ func (x *RequestSelectInstruction) GetMultiple() bool {
 	return false
 }
 
+func (x *RequestSelectInstruction) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return ""
+}
+
 // Asks a human to fill in a form. The question and the answer enter the session as a user message.
 type RequestFormInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3031,8 +3049,10 @@ type RequestFormInstruction struct {
 	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
 	// As `HumanRequest.form_schema_json`. At most 64 KiB.
 	FormSchemaJson string `protobuf:"bytes,2,opt,name=form_schema_json,json=formSchemaJson,proto3" json:"form_schema_json,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// As `HumanRequest.metadata_json`.
+	MetadataJson  string `protobuf:"bytes,3,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RequestFormInstruction) Reset() {
@@ -3079,13 +3099,22 @@ func (x *RequestFormInstruction) GetFormSchemaJson() string {
 	return ""
 }
 
+func (x *RequestFormInstruction) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return ""
+}
+
 // Asks a human to visit a link. The outcome enters the session as a user message, with the question.
 type RequestUrlInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Question for the human. At most 4 KiB.
 	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
 	// The link, `https:` or `http:`. At most 8 KiB.
-	Url           string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// As `HumanRequest.metadata_json`.
+	MetadataJson  string `protobuf:"bytes,3,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3130,6 +3159,13 @@ func (x *RequestUrlInstruction) GetQuestion() string {
 func (x *RequestUrlInstruction) GetUrl() string {
 	if x != nil {
 		return x.Url
+	}
+	return ""
+}
+
+func (x *RequestUrlInstruction) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
 	}
 	return ""
 }
@@ -5308,19 +5344,23 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\vinstruction\"\x16\n" +
 	"\x14CallModelInstruction\"\x16\n" +
 	"\x14CallToolsInstruction\"\x1c\n" +
-	"\x1aRequestApprovalInstruction\"6\n" +
+	"\x1aRequestApprovalInstruction\"[\n" +
 	"\x18RequestPromptInstruction\x12\x1a\n" +
-	"\bquestion\x18\x01 \x01(\tR\bquestion\"\x88\x01\n" +
+	"\bquestion\x18\x01 \x01(\tR\bquestion\x12#\n" +
+	"\rmetadata_json\x18\x02 \x01(\tR\fmetadataJson\"\xad\x01\n" +
 	"\x18RequestSelectInstruction\x12\x1a\n" +
 	"\bquestion\x18\x01 \x01(\tR\bquestion\x124\n" +
 	"\aoptions\x18\x02 \x03(\v2\x1a.agentloop.v1.SelectOptionR\aoptions\x12\x1a\n" +
-	"\bmultiple\x18\x03 \x01(\bR\bmultiple\"^\n" +
+	"\bmultiple\x18\x03 \x01(\bR\bmultiple\x12#\n" +
+	"\rmetadata_json\x18\x04 \x01(\tR\fmetadataJson\"\x83\x01\n" +
 	"\x16RequestFormInstruction\x12\x1a\n" +
 	"\bquestion\x18\x01 \x01(\tR\bquestion\x12(\n" +
-	"\x10form_schema_json\x18\x02 \x01(\tR\x0eformSchemaJson\"E\n" +
+	"\x10form_schema_json\x18\x02 \x01(\tR\x0eformSchemaJson\x12#\n" +
+	"\rmetadata_json\x18\x03 \x01(\tR\fmetadataJson\"j\n" +
 	"\x15RequestUrlInstruction\x12\x1a\n" +
 	"\bquestion\x18\x01 \x01(\tR\bquestion\x12\x10\n" +
-	"\x03url\x18\x02 \x01(\tR\x03url\"0\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12#\n" +
+	"\rmetadata_json\x18\x03 \x01(\tR\fmetadataJson\"0\n" +
 	"\x12CompactInstruction\x12\x1a\n" +
 	"\bstrategy\x18\x01 \x01(\tR\bstrategy\"-\n" +
 	"\x11FinishInstruction\x12\x18\n" +

@@ -26,17 +26,17 @@ from agentloop.v1 import types_pb2 as agentloop_dot_v1_dot_types__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x61gentloop/v1/tools.proto\x12\x0c\x61gentloop.v1\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"G\n\x10ListToolsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"O\n\x11ListToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.agentloop.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x9a\x02\n\x04Tool\x12\x32\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0b\x32\x1d.agentloop.v1.ToolDeclaration\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x10\n\x08host_ids\x18\x03 \x03(\t\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x04 \x01(\r\x12\x14\n\x0c\x63\x61lls_queued\x18\x05 \x01(\r\x12\x30\n\x0clast_seen_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cterms_digest\x18\x07 \x01(\t\x12\x31\n\x07refused\x18\x08 \x03(\x0b\x32 .agentloop.v1.RefusedDeclaration\x12\x12\n\nconfigured\x18\t \x01(\x08\"\x12\n\x10ListHostsRequest\"6\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.agentloop.v1.Host\"\xad\x02\n\x04Host\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12(\n\x06health\x18\x02 \x01(\x0e\x32\x18.agentloop.v1.HostHealth\x12\x0b\n\x03sdk\x18\x03 \x01(\t\x12\r\n\x05tools\x18\x04 \x03(\t\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x05 \x01(\r\x12\x13\n\x0b\x66ree_credit\x18\x06 \x01(\r\x12\x30\n\x0c\x63onnected_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_seen_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nextensions\x18\t \x03(\t\x12\x13\n\x0bstatus_text\x18\n \x01(\t\x12\x13\n\x0binstance_id\x18\x0b \x01(\t\"\xc9\x01\n\x12\x43heckPolicyRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12-\n\x0btool_policy\x18\x04 \x01(\x0b\x32\x18.agentloop.v1.ToolPolicy\x12\x0c\n\x04tool\x18\x05 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x06 \x01(\t\x12+\n\tcandidate\x18\x07 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\"\xdc\x01\n\x13\x43heckPolicyResponse\x12*\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1a.agentloop.v1.PolicyAction\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12&\n\x04rule\x18\x03 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\x12(\n\x06origin\x18\x04 \x01(\x0e\x32\x18.agentloop.v1.RuleOrigin\x12\x19\n\x11\x63\x61ndidate_matches\x18\x05 \x01(\x08\x12\x1c\n\x14matching_request_ids\x18\x06 \x03(\t\"&\n\x10ListRulesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"@\n\x11ListRulesResponse\x12+\n\x05rules\x18\x01 \x03(\x0b\x32\x1c.agentloop.v1.RememberedRule\"\xcb\x01\n\x0eRememberedRule\x12\x0f\n\x07rule_id\x18\x01 \x01(\t\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x12\n\ndecided_by\x18\x05 \x01(\t\x12.\n\ndecided_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cterms_digest\x18\x07 \x01(\t\"$\n\x11\x44\x65leteRuleRequest\x12\x0f\n\x07rule_id\x18\x01 \x01(\t\"%\n\x12\x44\x65leteRuleResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"\xaf\x01\n\x12RefusedDeclaration\x12\x32\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0b\x32\x1d.agentloop.v1.ToolDeclaration\x12\x0f\n\x07host_id\x18\x02 \x01(\t\x12\x14\n\x0cterms_digest\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12.\n\nrefused_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x11\x41\x63\x63\x65ptToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cterms_digest\x18\x02 \x01(\t\"6\n\x12\x41\x63\x63\x65ptToolResponse\x12 \n\x04tool\x18\x01 \x01(\x0b\x32\x12.agentloop.v1.Tool\"!\n\x11\x46orgetToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"%\n\x12\x46orgetToolResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08*t\n\nHostHealth\x12\x1b\n\x17HOST_HEALTH_UNSPECIFIED\x10\x00\x12\x19\n\x15HOST_HEALTH_CONNECTED\x10\x01\x12\x18\n\x14HOST_HEALTH_DRAINING\x10\x02\x12\x14\n\x10HOST_HEALTH_LOST\x10\x03*\xb8\x01\n\nRuleOrigin\x12\x1b\n\x17RULE_ORIGIN_UNSPECIFIED\x10\x00\x12\x15\n\x11RULE_ORIGIN_AGENT\x10\x01\x12\x17\n\x13RULE_ORIGIN_REQUEST\x10\x02\x12\x13\n\x0fRULE_ORIGIN_RUN\x10\x03\x12\x17\n\x13RULE_ORIGIN_SESSION\x10\x04\x12\x14\n\x10RULE_ORIGIN_RULE\x10\x05\x12\x19\n\x15RULE_ORIGIN_CANDIDATE\x10\x06\x32\xb8\x04\n\x05Tools\x12L\n\tListTools\x12\x1e.agentloop.v1.ListToolsRequest\x1a\x1f.agentloop.v1.ListToolsResponse\x12L\n\tListHosts\x12\x1e.agentloop.v1.ListHostsRequest\x1a\x1f.agentloop.v1.ListHostsResponse\x12R\n\x0b\x43heckPolicy\x12 .agentloop.v1.CheckPolicyRequest\x1a!.agentloop.v1.CheckPolicyResponse\x12L\n\tListRules\x12\x1e.agentloop.v1.ListRulesRequest\x1a\x1f.agentloop.v1.ListRulesResponse\x12O\n\nDeleteRule\x12\x1f.agentloop.v1.DeleteRuleRequest\x1a .agentloop.v1.DeleteRuleResponse\x12O\n\nAcceptTool\x12\x1f.agentloop.v1.AcceptToolRequest\x1a .agentloop.v1.AcceptToolResponse\x12O\n\nForgetTool\x12\x1f.agentloop.v1.ForgetToolRequest\x1a .agentloop.v1.ForgetToolResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x61gentloop/v1/tools.proto\x12\x0c\x61gentloop.v1\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"G\n\x10ListToolsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"O\n\x11ListToolsResponse\x12!\n\x05tools\x18\x01 \x03(\x0b\x32\x12.agentloop.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x9a\x02\n\x04Tool\x12\x32\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0b\x32\x1d.agentloop.v1.ToolDeclaration\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x10\n\x08host_ids\x18\x03 \x03(\t\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x04 \x01(\r\x12\x14\n\x0c\x63\x61lls_queued\x18\x05 \x01(\r\x12\x30\n\x0clast_seen_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cterms_digest\x18\x07 \x01(\t\x12\x31\n\x07refused\x18\x08 \x03(\x0b\x32 .agentloop.v1.RefusedDeclaration\x12\x12\n\nconfigured\x18\t \x01(\x08\"9\n\x10ListHostsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"O\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.agentloop.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xad\x02\n\x04Host\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12(\n\x06health\x18\x02 \x01(\x0e\x32\x18.agentloop.v1.HostHealth\x12\x0b\n\x03sdk\x18\x03 \x01(\t\x12\r\n\x05tools\x18\x04 \x03(\t\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x05 \x01(\r\x12\x13\n\x0b\x66ree_credit\x18\x06 \x01(\r\x12\x30\n\x0c\x63onnected_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_seen_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nextensions\x18\t \x03(\t\x12\x13\n\x0bstatus_text\x18\n \x01(\t\x12\x13\n\x0binstance_id\x18\x0b \x01(\t\"\xc9\x01\n\x12\x43heckPolicyRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12-\n\x0btool_policy\x18\x04 \x01(\x0b\x32\x18.agentloop.v1.ToolPolicy\x12\x0c\n\x04tool\x18\x05 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x06 \x01(\t\x12+\n\tcandidate\x18\x07 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\"\xdc\x01\n\x13\x43heckPolicyResponse\x12*\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1a.agentloop.v1.PolicyAction\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12&\n\x04rule\x18\x03 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\x12(\n\x06origin\x18\x04 \x01(\x0e\x32\x18.agentloop.v1.RuleOrigin\x12\x19\n\x11\x63\x61ndidate_matches\x18\x05 \x01(\x08\x12\x1c\n\x14matching_request_ids\x18\x06 \x03(\t\"&\n\x10ListRulesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"@\n\x11ListRulesResponse\x12+\n\x05rules\x18\x01 \x03(\x0b\x32\x1c.agentloop.v1.RememberedRule\"\xcb\x01\n\x0eRememberedRule\x12\x0f\n\x07rule_id\x18\x01 \x01(\t\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x12\n\ndecided_by\x18\x05 \x01(\t\x12.\n\ndecided_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cterms_digest\x18\x07 \x01(\t\"$\n\x11\x44\x65leteRuleRequest\x12\x0f\n\x07rule_id\x18\x01 \x01(\t\"%\n\x12\x44\x65leteRuleResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"\xaf\x01\n\x12RefusedDeclaration\x12\x32\n\x0b\x64\x65\x63laration\x18\x01 \x01(\x0b\x32\x1d.agentloop.v1.ToolDeclaration\x12\x0f\n\x07host_id\x18\x02 \x01(\t\x12\x14\n\x0cterms_digest\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12.\n\nrefused_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x11\x41\x63\x63\x65ptToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cterms_digest\x18\x02 \x01(\t\"6\n\x12\x41\x63\x63\x65ptToolResponse\x12 \n\x04tool\x18\x01 \x01(\x0b\x32\x12.agentloop.v1.Tool\"!\n\x11\x46orgetToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"%\n\x12\x46orgetToolResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08*t\n\nHostHealth\x12\x1b\n\x17HOST_HEALTH_UNSPECIFIED\x10\x00\x12\x19\n\x15HOST_HEALTH_CONNECTED\x10\x01\x12\x18\n\x14HOST_HEALTH_DRAINING\x10\x02\x12\x14\n\x10HOST_HEALTH_LOST\x10\x03*\xb8\x01\n\nRuleOrigin\x12\x1b\n\x17RULE_ORIGIN_UNSPECIFIED\x10\x00\x12\x15\n\x11RULE_ORIGIN_AGENT\x10\x01\x12\x17\n\x13RULE_ORIGIN_REQUEST\x10\x02\x12\x13\n\x0fRULE_ORIGIN_RUN\x10\x03\x12\x17\n\x13RULE_ORIGIN_SESSION\x10\x04\x12\x14\n\x10RULE_ORIGIN_RULE\x10\x05\x12\x19\n\x15RULE_ORIGIN_CANDIDATE\x10\x06\x32\xb8\x04\n\x05Tools\x12L\n\tListTools\x12\x1e.agentloop.v1.ListToolsRequest\x1a\x1f.agentloop.v1.ListToolsResponse\x12L\n\tListHosts\x12\x1e.agentloop.v1.ListHostsRequest\x1a\x1f.agentloop.v1.ListHostsResponse\x12R\n\x0b\x43heckPolicy\x12 .agentloop.v1.CheckPolicyRequest\x1a!.agentloop.v1.CheckPolicyResponse\x12L\n\tListRules\x12\x1e.agentloop.v1.ListRulesRequest\x1a\x1f.agentloop.v1.ListRulesResponse\x12O\n\nDeleteRule\x12\x1f.agentloop.v1.DeleteRuleRequest\x1a .agentloop.v1.DeleteRuleResponse\x12O\n\nAcceptTool\x12\x1f.agentloop.v1.AcceptToolRequest\x1a .agentloop.v1.AcceptToolResponse\x12O\n\nForgetTool\x12\x1f.agentloop.v1.ForgetToolRequest\x1a .agentloop.v1.ForgetToolResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agentloop.v1.tools_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOSTHEALTH']._serialized_start=2101
-  _globals['_HOSTHEALTH']._serialized_end=2217
-  _globals['_RULEORIGIN']._serialized_start=2220
-  _globals['_RULEORIGIN']._serialized_end=2404
+  _globals['_HOSTHEALTH']._serialized_start=2165
+  _globals['_HOSTHEALTH']._serialized_end=2281
+  _globals['_RULEORIGIN']._serialized_start=2284
+  _globals['_RULEORIGIN']._serialized_end=2468
   _globals['_LISTTOOLSREQUEST']._serialized_start=101
   _globals['_LISTTOOLSREQUEST']._serialized_end=172
   _globals['_LISTTOOLSRESPONSE']._serialized_start=174
@@ -44,35 +44,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOL']._serialized_start=256
   _globals['_TOOL']._serialized_end=538
   _globals['_LISTHOSTSREQUEST']._serialized_start=540
-  _globals['_LISTHOSTSREQUEST']._serialized_end=558
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=560
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=614
-  _globals['_HOST']._serialized_start=617
-  _globals['_HOST']._serialized_end=918
-  _globals['_CHECKPOLICYREQUEST']._serialized_start=921
-  _globals['_CHECKPOLICYREQUEST']._serialized_end=1122
-  _globals['_CHECKPOLICYRESPONSE']._serialized_start=1125
-  _globals['_CHECKPOLICYRESPONSE']._serialized_end=1345
-  _globals['_LISTRULESREQUEST']._serialized_start=1347
-  _globals['_LISTRULESREQUEST']._serialized_end=1385
-  _globals['_LISTRULESRESPONSE']._serialized_start=1387
-  _globals['_LISTRULESRESPONSE']._serialized_end=1451
-  _globals['_REMEMBEREDRULE']._serialized_start=1454
-  _globals['_REMEMBEREDRULE']._serialized_end=1657
-  _globals['_DELETERULEREQUEST']._serialized_start=1659
-  _globals['_DELETERULEREQUEST']._serialized_end=1695
-  _globals['_DELETERULERESPONSE']._serialized_start=1697
-  _globals['_DELETERULERESPONSE']._serialized_end=1734
-  _globals['_REFUSEDDECLARATION']._serialized_start=1737
-  _globals['_REFUSEDDECLARATION']._serialized_end=1912
-  _globals['_ACCEPTTOOLREQUEST']._serialized_start=1914
-  _globals['_ACCEPTTOOLREQUEST']._serialized_end=1969
-  _globals['_ACCEPTTOOLRESPONSE']._serialized_start=1971
-  _globals['_ACCEPTTOOLRESPONSE']._serialized_end=2025
-  _globals['_FORGETTOOLREQUEST']._serialized_start=2027
-  _globals['_FORGETTOOLREQUEST']._serialized_end=2060
-  _globals['_FORGETTOOLRESPONSE']._serialized_start=2062
-  _globals['_FORGETTOOLRESPONSE']._serialized_end=2099
-  _globals['_TOOLS']._serialized_start=2407
-  _globals['_TOOLS']._serialized_end=2975
+  _globals['_LISTHOSTSREQUEST']._serialized_end=597
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=599
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=678
+  _globals['_HOST']._serialized_start=681
+  _globals['_HOST']._serialized_end=982
+  _globals['_CHECKPOLICYREQUEST']._serialized_start=985
+  _globals['_CHECKPOLICYREQUEST']._serialized_end=1186
+  _globals['_CHECKPOLICYRESPONSE']._serialized_start=1189
+  _globals['_CHECKPOLICYRESPONSE']._serialized_end=1409
+  _globals['_LISTRULESREQUEST']._serialized_start=1411
+  _globals['_LISTRULESREQUEST']._serialized_end=1449
+  _globals['_LISTRULESRESPONSE']._serialized_start=1451
+  _globals['_LISTRULESRESPONSE']._serialized_end=1515
+  _globals['_REMEMBEREDRULE']._serialized_start=1518
+  _globals['_REMEMBEREDRULE']._serialized_end=1721
+  _globals['_DELETERULEREQUEST']._serialized_start=1723
+  _globals['_DELETERULEREQUEST']._serialized_end=1759
+  _globals['_DELETERULERESPONSE']._serialized_start=1761
+  _globals['_DELETERULERESPONSE']._serialized_end=1798
+  _globals['_REFUSEDDECLARATION']._serialized_start=1801
+  _globals['_REFUSEDDECLARATION']._serialized_end=1976
+  _globals['_ACCEPTTOOLREQUEST']._serialized_start=1978
+  _globals['_ACCEPTTOOLREQUEST']._serialized_end=2033
+  _globals['_ACCEPTTOOLRESPONSE']._serialized_start=2035
+  _globals['_ACCEPTTOOLRESPONSE']._serialized_end=2089
+  _globals['_FORGETTOOLREQUEST']._serialized_start=2091
+  _globals['_FORGETTOOLREQUEST']._serialized_end=2124
+  _globals['_FORGETTOOLRESPONSE']._serialized_start=2126
+  _globals['_FORGETTOOLRESPONSE']._serialized_end=2163
+  _globals['_TOOLS']._serialized_start=2471
+  _globals['_TOOLS']._serialized_end=3039
 # @@protoc_insertion_point(module_scope)

@@ -80,14 +80,20 @@ class Tool(_message.Message):
     def __init__(self, declaration: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ..., digest: _Optional[str] = ..., host_ids: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., calls_queued: _Optional[int] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., terms_digest: _Optional[str] = ..., refused: _Optional[_Iterable[_Union[RefusedDeclaration, _Mapping]]] = ..., configured: _Optional[bool] = ...) -> None: ...
 
 class ListHostsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListHostsResponse(_message.Message):
-    __slots__ = ("hosts",)
+    __slots__ = ("hosts", "next_page_token")
     HOSTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     hosts: _containers.RepeatedCompositeFieldContainer[Host]
-    def __init__(self, hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Host(_message.Message):
     __slots__ = ("host_id", "health", "sdk", "tools", "calls_in_flight", "free_credit", "connected_at", "last_seen_at", "extensions", "status_text", "instance_id")

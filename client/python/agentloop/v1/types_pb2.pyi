@@ -550,36 +550,44 @@ class RequestApprovalInstruction(_message.Message):
     def __init__(self) -> None: ...
 
 class RequestPromptInstruction(_message.Message):
-    __slots__ = ("question",)
+    __slots__ = ("question", "metadata_json")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     question: str
-    def __init__(self, question: _Optional[str] = ...) -> None: ...
+    metadata_json: str
+    def __init__(self, question: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
 
 class RequestSelectInstruction(_message.Message):
-    __slots__ = ("question", "options", "multiple")
+    __slots__ = ("question", "options", "multiple", "metadata_json")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MULTIPLE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     question: str
     options: _containers.RepeatedCompositeFieldContainer[SelectOption]
     multiple: bool
-    def __init__(self, question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ...) -> None: ...
+    metadata_json: str
+    def __init__(self, question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., metadata_json: _Optional[str] = ...) -> None: ...
 
 class RequestFormInstruction(_message.Message):
-    __slots__ = ("question", "form_schema_json")
+    __slots__ = ("question", "form_schema_json", "metadata_json")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     FORM_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     question: str
     form_schema_json: str
-    def __init__(self, question: _Optional[str] = ..., form_schema_json: _Optional[str] = ...) -> None: ...
+    metadata_json: str
+    def __init__(self, question: _Optional[str] = ..., form_schema_json: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
 
 class RequestUrlInstruction(_message.Message):
-    __slots__ = ("question", "url")
+    __slots__ = ("question", "url", "metadata_json")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     question: str
     url: str
-    def __init__(self, question: _Optional[str] = ..., url: _Optional[str] = ...) -> None: ...
+    metadata_json: str
+    def __init__(self, question: _Optional[str] = ..., url: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
 
 class CompactInstruction(_message.Message):
     __slots__ = ("strategy",)

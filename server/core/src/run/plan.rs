@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::form::Form;
 use crate::limits::SHORT_TEXT_BYTES_MAX;
 use crate::message::FinishReason;
-use crate::question::{BadQuestion, is_link};
+use crate::question::{BadQuestion, is_link, is_metadata};
 pub use crate::run::human::SelectOption;
 
 /// Most options of a planner's question.
@@ -46,6 +46,9 @@ pub enum Instruction {
     RequestPrompt {
         /// The question, for people.
         question: String,
+        /// Facts about the question for programs, a JSON object.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
     },
     /// Ask people to choose.
     RequestSelect {
@@ -56,6 +59,9 @@ pub enum Instruction {
         /// True if several may be chosen.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         multiple: bool,
+        /// Facts about the question for programs, a JSON object.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
     },
     /// Ask people to fill in a form.
     RequestForm {
@@ -63,6 +69,9 @@ pub enum Instruction {
         question: String,
         /// JSON schema of the form.
         form: String,
+        /// Facts about the question for programs, a JSON object.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
     },
     /// Ask people to visit a link.
     RequestUrl {
@@ -70,6 +79,9 @@ pub enum Instruction {
         question: String,
         /// An `http:` or `https:` link, which the server never fetches.
         url: String,
+        /// Facts about the question for programs, a JSON object.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
     },
     /// Compact the context before the next model call.
     Compact {
@@ -111,22 +123,31 @@ impl Instruction {
             Self::CallModel | Self::CallTools | Self::RequestApproval | Self::Finish { failure: None } => {
                 Ok(())
             }
-            Self::RequestPrompt { question } => check_text("a question", question),
-            Self::RequestSelect { question, options, .. } => {
-                check_text("a question", question)?;
+            Self::RequestPrompt { question, metadata } => check_question(question, metadata.as_ref()),
+            Self::RequestSelect { question, options, metadata, .. } => {
+                check_question(question, metadata.as_ref())?;
                 check_options(options)
             }
-            Self::RequestForm { question, form } => {
-                check_text("a question", question)?;
+            Self::RequestForm { question, form, metadata } => {
+                check_question(question, metadata.as_ref())?;
                 Form::parse(form).map(drop).map_err(|problem| format!("a form's schema: {problem}"))
             }
-            Self::RequestUrl { question, url } => {
-                check_text("a question", question)?;
+            Self::RequestUrl { question, url, metadata } => {
+                check_question(question, metadata.as_ref())?;
                 if is_link(url) { Ok(()) } else { Err(BadQuestion::Url.to_string()) }
             }
             Self::Compact { strategy } => check_length("a strategy", strategy),
             Self::Finish { failure: Some(failure) } => check_length("a failure", failure),
         }
+    }
+}
+
+fn check_question(text: &str, metadata: Option<&String>) -> Result<(), String> {
+    check_text("a question", text)?;
+    if metadata.is_none_or(|metadata| is_metadata(metadata)) {
+        Ok(())
+    } else {
+        Err(BadQuestion::Metadata.to_string())
     }
 }
 
@@ -192,19 +213,28 @@ mod tests {
             question: question.to_owned(),
             options,
             multiple: false,
+            metadata: None,
         };
-        assert_eq!(Instruction::RequestPrompt { question: "which?".to_owned() }.check(), Ok(()));
+        assert_eq!(
+            Instruction::RequestPrompt { question: "which?".to_owned(), metadata: None }.check(),
+            Ok(())
+        );
         assert_eq!(select("which?", vec![option("a"), option("b")]).check(), Ok(()));
         for bad in [
-            Instruction::RequestPrompt { question: String::new() },
-            Instruction::RequestPrompt { question: long.clone() },
+            Instruction::RequestPrompt { question: String::new(), metadata: None },
+            Instruction::RequestPrompt { question: long.clone(), metadata: None },
+            Instruction::RequestPrompt { question: "x?".to_owned(), metadata: Some("[1]".to_owned()) },
             select("which?", vec![]),
             select("which?", vec![option("a"), option("a")]),
             select("which?", vec![option("")]),
             select("", vec![option("a")]),
             select("which?", (0..=OPTIONS_MAX).map(|at| option(&at.to_string())).collect()),
-            Instruction::RequestForm { question: "x?".to_owned(), form: "{}".to_owned() },
-            Instruction::RequestUrl { question: "x?".to_owned(), url: "file:///etc/passwd".to_owned() },
+            Instruction::RequestForm { question: "x?".to_owned(), form: "{}".to_owned(), metadata: None },
+            Instruction::RequestUrl {
+                question: "x?".to_owned(),
+                url: "file:///etc/passwd".to_owned(),
+                metadata: None,
+            },
             Instruction::Compact { strategy: long.clone() },
             Instruction::Finish { failure: Some(long) },
         ] {

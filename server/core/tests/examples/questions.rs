@@ -20,11 +20,21 @@ pub(super) fn decisions() -> Vec<(&'static str, Event)> {
         approved: None,
         named: None,
     };
-    let select = Instruction::RequestSelect {
+    let prompt = |metadata| Instruction::RequestPrompt { question: "When?".to_owned(), metadata };
+    let select = |metadata| Instruction::RequestSelect {
         question: "Which city?".to_owned(),
         options: vec![SelectOption { id: "rome".to_owned(), label: "Rome, Italy".to_owned() }],
         multiple: true,
+        metadata,
     };
+    let form =
+        |metadata| Instruction::RequestForm { question: "Who?".to_owned(), form: FORM.to_owned(), metadata };
+    let visit = |metadata| Instruction::RequestUrl {
+        question: "Pay?".to_owned(),
+        url: "https://pay.example".to_owned(),
+        metadata,
+    };
+    let facts = || Some(r#"{"page":3}"#.to_owned());
     let question = CallId { run: RunId::parse("run-1").expect("a good id"), slot: SLOT }.request(0);
     let step = |approved, named| Event::Planned {
         instruction: Instruction::CallTools,
@@ -38,19 +48,14 @@ pub(super) fn decisions() -> Vec<(&'static str, Event)> {
         ("planned.step", step(Some(question.clone()), None)),
         ("planned.step.named", step(None, Some(question))),
         ("planned.approve", plain(Instruction::RequestApproval)),
-        ("planned.prompt", plain(Instruction::RequestPrompt { question: "When?".to_owned() })),
-        ("planned.select", plain(select)),
-        (
-            "planned.form",
-            plain(Instruction::RequestForm { question: "Who?".to_owned(), form: FORM.to_owned() }),
-        ),
-        (
-            "planned.url",
-            plain(Instruction::RequestUrl {
-                question: "Pay?".to_owned(),
-                url: "https://pay.example".to_owned(),
-            }),
-        ),
+        ("planned.prompt", plain(prompt(None))),
+        ("planned.prompt.metadata", plain(prompt(facts()))),
+        ("planned.select", plain(select(None))),
+        ("planned.select.metadata", plain(select(facts()))),
+        ("planned.form", plain(form(None))),
+        ("planned.form.metadata", plain(form(facts()))),
+        ("planned.url", plain(visit(None))),
+        ("planned.url.metadata", plain(visit(facts()))),
         ("planned.compact", plain(Instruction::Compact { strategy: "extract".to_owned() })),
         ("planned.finish", plain(Instruction::Finish { failure: None })),
         ("planned.failure", plain(Instruction::Finish { failure: Some("no way on".to_owned()) })),

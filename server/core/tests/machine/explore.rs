@@ -296,7 +296,7 @@ fn planner_answers(random: &mut Random, decision: u32) -> Input {
         1 => Instruction::Finish { failure: Some("enough".to_owned()) },
         2 | 3 => Instruction::Finish { failure: None },
         4 => Instruction::Compact { strategy: String::new() },
-        5 => Instruction::RequestPrompt { question: "when?".to_owned() },
+        5 => Instruction::RequestPrompt { question: "when?".to_owned(), metadata: None },
         6..10 => Instruction::RequestApproval,
         10..17 => Instruction::CallTools,
         _ => Instruction::CallModel,

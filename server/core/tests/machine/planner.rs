@@ -145,7 +145,7 @@ fn what_cannot_be_done_fails_the_run_and_says_what() {
 
 #[test]
 fn nonsense_and_failures_are_recorded_as_the_end() {
-    let long = Instruction::RequestPrompt { question: "x".repeat(SHORT_TEXT_BYTES_MAX + 1) };
+    let long = Instruction::RequestPrompt { question: "x".repeat(SHORT_TEXT_BYTES_MAX + 1), metadata: None };
     for (input, says) in [(planner_fails(2), "no answer in 10 s"), (planned(2, long), "at most")] {
         let mut script = asked([tool("pay")]);
         assert_eq!(kinds(&script.does(input).records), "planned call_settled finished");
@@ -209,7 +209,7 @@ fn a_model_call_is_retried_without_it() {
 // ---- questions of its own
 
 fn prompt() -> Instruction {
-    Instruction::RequestPrompt { question: "when?".to_owned() }
+    Instruction::RequestPrompt { question: "when?".to_owned(), metadata: None }
 }
 
 fn select(multiple: bool) -> Instruction {
@@ -218,6 +218,7 @@ fn select(multiple: bool) -> Instruction {
         question: "where?".to_owned(),
         options: vec![option("r", "Rome"), option("o", "Oslo")],
         multiple,
+        metadata: None,
     }
 }
 
@@ -277,7 +278,11 @@ fn a_form_and_a_visit_are_asked_for_and_told() {
     let form =
         r#"{"type":"object","properties":{"day":{"type":"string","format":"date"}},"required":["day"]}"#;
     let mut script = given(directed());
-    script.plans(Instruction::RequestForm { question: "when?".to_owned(), form: form.to_owned() });
+    script.plans(Instruction::RequestForm {
+        question: "when?".to_owned(),
+        form: form.to_owned(),
+        metadata: None,
+    });
     assert_eq!(script.state().planned_question().map(|asked| asked.kind), Some(QuestionKind::Form));
     let wrong =
         script.clone().refuses(says(&script, Decision::Filled { fields: r#"{"day":"soon"}"#.to_owned() }));
@@ -285,8 +290,11 @@ fn a_form_and_a_visit_are_asked_for_and_told() {
     script.does(says(&script, Decision::Filled { fields: r#"{"day":"2027-01-31"}"#.to_owned() }));
     assert_eq!(last_words(&script), "Question: when?\nAnswer: {\"day\":\"2027-01-31\"}");
 
-    let visit =
-        || Instruction::RequestUrl { question: "pay".to_owned(), url: "https://pay.example".to_owned() };
+    let visit = || Instruction::RequestUrl {
+        question: "pay".to_owned(),
+        url: "https://pay.example".to_owned(),
+        metadata: None,
+    };
     for (decision, told) in [
         (Decision::Visited { done: true }, "Answer: done"),
         (Decision::Visited { done: false }, "Answer: not done"),

@@ -197,7 +197,7 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
                 Instruction::CallModel,
                 Instruction::CallTools,
                 Instruction::RequestApproval,
-                Instruction::RequestPrompt { question: "which?".to_owned() },
+                Instruction::RequestPrompt { question: "which?".to_owned(), metadata: None },
                 Instruction::Compact { strategy: String::new() },
                 Instruction::Finish { failure: None },
             ];

@@ -11,10 +11,13 @@ pub fn to_wire(instruction: &Instruction) -> wire::Instruction {
         Instruction::CallModel => Wire::CallModel(wire::CallModelInstruction {}),
         Instruction::CallTools => Wire::CallTools(wire::CallToolsInstruction {}),
         Instruction::RequestApproval => Wire::RequestHumanApprove(wire::RequestApprovalInstruction {}),
-        Instruction::RequestPrompt { question } => {
-            Wire::RequestHumanPrompt(wire::RequestPromptInstruction { question: question.clone() })
+        Instruction::RequestPrompt { question, metadata } => {
+            Wire::RequestHumanPrompt(wire::RequestPromptInstruction {
+                question: question.clone(),
+                metadata_json: metadata.clone().unwrap_or_default(),
+            })
         }
-        Instruction::RequestSelect { question, options, multiple } => {
+        Instruction::RequestSelect { question, options, multiple, metadata } => {
             let option = |option: &SelectOption| wire::SelectOption {
                 id: option.id.clone(),
                 label: option.label.clone(),
@@ -23,16 +26,23 @@ pub fn to_wire(instruction: &Instruction) -> wire::Instruction {
                 question: question.clone(),
                 options: options.iter().map(option).collect(),
                 multiple: *multiple,
+                metadata_json: metadata.clone().unwrap_or_default(),
             })
         }
-        Instruction::RequestForm { question, form } => Wire::RequestHumanForm(wire::RequestFormInstruction {
-            question: question.clone(),
-            form_schema_json: form.clone(),
-        }),
-        Instruction::RequestUrl { question, url } => Wire::RequestHumanUrl(wire::RequestUrlInstruction {
-            question: question.clone(),
-            url: url.clone(),
-        }),
+        Instruction::RequestForm { question, form, metadata } => {
+            Wire::RequestHumanForm(wire::RequestFormInstruction {
+                question: question.clone(),
+                form_schema_json: form.clone(),
+                metadata_json: metadata.clone().unwrap_or_default(),
+            })
+        }
+        Instruction::RequestUrl { question, url, metadata } => {
+            Wire::RequestHumanUrl(wire::RequestUrlInstruction {
+                question: question.clone(),
+                url: url.clone(),
+                metadata_json: metadata.clone().unwrap_or_default(),
+            })
+        }
         Instruction::Compact { strategy } => {
             Wire::Compact(wire::CompactInstruction { strategy: strategy.clone() })
         }
@@ -52,7 +62,9 @@ pub fn from_wire(instruction: wire::Instruction) -> Result<Instruction, String> 
         Wire::CallModel(_) => Instruction::CallModel,
         Wire::CallTools(_) => Instruction::CallTools,
         Wire::RequestHumanApprove(_) => Instruction::RequestApproval,
-        Wire::RequestHumanPrompt(prompt) => Instruction::RequestPrompt { question: prompt.question },
+        Wire::RequestHumanPrompt(prompt) => {
+            Instruction::RequestPrompt { question: prompt.question, metadata: given(prompt.metadata_json) }
+        }
         Wire::RequestHumanSelect(select) => Instruction::RequestSelect {
             question: select.question,
             options: select
@@ -61,17 +73,27 @@ pub fn from_wire(instruction: wire::Instruction) -> Result<Instruction, String> 
                 .map(|option| SelectOption { id: option.id, label: option.label })
                 .collect(),
             multiple: select.multiple,
+            metadata: given(select.metadata_json),
         },
-        Wire::RequestHumanForm(form) => {
-            Instruction::RequestForm { question: form.question, form: form.form_schema_json }
-        }
-        Wire::RequestHumanUrl(visit) => Instruction::RequestUrl { question: visit.question, url: visit.url },
+        Wire::RequestHumanForm(form) => Instruction::RequestForm {
+            question: form.question,
+            form: form.form_schema_json,
+            metadata: given(form.metadata_json),
+        },
+        Wire::RequestHumanUrl(visit) => Instruction::RequestUrl {
+            question: visit.question,
+            url: visit.url,
+            metadata: given(visit.metadata_json),
+        },
         Wire::Compact(compact) => Instruction::Compact { strategy: compact.strategy },
-        Wire::Finish(finish) => {
-            Instruction::Finish { failure: Some(finish.failure).filter(|failure| !failure.is_empty()) }
-        }
+        Wire::Finish(finish) => Instruction::Finish { failure: given(finish.failure) },
     };
     instruction.check().map(|()| instruction)
+}
+
+/// A text that may be left out.
+fn given(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -85,17 +107,27 @@ mod tests {
             Instruction::CallModel,
             Instruction::CallTools,
             Instruction::RequestApproval,
-            Instruction::RequestPrompt { question: "When?".to_owned() },
+            Instruction::RequestPrompt { question: "When?".to_owned(), metadata: None },
+            Instruction::RequestPrompt {
+                question: "When?".to_owned(),
+                metadata: Some(r#"{"page":3}"#.to_owned()),
+            },
             Instruction::RequestSelect {
                 question: "Where?".to_owned(),
                 options: vec![option],
                 multiple: true,
+                metadata: None,
             },
             Instruction::RequestForm {
                 question: "Who?".to_owned(),
                 form: r#"{"type":"object","properties":{"name":{"type":"string"}}}"#.to_owned(),
+                metadata: None,
             },
-            Instruction::RequestUrl { question: "Pay".to_owned(), url: "https://example.org".to_owned() },
+            Instruction::RequestUrl {
+                question: "Pay".to_owned(),
+                url: "https://example.org".to_owned(),
+                metadata: Some("{}".to_owned()),
+            },
             Instruction::Compact { strategy: "extract".to_owned() },
             Instruction::Finish { failure: None },
             Instruction::Finish { failure: Some("no way on".to_owned()) },

@@ -71,18 +71,23 @@ fn said(random: &mut Random, question: &RequestBody) -> ResponseBody {
 
 fn decision(random: &mut Random, view: &PlanView) -> Instruction {
     let option = |id: &str| SelectOption { id: id.to_owned(), label: format!("number {id}") };
-    let prompt = || Instruction::RequestPrompt { question: "and then?".to_owned() };
+    let prompt = || Instruction::RequestPrompt { question: "and then?".to_owned(), metadata: None };
     let select = || Instruction::RequestSelect {
         question: "which?".to_owned(),
         options: vec![option("1"), option("2")],
         multiple: false,
+        metadata: None,
     };
     let form = || Instruction::RequestForm {
         question: "how many?".to_owned(),
         form: r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.to_owned(),
+        metadata: None,
     };
-    let visit =
-        || Instruction::RequestUrl { question: "sign".to_owned(), url: "https://sign.example".to_owned() };
+    let visit = || Instruction::RequestUrl {
+        question: "sign".to_owned(),
+        url: "https://sign.example".to_owned(),
+        metadata: None,
+    };
     let compact = || Instruction::Compact { strategy: String::new() };
     let finish = || Instruction::Finish { failure: None };
     if view.decision > DECISIONS_MAX {

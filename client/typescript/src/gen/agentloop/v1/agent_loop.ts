@@ -233,7 +233,7 @@ export interface ListRunsRequest {
    * have few or none if few runs match: the list goes on as long as there is a `next_page_token`.
    */
   pageSize: number;
-  /** `next_page_token` of the page before; empty for the first page. */
+  /** `next_page_token` of the page before, with the same filter; empty for the first page. */
   pageToken: string;
   /** Only runs that match; absent means all. Combined with `session_id` and `statuses`. */
   filter?: RunFilter | undefined;
@@ -258,7 +258,7 @@ export interface ListPendingRequest {
    * have few or none if few questions match: the list goes on as long as there is a `next_page_token`.
    */
   pageSize: number;
-  /** `next_page_token` of the page before; empty for the first page. */
+  /** `next_page_token` of the page before, with the same filter; empty for the first page. */
   pageToken: string;
   /** Only questions that match; absent means all. Combined with `session_id` and `run_id`. */
   filter?: PendingFilter | undefined;

@@ -270,7 +270,7 @@ export interface ListAuditRecordsRequest {
    * as there is a `next_page_token`.
    */
   pageSize: number;
-  /** Token from the page before; empty for the first page. */
+  /** `next_page_token` of the page before, with the same filter; empty for the first page. */
   pageToken: string;
 }
 

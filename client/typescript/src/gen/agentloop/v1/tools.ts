@@ -104,12 +104,21 @@ export interface Tool {
 
 /** Asks for the tool hosts. */
 export interface ListHostsRequest {
+  /**
+   * Size of the page, from 1 to 500; 0 means as many rows as fit into one message. A page has fewer rows if they are
+   * too large for one message.
+   */
+  pageSize: number;
+  /** `next_page_token` of the page before; empty for the first page. */
+  pageToken: string;
 }
 
 /** Returns the tool hosts. */
 export interface ListHostsResponse {
   /** The hosts, by id. */
   hosts: Host[];
+  /** Token of the next page; empty on the last page. */
+  nextPageToken: string;
 }
 
 /** A tool host. */
@@ -578,11 +587,17 @@ export const Tool: MessageFns<Tool> = {
 };
 
 function createBaseListHostsRequest(): ListHostsRequest {
-  return {};
+  return { pageSize: 0, pageToken: "" };
 }
 
 export const ListHostsRequest: MessageFns<ListHostsRequest> = {
-  encode(_: ListHostsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+  encode(message: ListHostsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.pageSize !== 0) {
+      writer.uint32(8).uint32(message.pageSize);
+    }
+    if (message.pageToken !== "") {
+      writer.uint32(18).string(message.pageToken);
+    }
     return writer;
   },
 
@@ -599,6 +614,22 @@ export const ListHostsRequest: MessageFns<ListHostsRequest> = {
       while (reader.pos < end) {
         const tag = reader.uint32();
         switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.pageSize = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.pageToken = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -614,20 +645,25 @@ export const ListHostsRequest: MessageFns<ListHostsRequest> = {
   create(base?: DeepPartial<ListHostsRequest>): ListHostsRequest {
     return ListHostsRequest.fromPartial(base ?? {});
   },
-  fromPartial(_: DeepPartial<ListHostsRequest>): ListHostsRequest {
+  fromPartial(object: DeepPartial<ListHostsRequest>): ListHostsRequest {
     const message = createBaseListHostsRequest();
+    message.pageSize = object.pageSize ?? 0;
+    message.pageToken = object.pageToken ?? "";
     return message;
   },
 };
 
 function createBaseListHostsResponse(): ListHostsResponse {
-  return { hosts: [] };
+  return { hosts: [], nextPageToken: "" };
 }
 
 export const ListHostsResponse: MessageFns<ListHostsResponse> = {
   encode(message: ListHostsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.hosts) {
       Host.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.nextPageToken !== "") {
+      writer.uint32(18).string(message.nextPageToken);
     }
     return writer;
   },
@@ -653,6 +689,14 @@ export const ListHostsResponse: MessageFns<ListHostsResponse> = {
             message.hosts.push(Host.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.nextPageToken = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -671,6 +715,7 @@ export const ListHostsResponse: MessageFns<ListHostsResponse> = {
   fromPartial(object: DeepPartial<ListHostsResponse>): ListHostsResponse {
     const message = createBaseListHostsResponse();
     message.hosts = object.hosts?.map((e) => Host.fromPartial(e)) || [];
+    message.nextPageToken = object.nextPageToken ?? "";
     return message;
   },
 };

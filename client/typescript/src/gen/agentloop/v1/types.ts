@@ -670,6 +670,8 @@ export interface RequestApprovalInstruction {
 export interface RequestPromptInstruction {
   /** Question for the human. At most 4 KiB. */
   question: string;
+  /** As `HumanRequest.metadata_json`. */
+  metadataJson: string;
 }
 
 /** Ask a human to choose. The question and the labels of the chosen options enter the session as a user message. */
@@ -680,6 +682,8 @@ export interface RequestSelectInstruction {
   options: SelectOption[];
   /** True allows several options. */
   multiple: boolean;
+  /** As `HumanRequest.metadata_json`. */
+  metadataJson: string;
 }
 
 /** Asks a human to fill in a form. The question and the answer enter the session as a user message. */
@@ -688,6 +692,8 @@ export interface RequestFormInstruction {
   question: string;
   /** As `HumanRequest.form_schema_json`. At most 64 KiB. */
   formSchemaJson: string;
+  /** As `HumanRequest.metadata_json`. */
+  metadataJson: string;
 }
 
 /** Asks a human to visit a link. The outcome enters the session as a user message, with the question. */
@@ -696,6 +702,8 @@ export interface RequestUrlInstruction {
   question: string;
   /** The link, `https:` or `http:`. At most 8 KiB. */
   url: string;
+  /** As `HumanRequest.metadata_json`. */
+  metadataJson: string;
 }
 
 /** Make the context smaller. */
@@ -3222,13 +3230,16 @@ export const RequestApprovalInstruction: MessageFns<RequestApprovalInstruction> 
 };
 
 function createBaseRequestPromptInstruction(): RequestPromptInstruction {
-  return { question: "" };
+  return { question: "", metadataJson: "" };
 }
 
 export const RequestPromptInstruction: MessageFns<RequestPromptInstruction> = {
   encode(message: RequestPromptInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.question !== "") {
       writer.uint32(10).string(message.question);
+    }
+    if (message.metadataJson !== "") {
+      writer.uint32(18).string(message.metadataJson);
     }
     return writer;
   },
@@ -3254,6 +3265,14 @@ export const RequestPromptInstruction: MessageFns<RequestPromptInstruction> = {
             message.question = reader.string();
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.metadataJson = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3272,12 +3291,13 @@ export const RequestPromptInstruction: MessageFns<RequestPromptInstruction> = {
   fromPartial(object: DeepPartial<RequestPromptInstruction>): RequestPromptInstruction {
     const message = createBaseRequestPromptInstruction();
     message.question = object.question ?? "";
+    message.metadataJson = object.metadataJson ?? "";
     return message;
   },
 };
 
 function createBaseRequestSelectInstruction(): RequestSelectInstruction {
-  return { question: "", options: [], multiple: false };
+  return { question: "", options: [], multiple: false, metadataJson: "" };
 }
 
 export const RequestSelectInstruction: MessageFns<RequestSelectInstruction> = {
@@ -3290,6 +3310,9 @@ export const RequestSelectInstruction: MessageFns<RequestSelectInstruction> = {
     }
     if (message.multiple !== false) {
       writer.uint32(24).bool(message.multiple);
+    }
+    if (message.metadataJson !== "") {
+      writer.uint32(34).string(message.metadataJson);
     }
     return writer;
   },
@@ -3331,6 +3354,14 @@ export const RequestSelectInstruction: MessageFns<RequestSelectInstruction> = {
             message.multiple = reader.bool();
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.metadataJson = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3351,12 +3382,13 @@ export const RequestSelectInstruction: MessageFns<RequestSelectInstruction> = {
     message.question = object.question ?? "";
     message.options = object.options?.map((e) => SelectOption.fromPartial(e)) || [];
     message.multiple = object.multiple ?? false;
+    message.metadataJson = object.metadataJson ?? "";
     return message;
   },
 };
 
 function createBaseRequestFormInstruction(): RequestFormInstruction {
-  return { question: "", formSchemaJson: "" };
+  return { question: "", formSchemaJson: "", metadataJson: "" };
 }
 
 export const RequestFormInstruction: MessageFns<RequestFormInstruction> = {
@@ -3366,6 +3398,9 @@ export const RequestFormInstruction: MessageFns<RequestFormInstruction> = {
     }
     if (message.formSchemaJson !== "") {
       writer.uint32(18).string(message.formSchemaJson);
+    }
+    if (message.metadataJson !== "") {
+      writer.uint32(26).string(message.metadataJson);
     }
     return writer;
   },
@@ -3399,6 +3434,14 @@ export const RequestFormInstruction: MessageFns<RequestFormInstruction> = {
             message.formSchemaJson = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.metadataJson = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3418,12 +3461,13 @@ export const RequestFormInstruction: MessageFns<RequestFormInstruction> = {
     const message = createBaseRequestFormInstruction();
     message.question = object.question ?? "";
     message.formSchemaJson = object.formSchemaJson ?? "";
+    message.metadataJson = object.metadataJson ?? "";
     return message;
   },
 };
 
 function createBaseRequestUrlInstruction(): RequestUrlInstruction {
-  return { question: "", url: "" };
+  return { question: "", url: "", metadataJson: "" };
 }
 
 export const RequestUrlInstruction: MessageFns<RequestUrlInstruction> = {
@@ -3433,6 +3477,9 @@ export const RequestUrlInstruction: MessageFns<RequestUrlInstruction> = {
     }
     if (message.url !== "") {
       writer.uint32(18).string(message.url);
+    }
+    if (message.metadataJson !== "") {
+      writer.uint32(26).string(message.metadataJson);
     }
     return writer;
   },
@@ -3466,6 +3513,14 @@ export const RequestUrlInstruction: MessageFns<RequestUrlInstruction> = {
             message.url = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.metadataJson = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3485,6 +3540,7 @@ export const RequestUrlInstruction: MessageFns<RequestUrlInstruction> = {
     const message = createBaseRequestUrlInstruction();
     message.question = object.question ?? "";
     message.url = object.url ?? "";
+    message.metadataJson = object.metadataJson ?? "";
     return message;
   },
 };

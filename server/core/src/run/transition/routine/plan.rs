@@ -44,22 +44,21 @@ fn carry_out(builder: &mut TransitionBuilder<'_>, situation: &Situation, instruc
     match instruction {
         Instruction::CallModel => call_model(builder),
         Instruction::CallTools | Instruction::RequestApproval => call_tools(builder, &instruction),
-        Instruction::RequestPrompt { question } => {
-            question::ask_planned(builder, QuestionContent { text: question, ..QuestionContent::default() });
-        }
-        Instruction::RequestSelect { question, options, multiple } => {
-            question::ask_planned(
-                builder,
-                QuestionContent { text: question, options, multiple, ..QuestionContent::default() },
-            );
-        }
-        Instruction::RequestForm { question, form } => {
-            let content = QuestionContent { text: question, form: Some(form), ..QuestionContent::default() };
+        Instruction::RequestPrompt { question, metadata } => {
+            let content = QuestionContent { text: question, metadata, ..QuestionContent::default() };
             question::ask_planned(builder, content);
         }
-        Instruction::RequestUrl { question, url } => {
-            let content = QuestionContent { text: question, url: Some(url), ..QuestionContent::default() };
-            question::ask_planned(builder, content);
+        Instruction::RequestSelect { question, options, multiple, metadata } => {
+            let of = QuestionContent { text: question, metadata, ..QuestionContent::default() };
+            question::ask_planned(builder, QuestionContent { options, multiple, ..of });
+        }
+        Instruction::RequestForm { question, form, metadata } => {
+            let of = QuestionContent { text: question, metadata, ..QuestionContent::default() };
+            question::ask_planned(builder, QuestionContent { form: Some(form), ..of });
+        }
+        Instruction::RequestUrl { question, url, metadata } => {
+            let of = QuestionContent { text: question, metadata, ..QuestionContent::default() };
+            question::ask_planned(builder, QuestionContent { url: Some(url), ..of });
         }
         Instruction::Compact { strategy } => compact(builder, situation, strategy),
         Instruction::Finish { failure: None } => complete(builder),
