@@ -33,6 +33,7 @@ mod metrics;
 mod need_input;
 mod overload;
 mod own_tools;
+mod page_tokens;
 mod planner;
 mod policy;
 mod provider_gone;

@@ -67,6 +67,22 @@ async fn people_see_a_mask_and_the_host_gets_the_value() {
     assert!(model.last_request().to_string().contains(SECRET));
 }
 
+#[tokio::test]
+async fn the_inbox_is_not_searched_for_what_people_do_not_see() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, SENSITIVE).await;
+    let _host = Host::start(&server).await;
+    let client = server.client_builder().build().expect("a client");
+    model.asks("mail", json!({ "to": SECRET, "subject": "Rome" }));
+    soon(client.run(named("r1", "write"))).await.expect("it asks");
+    for (text, found) in [("Rome", 1), ("[masked]", 1), ("mail", 1), ("secret.example", 0), ("to\":\"b", 0)] {
+        let filter = wire::PendingFilter { text: text.to_owned(), ..Default::default() };
+        let request = wire::ListPendingRequest { filter: Some(filter), ..Default::default() };
+        let listed = soon(client.list_pending(request)).await.expect("listed");
+        assert_eq!(listed.requests.len(), found, "{text}");
+    }
+}
+
 /// The open questions that a rule with this pattern for the address would match.
 async fn matched(client: &Client, pattern: &str) -> usize {
     let candidate = about_address("mail", pattern);

@@ -28,7 +28,11 @@ async fn list_tools(server: &TestServer, name: &str) -> Vec<wire::Tool> {
 }
 
 async fn list_hosts(server: &TestServer) -> Vec<wire::Host> {
-    soon(server.tools().list_hosts(wire::ListHostsRequest {})).await.expect("listed").into_inner().hosts
+    soon(server.tools().list_hosts(wire::ListHostsRequest::default()))
+        .await
+        .expect("listed")
+        .into_inner()
+        .hosts
 }
 
 #[tokio::test]
@@ -49,15 +53,23 @@ async fn are_listed_with_the_hosts_that_serve_them() {
     assert_eq!((only.len(), &only[0].digest), (1, &tools[0].digest));
     assert_eq!(list_tools(&server, "nothing").await, []);
     let mut after = String::new();
-    for (tool, next) in tools.iter().zip(["mail", ""]) {
+    for (tool, is_last) in tools.iter().zip([false, true]) {
         let request = wire::ListToolsRequest { page_size: 1, page_token: after, ..Default::default() };
         let page = soon(server.tools().list_tools(request)).await.expect("listed").into_inner();
         let digests: Vec<_> = page.tools.iter().map(|tool| &tool.digest).collect();
-        assert_eq!((&digests[..], page.next_page_token.as_str()), (&[&tool.digest][..], next));
+        assert_eq!((&digests[..], page.next_page_token.is_empty()), (&[&tool.digest][..], is_last));
         after = page.next_page_token;
     }
 
     let hosts = list_hosts(&server).await;
+    let mut after = String::new();
+    for (host, is_last) in hosts.iter().zip([false, true]) {
+        let request = wire::ListHostsRequest { page_size: 1, page_token: after };
+        let page = soon(server.tools().list_hosts(request)).await.expect("listed").into_inner();
+        let ids: Vec<_> = page.hosts.iter().map(|host| &host.host_id).collect();
+        assert_eq!((&ids[..], page.next_page_token.is_empty()), (&[&host.host_id][..], is_last));
+        after = page.next_page_token;
+    }
     assert_eq!(hosts.iter().map(|host| host.host_id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert!(hosts.iter().all(|host| host.health() == wire::HostHealth::Connected && host.free_credit > 0));
     assert_eq!(hosts[0].tools, ["mail", "weather"]);

@@ -9,6 +9,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::{RequestRow, RunRow};
+use crate::mask::Masks;
 
 /// A stretch of time. The default is all of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,8 +115,10 @@ pub struct RequestFilter {
     pub models: Vec<String>,
     /// Time at which the question was asked.
     pub asked: TimeRange,
-    /// Text in the question, its tool or its arguments, in any case. Empty means any.
+    /// Text in the question, its tool or its arguments as they are shown, in any case. Empty means any.
     pub text: String,
+    /// The arguments that are not shown. If the text were sought in them, it would tell them letter by letter.
+    pub masks: Masks,
     /// Somebody who may answer the question. Absent means any question.
     pub answerer: Option<Answerer>,
 }
@@ -184,13 +187,17 @@ impl RequestFilter {
     /// True if the question meets the conditions on its content.
     #[must_use]
     pub fn matches_content(&self, question: &Question) -> bool {
-        let asked = question.text();
-        let texts = [&asked, question.tool.as_str(), &question.arguments];
         is_one_of(&question.kind, &self.kinds)
             && is_one_of(&question.tool, &self.tools)
-            && (self.text.is_empty()
-                || texts.iter().any(|text| contains(text, &self.text))
-                || unescaped(&question.arguments).is_some_and(|text| contains(&text, &self.text)))
+            && (self.text.is_empty() || self.is_in(question))
+    }
+
+    fn is_in(&self, question: &Question) -> bool {
+        let masked = self.masks.mask(&question.tool, &question.arguments);
+        let arguments = masked.as_ref().unwrap_or(&question.arguments);
+        let texts = [&question.text(), question.tool.as_str(), arguments];
+        texts.iter().any(|text| contains(text, &self.text))
+            || unescaped(arguments).is_some_and(|text| contains(&text, &self.text))
     }
 }
 

@@ -202,7 +202,8 @@ impl Bed {
     async fn connected(&self, hosts: usize) -> Result<(), Failure> {
         let client = self.client()?;
         loop {
-            let known = client.tools().list_hosts(ListHostsRequest {}).await?.into_inner().hosts.len();
+            let known =
+                client.tools().list_hosts(ListHostsRequest::default()).await?.into_inner().hosts.len();
             if known >= hosts {
                 return Ok(());
             }

@@ -88,6 +88,6 @@ async fn frames_that_break_the_protocol() {
     };
     let large = vec![Frame::Hello(hello("h1")), Frame::CallResult(large)];
     assert_violation(&server, large, invalid, "larger than").await;
-    let hosts = soon(server.tools().list_hosts(wire::ListHostsRequest {})).await.expect("listed");
+    let hosts = soon(server.tools().list_hosts(wire::ListHostsRequest::default())).await.expect("listed");
     assert_eq!(hosts.into_inner().hosts, []);
 }

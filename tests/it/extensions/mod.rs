@@ -67,7 +67,11 @@ fn read(request: &Value) -> Vec<(String, String)> {
 }
 
 async fn hosts(server: &TestServer) -> Vec<wire::Host> {
-    soon(server.tools().list_hosts(wire::ListHostsRequest {})).await.expect("listed").into_inner().hosts
+    soon(server.tools().list_hosts(wire::ListHostsRequest::default()))
+        .await
+        .expect("listed")
+        .into_inner()
+        .hosts
 }
 
 #[tokio::test]

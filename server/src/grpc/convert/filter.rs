@@ -10,6 +10,7 @@ use tonic::Status;
 use super::input::labels;
 use super::{human, run, short};
 use crate::grpc::status::{Violations, permission_denied};
+use crate::mask::Masks;
 use crate::store::{RequestFilter, RunFilter, SessionFilter, TimeRange};
 
 /// The filter of `ListRuns`: the older fields of the request, and its filter. `None`: together they leave no run.
@@ -113,6 +114,7 @@ pub fn pending(message: &mut wire::ListPendingRequest) -> Result<RequestFilter, 
         models: names("filter.models", filter.models, &mut bad),
         asked,
         text: text("filter.text", filter.text, &mut bad),
+        masks: Masks::default(),
         answerer: None,
     };
     bad.check()?;

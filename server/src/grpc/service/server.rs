@@ -20,7 +20,7 @@ use crate::grpc::convert::replica::replica;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::identity::Caller;
-use crate::grpc::edge::page::{fit_page, page_request};
+use crate::grpc::edge::page::{List, fit_page, tenant};
 use crate::grpc::service::usage::usage_of;
 use crate::grpc::status::{Violations, status};
 use crate::model::{Models, ProviderModels};
@@ -181,16 +181,17 @@ impl server_server::Server for ServerService {
         &self,
         request: Request<v1::ListAuditRecordsRequest>,
     ) -> Result<Response<v1::ListAuditRecordsResponse>, Status> {
-        let tenant = Caller::of(&request).tenant().to_string();
-        let message = request.into_inner();
-        let filter = &convert::filter(tenant, message.filter.unwrap_or_default())?;
-        let page = page_request(message.page_size, message.page_token)?;
+        let tenant = tenant(&request);
+        let mut message = request.into_inner();
+        let (list, page) = List::begin(&tenant, &mut message)?;
+        let list = &list;
+        let filter = &convert::filter(tenant.to_string(), message.filter.unwrap_or_default())?;
         let store = self.engine.store();
         fit_page(page, |page| async move {
             let page = store.audit(filter.clone(), page).await?;
             Ok(v1::ListAuditRecordsResponse {
                 records: page.rows.into_iter().map(convert::record).collect(),
-                next_page_token: page.next.unwrap_or_default(),
+                next_page_token: list.token(page.next),
             })
         })
         .await

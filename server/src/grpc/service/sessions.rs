@@ -19,7 +19,7 @@ use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
 use crate::grpc::convert::{filter, session, short, todo};
 use crate::grpc::edge::identity::Caller;
-use crate::grpc::edge::page::{fit_page, page_request};
+use crate::grpc::edge::page::{List, fit_page, page_size};
 use crate::grpc::service::agent_loop::{required, shown_run};
 use crate::grpc::service::blobs;
 use crate::grpc::service::call_titles::call_titles;
@@ -190,8 +190,9 @@ impl Sessions for SessionsService {
         request: Request<wire::ListSessionsRequest>,
     ) -> Result<Response<wire::ListSessionsResponse>, Status> {
         let caller = Caller::of(&request);
-        let message = request.into_inner();
-        let page = page_request(message.page_size, message.page_token)?;
+        let mut message = request.into_inner();
+        let (list, page) = List::begin(caller.tenant(), &mut message)?;
+        let list = &list;
         let filter = filter::sessions(message.filter.unwrap_or_default())?;
         let created_by = filter::only_of(caller.reads_only_of(), filter.created_by)?;
         let filter = &SessionFilter { created_by, ..filter };
@@ -200,7 +201,7 @@ impl Sessions for SessionsService {
             let page = store.sessions(tenant, filter.clone(), page).await?;
             Ok(wire::ListSessionsResponse {
                 sessions: page.rows.iter().map(session::session).collect(),
-                next_page_token: page.next.unwrap_or_default(),
+                next_page_token: list.token(page.next),
             })
         })
         .await
@@ -213,7 +214,7 @@ impl Sessions for SessionsService {
         let caller = Caller::of(&request);
         let message = request.into_inner();
         let session = required("session_id", message.session_id, SessionId::parse)?;
-        let page = page_request(message.page_size, String::new())?;
+        let page = PageRequest { size: page_size(message.page_size)?, after: None };
         check_session(&self.engine, &caller, &session, Right::Read).await?;
         let (store, tenant) = (self.engine.store(), caller.tenant());
         store.session(tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;

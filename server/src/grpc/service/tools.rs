@@ -8,7 +8,7 @@ use agentloop_core::limits::{PAGE_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::tool::ToolDeclaration;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
 use agentloop_proto::v1::{self, ErrorReason};
-use prost::Message as _;
+use prost::Message;
 use tonic::{Code, Request, Response, Status};
 
 use crate::audit;
@@ -17,12 +17,12 @@ use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::identity::Caller;
-use crate::grpc::edge::page::{page_request, tenant};
+use crate::grpc::edge::page::{List, tenant};
 use crate::grpc::service::agent_loop::{optional, required};
 use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::service::policy::{PolicyChecker, remembered};
 use crate::grpc::status::{Violations, status};
-use crate::store::ToolRow;
+use crate::store::{PageRequest, ToolRow};
 use crate::tool::{HostSnapshot, RefusedDeclaration, RememberedTool, RemoteTools, TermsError, ToolSnapshot};
 
 /// Bytes of a row's tag and length in a message, at most.
@@ -51,14 +51,18 @@ impl tools_server::Tools for ToolsService {
         request: Request<v1::ListToolsRequest>,
     ) -> Result<Response<v1::ListToolsResponse>, Status> {
         let tenant = tenant(&request);
-        let v1::ListToolsRequest { name, page_size, page_token } = request.into_inner();
-        let after = page_request(page_size, page_token)?.after;
-        let rows_max = if page_size == 0 { usize::MAX } else { page_size as usize };
+        let mut message = request.into_inner();
+        let rows_max = rows_max(message.page_size);
+        let (list, PageRequest { after, .. }) = List::begin(&tenant, &mut message)?;
+        let name = message.name;
         let asked = self.tools.tools_snapshot(&tenant).into_iter().filter(|tool| {
             let own = &tool.declaration.name;
             (name.is_empty() || *own == name) && after.as_ref().is_none_or(|after| own > after)
         });
-        Ok(Response::new(tool_page(asked.map(tool), rows_max)))
+        let (tools, more) = fitting(asked.map(tool), rows_max);
+        let last = tools.last().filter(|_| more).and_then(|tool| tool.declaration.as_ref());
+        let next_page_token = list.token(last.map(|last| last.name.clone()));
+        Ok(Response::new(v1::ListToolsResponse { tools, next_page_token }))
     }
 
     async fn list_hosts(
@@ -66,13 +70,20 @@ impl tools_server::Tools for ToolsService {
         request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
         let tenant = tenant(&request);
-        let hosts = self.tools.hosts_snapshot(&tenant);
+        let mut message = request.into_inner();
+        let rows_max = rows_max(message.page_size);
+        let (list, PageRequest { after, .. }) = List::begin(&tenant, &mut message)?;
+        let hosts = self.tools.hosts_snapshot(&tenant).into_iter();
+        let hosts =
+            hosts.filter(|host| after.as_ref().is_none_or(|after| host.host.as_str() > after.as_str()));
         let mut extensions = self.tools.extensions().snapshot(&tenant);
         let host = |shown: HostSnapshot| {
             let extensions = extensions.remove(&shown.host).unwrap_or_default();
             v1::Host { extensions, ..host(shown) }
         };
-        Ok(Response::new(v1::ListHostsResponse { hosts: hosts.into_iter().map(host).collect() }))
+        let (hosts, more) = fitting(hosts.map(host), rows_max);
+        let last = hosts.last().filter(|_| more).map(|last| last.host_id.clone());
+        Ok(Response::new(v1::ListHostsResponse { next_page_token: list.token(last), hosts }))
     }
 
     async fn check_policy(
@@ -179,20 +190,22 @@ fn refused(refused: &RefusedDeclaration) -> v1::RefusedDeclaration {
     }
 }
 
-/// The first tools, as many as are asked for and fit into a message, at least one.
-fn tool_page(tools: impl Iterator<Item = v1::Tool>, rows_max: usize) -> v1::ListToolsResponse {
-    let mut page = v1::ListToolsResponse::default();
-    let mut bytes = 0;
-    for tool in tools {
-        bytes += tool.encoded_len() + FIELD_BYTES_MAX;
-        if page.tools.len() == rows_max || (bytes > PAGE_BYTES_MAX && !page.tools.is_empty()) {
-            let last = page.tools.last().and_then(|tool| tool.declaration.as_ref());
-            page.next_page_token = last.map(|last| last.name.clone()).unwrap_or_default();
-            break;
+/// The most rows of a page: 0 means as many as fit into a message.
+fn rows_max(page_size: u32) -> usize {
+    if page_size == 0 { usize::MAX } else { page_size as usize }
+}
+
+/// The first rows, as many as are asked for and fit into a message, at least one; and true if there are more.
+fn fitting<T: Message>(rows: impl Iterator<Item = T>, rows_max: usize) -> (Vec<T>, bool) {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for row in rows {
+        bytes += row.encoded_len() + FIELD_BYTES_MAX;
+        if page.len() == rows_max || (bytes > PAGE_BYTES_MAX && !page.is_empty()) {
+            return (page, true);
         }
-        page.tools.push(tool);
+        page.push(row);
     }
-    page
+    (page, false)
 }
 
 fn tool(tool: ToolSnapshot) -> v1::Tool {
@@ -278,10 +291,9 @@ mod tests {
         ] {
             let names = ["a", "b", "c"];
             let tools = names.iter().zip(sizes).map(|(name, bytes)| named(name, *bytes));
-            let page = tool_page(tools, rows_max);
-            assert_eq!(page.tools.len(), fitting, "{sizes:?}");
-            let next = if fitting < sizes.len() { names[fitting - 1] } else { "" };
-            assert_eq!(page.next_page_token, next, "{sizes:?}");
+            let (tools, more) = super::fitting(tools, rows_max);
+            assert_eq!((tools.len(), more), (fitting, fitting < sizes.len()), "{sizes:?}");
+            let page = v1::ListToolsResponse { tools, ..Default::default() };
             assert!(fitting < 2 || page.encoded_len() <= PAGE_BYTES_MAX, "{sizes:?}");
         }
     }

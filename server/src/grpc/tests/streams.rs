@@ -106,7 +106,7 @@ async fn a_host_that_hangs_up_is_lost() {
     drop(host);
     let mut tools = ToolsClient::new(harness.channel.clone());
     loop {
-        let hosts = tools.list_hosts(v1::ListHostsRequest {}).await.unwrap().into_inner().hosts;
+        let hosts = tools.list_hosts(v1::ListHostsRequest::default()).await.unwrap().into_inner().hosts;
         if hosts[0].health() == v1::HostHealth::Lost {
             assert_eq!(hosts[0].calls_in_flight, 1);
             break;
@@ -150,7 +150,7 @@ async fn the_tools_service_shows_tools_and_hosts() {
     assert_eq!(tools[0].declaration.as_ref().unwrap().effect(), v1::EffectClass::ReadOnly);
     assert_eq!(client.list_tools(list("b")).await.unwrap().into_inner().tools.len(), 1);
     assert_eq!(client.list_tools(list("z")).await.unwrap().into_inner().tools, []);
-    let hosts = client.list_hosts(v1::ListHostsRequest {}).await.unwrap().into_inner().hosts;
+    let hosts = client.list_hosts(v1::ListHostsRequest::default()).await.unwrap().into_inner().hosts;
     assert_eq!((hosts[0].host_id.as_str(), hosts[0].sdk.as_str()), ("h", "test/1"));
     assert_eq!((hosts[0].calls_in_flight, hosts[0].free_credit), (1, 7));
     assert_eq!(hosts[0].tools, ["a", "b"]);

@@ -29,7 +29,7 @@ use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{filter, human, instruction, masked, run, short};
 use crate::grpc::edge::disconnect::CallOfRun;
 use crate::grpc::edge::identity::Caller;
-use crate::grpc::edge::page::{fit_page, page_request, traceparent};
+use crate::grpc::edge::page::{List, fit_page, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
 use crate::grpc::status::{Violations, permission_denied};
 use crate::model::Models;
@@ -360,8 +360,9 @@ impl AgentLoop for AgentLoopService {
     ) -> Result<Response<wire::ListRunsResponse>, Status> {
         let caller = Caller::of(&request);
         let mut message = request.into_inner();
+        let (list, page) = List::begin(caller.tenant(), &mut message)?;
+        let list = &list;
         let filter = filter::runs(&mut message)?;
-        let page = page_request(message.page_size, message.page_token)?;
         let Some(filter) = filter else { return Ok(Response::new(wire::ListRunsResponse::default())) };
         let created_by = filter::only_of(caller.reads_only_of(), filter.created_by)?;
         let filter = &RunFilter { created_by, ..filter };
@@ -370,7 +371,7 @@ impl AgentLoop for AgentLoopService {
             let page = store.runs(tenant, filter.clone(), page).await?;
             Ok(wire::ListRunsResponse {
                 runs: page.rows.iter().map(run::row).collect(),
-                next_page_token: page.next.unwrap_or_default(),
+                next_page_token: list.token(page.next),
             })
         })
         .await
@@ -382,17 +383,19 @@ impl AgentLoop for AgentLoopService {
     ) -> Result<Response<wire::ListPendingResponse>, Status> {
         let caller = Caller::of(&request);
         let mut message = request.into_inner();
+        let (list, page) = List::begin(caller.tenant(), &mut message)?;
+        let list = &list;
         let created_by = caller.reads_only_of().map(str::to_owned);
         let mine = message.filter.as_ref().is_some_and(|filter| filter.mine);
         let answerer = mine.then(|| caller.answerer());
-        let filter = RequestFilter { created_by, answerer, ..filter::pending(&mut message)? };
-        let page = page_request(message.page_size, message.page_token)?;
+        let masks = self.engine.masks().clone();
+        let filter = RequestFilter { created_by, answerer, masks, ..filter::pending(&mut message)? };
         let (store, tenant, filter) = (self.engine.store(), caller.tenant(), &filter);
         fit_page(page, |page| async move {
             let page = store.pending(tenant, filter.clone(), page).await?;
             Ok(wire::ListPendingResponse {
                 requests: page.rows.iter().map(|row| self.shown_request(row)).collect(),
-                next_page_token: page.next.unwrap_or_default(),
+                next_page_token: list.token(page.next),
             })
         })
         .await
