@@ -12,13 +12,13 @@ use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
 use crate::store::append::{EncodedAppend, NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
+use crate::store::checksum;
 use crate::store::codec::{text, usage_text};
 use crate::store::number::int;
 use crate::store::postgres::owner::{Hold, Owner};
-use crate::store::postgres::rows::{clean, indexed};
+use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;
 use crate::store::postgres::write::statement::{self, Needs};
-use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
 
 /// Writes what a plan accepts. `None`: this server does not own the database any more, and nothing is written.
 ///
@@ -406,11 +406,4 @@ fn blobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
         }
     }
     query.bind(sessions).bind(entries).bind(digests)
-}
-
-/// The labels of a session by which it is found, as its indexed columns have them.
-pub(in crate::store::postgres) fn found_by(
-    labels: &std::collections::BTreeMap<String, String>,
-) -> [Option<String>; 2] {
-    [USER_LABEL, PROJECT_LABEL].map(|key| labels.get(key).map(|value| indexed(value).into_owned()))
 }
