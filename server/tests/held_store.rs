@@ -20,7 +20,7 @@ use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::{Engine, EngineParts, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::{PageRequest, SessionFilter, SessionStore as _, Store};
-use agentloop_server::tool::{HostOptions, RemoteTools};
+use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
 
@@ -53,7 +53,7 @@ impl Models for Reader {
 }
 
 fn engine(store: Arc<dyn Store>, model: &Reader) -> Engine {
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     EngineParts::default().start(store, Arc::new(model.clone()), tools)
 }
 
@@ -144,7 +144,7 @@ impl Models for Waiting {
 #[tokio::test]
 async fn a_run_that_is_waited_for_is_not_read_from_the_store() {
     let (store, model) = (held_store().await, Waiting::default());
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     let engine = EngineParts::default().start(store.clone(), Arc::new(model.clone()), tools);
     let run = in_time(engine.start(request("s", "r", "Hello."))).await.expect("a run").run;
     for read in ["run", "records"] {

@@ -26,7 +26,7 @@ use agentloop_server::grpc::sessions::SessionsService;
 use agentloop_server::ids::RandomIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::{SessionStore as _, StoreError};
-use agentloop_server::tool::{HostOptions, RemoteTools};
+use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tonic::Request;
 
@@ -83,7 +83,7 @@ impl Models for Silent {
 }
 
 fn engine(store: &PartStore, model: &Silent) -> Engine {
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     EngineParts::default().start(store.clone(), Arc::new(model.clone()), tools)
 }
 

@@ -21,7 +21,7 @@ use agentloop_server::engine::{
 };
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::SessionStore as _;
-use agentloop_server::tool::{HostOptions, RemoteTools};
+use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use held::HeldReads;
@@ -78,7 +78,7 @@ async fn place(retention: Retention) -> Place {
     let clock = TestClock::at(Timestamp(1_000 * DAY));
     let options = EngineOptions { retention, ..EngineOptions::default() };
     let parts = EngineParts { clock: Arc::new(clock.clone()), options, ..EngineParts::default() };
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     let engine = parts.start(store.clone(), Arc::new(Answers), tools);
     Place { engine, store, clock }
 }

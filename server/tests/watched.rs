@@ -13,7 +13,7 @@ use agentloop_server::engine::EngineParts;
 use agentloop_server::grpc::agent_loop::AgentLoopService;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{HostOptions, RemoteTools};
+use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
@@ -44,7 +44,7 @@ impl Models for Shy {
 async fn service(model: Shy) -> AgentLoopService {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let models = Arc::new(model);
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     let engine = EngineParts::default().start(store, models.clone(), tools);
     let agent = RunSpec { agent: "default".into(), model: "any/shy".into(), ..RunSpec::default() };
     AgentLoopService::new(engine, models, Arc::new([("default".to_owned(), agent)].into()))

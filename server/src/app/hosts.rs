@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::mask::Masks;
 use crate::store::{HostClaim, Store, StoreError, ToolRow};
-use crate::tool::{HostIds, HostOptions, OwnTools, RememberedTool, RemoteTools, SinkUnavailable};
+use crate::tool::{HostIds, OwnTools, RememberedTool, RemoteTools, RemoteToolsOptions, SinkUnavailable};
 
 /// Time between two notes that the hosts that are connected are there.
 const SEEN_EVERY: Duration = Duration::from_hours(1);
@@ -24,10 +24,10 @@ const ID_KEPT_FOR: Millis = Millis::secs(25 * 60 * 60);
 const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The options of the fleet, from the configuration.
-pub(super) fn host_options(config: &Config) -> HostOptions {
+pub(super) fn host_options(config: &Config) -> RemoteToolsOptions {
     let (hosts, runs) = (&config.hosts, &config.runs);
-    let default = HostOptions::default();
-    HostOptions {
+    let default = RemoteToolsOptions::default();
+    RemoteToolsOptions {
         fleet: FleetOptions {
             lease_timeout: hosts.lease_timeout,
             grace_period: hosts.grace_period,
@@ -52,7 +52,7 @@ pub(super) fn host_options(config: &Config) -> HostOptions {
 /// The fleet, with the tools that hosts declared before the restart.
 pub(super) async fn remembered_tools(
     store: &dyn Store,
-    options: HostOptions,
+    options: RemoteToolsOptions,
     now: Timestamp,
     own: OwnTools,
 ) -> Result<Arc<RemoteTools>, StoreError> {

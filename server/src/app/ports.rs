@@ -12,7 +12,7 @@ use crate::auth::Quotas;
 use crate::auth::jwt::KeySource;
 use crate::clock::Clock;
 use crate::config::{Config, ServerOptions};
-use crate::grpc::edge::identity::{Gate, IdentityLayer};
+use crate::grpc::edge::identity::{CredentialCheck, IdentityLayer};
 use crate::lifecycle::Tasks;
 use crate::telemetry::metrics::Metrics;
 
@@ -67,7 +67,7 @@ impl Ports {
         self,
         quotas: Option<Quotas>,
         clock: Arc<dyn Clock>,
-        identity: impl FnOnce(Option<Gate>) -> IdentityLayer,
+        identity: impl FnOnce(Option<CredentialCheck>) -> IdentityLayer,
         tasks: &Tasks,
     ) -> serve::Port {
         let Self { metrics_address, metrics, options, listener, scrapes, security, .. } = self;
@@ -83,14 +83,14 @@ impl Ports {
                 tasks.spawn("certificates and tokens", keep_current(reloader.clone(), tasks.soft().clone())),
             );
         }
-        let gate = security.authenticator.map(|authenticator| {
+        let check = security.authenticator.map(|authenticator| {
             let counted = metrics.clone();
             let keys = security.jwks.map(|jwks| jwks as Arc<dyn KeySource>);
-            Gate::new(authenticator, keys, clock, quotas, move |cause| {
+            CredentialCheck::new(authenticator, keys, clock, quotas, move |cause| {
                 counted.iter().for_each(|metrics| metrics.rejected(cause));
             })
         });
-        let (acceptor, identity) = (security.acceptor, identity(gate));
+        let (acceptor, identity) = (security.acceptor, identity(check));
         serve::Port { listener, options, metrics, acceptor, identity }
     }
 }

@@ -20,7 +20,7 @@ use crate::grpc::convert::input::{RequestIdentity, start_request};
 use crate::grpc::service::tool_host::{Responses, inbound};
 use crate::model::ProviderRegistry;
 use crate::tool::{
-    CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostOptions, RemoteTools,
+    CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, RemoteTools, RemoteToolsOptions,
     ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
@@ -59,7 +59,7 @@ pub(crate) fn frames(data: &[u8]) {
 
 #[expect(clippy::disallowed_methods, reason = "each input of the fuzzer ends its own task")]
 async fn session(data: &[u8]) {
-    let tools = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
     let engine = Arc::new(Engine { tools: Arc::downgrade(&tools), attempts: Mutex::default() });
     let driver = tokio::spawn(tools.clone().drive(engine.clone()));
     // The driver must have run once, or hosts that reconnect with calls are sent away.

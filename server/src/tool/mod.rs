@@ -31,10 +31,10 @@ pub use self::cluster::{
     ClusterTools, EncodeRequest, HubEnd, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound,
     LocatedOwners, RunOwner, RunOwners,
 };
-pub use self::host::connection::{Connection, FrameError, Inbound, NotAccepted};
+pub use self::host::connection::{FrameError, HostStream, Inbound, NotAccepted};
 pub use self::host::identity::HostIdentity;
 pub use self::host::ids::HostIds;
-pub use self::host::options::HostOptions;
+pub use self::host::options::RemoteToolsOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};
 pub use self::host::remote::RemoteTools;
 pub use self::host::snapshot::{HostSnapshot, ToolSnapshot};

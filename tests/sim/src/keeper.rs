@@ -11,7 +11,7 @@ use agentloop_server::engine::{EngineOptions, EngineParts};
 use agentloop_server::extension::remote::Remote;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{JournalStore as _, ToolStore as _};
-use agentloop_server::tool::{HostOptions, RememberedTool, RemoteTools};
+use agentloop_server::tool::{RememberedTool, RemoteTools, RemoteToolsOptions};
 
 use crate::gate::Gate;
 use crate::model::FakeModels;
@@ -69,7 +69,7 @@ async fn start(world: &Arc<World>, store: MemoryStore) -> Server {
         last_seen: world.clock.now(),
         terms: row.terms,
     });
-    let tools = RemoteTools::new(HostOptions::default(), world.clock.now(), remembered.collect());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), world.clock.now(), remembered.collect());
     let gate = Arc::new(Gate::new(world.clone(), store, tasks.clone()));
     let parts = EngineParts {
         clock: Arc::new(world.clock.clone()),

@@ -13,7 +13,7 @@ use crate::tool::ToolTerms;
 
 /// The current stream of a connected host.
 #[derive(Debug, Clone)]
-pub(super) struct Connection {
+pub(super) struct HostConnection {
     pub(super) id: ConnectionId,
     /// The process behind the host's id.
     pub(super) instance: Option<InstanceId>,
@@ -66,7 +66,7 @@ pub(super) struct OfferedTool {
     pub(super) max_concurrency: Option<u32>,
 }
 
-impl Connection {
+impl HostConnection {
     /// A connection whose tools are still to be checked.
     pub(super) fn new(join: &HostJoin) -> Self {
         Self {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::connection::Connection;
+use crate::host::connection::HostConnection;
 use crate::host::io::HostJoin;
 use crate::id::{CallId, InstanceId};
 use crate::limits::CALLS_PER_HOST_MAX;
@@ -20,7 +20,7 @@ pub(super) struct Rank {
 #[derive(Debug, Clone)]
 pub(super) struct HostState {
     /// The current stream. `None` while the host is disconnected.
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<HostConnection>,
     /// The process of its last stream, and the number that the process gave to that stream.
     pub(super) newest: Option<(InstanceId, u64)>,
     pub(super) sdk: String,

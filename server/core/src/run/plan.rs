@@ -4,13 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::form::Form;
-use crate::limits::SHORT_TEXT_BYTES_MAX;
+use crate::limits::{OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
 use crate::message::FinishReason;
 use crate::question::{BadQuestion, is_link, is_metadata};
 pub use crate::run::human::SelectOption;
-
-/// Most options of a planner's question.
-pub const OPTIONS_MAX: usize = 64;
 
 /// Reasons why a run needs an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]

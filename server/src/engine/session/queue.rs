@@ -20,7 +20,7 @@ use crate::engine::fold::fold;
 use crate::engine::history::History;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
-use crate::engine::run::task::TaskEnd;
+use crate::engine::run::task::{RunWrite, TaskEnd};
 use crate::engine::session::start::{START_TRIES, StartRequest, create_run, start_input};
 use crate::engine::{Engine, OnBusy};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
@@ -53,7 +53,7 @@ impl Engine {
         let history = History::new(&deps.histories.memory().of(&tenant));
         let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.unwritten = transition.records;
-        task.write(Some(create_run(request)), None).await?;
+        task.write(RunWrite::Enqueue(create_run(request))).await?;
         drop(lock);
         // The session may have become free before this run was in the queue.
         self.advance_queue_later(&tenant, session);
@@ -117,7 +117,7 @@ impl Engine {
             task.created_by.clone_from(&claimed.row.created_by);
             task.held = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
             task.unwritten = transition.records;
-            match task.write(None, Some(last_entry)).await {
+            match task.write(RunWrite::Enter(last_entry)).await {
                 Ok(()) => {
                     task.permit.set_live(mailbox);
                     self.await_caller(task.permit.key(), task.machine.state());

@@ -19,6 +19,7 @@ use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
 use crate::engine::run::table::{LiveRunsBound, Lookup, StartPermit};
+use crate::engine::run::task::RunWrite;
 use crate::memory::Charge;
 use crate::store::{CreateRun, StoreError};
 
@@ -278,7 +279,7 @@ impl Engine {
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.held = held;
         task.unwritten = transition.records;
-        task.write(Some(create_run(request)), Some(last_entry)).await?;
+        task.write(RunWrite::Start(create_run(request), last_entry)).await?;
         task.permit.set_live(mailbox);
         self.launch(task, transition.effects);
         Ok(())
@@ -320,7 +321,7 @@ impl Engine {
         let epoch = deps.store.epoch();
         let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.unwritten = transition.records;
-        task.write(Some(create_run(request)), Some(last_entry)).await?;
+        task.write(RunWrite::Start(create_run(request), last_entry)).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())
     }

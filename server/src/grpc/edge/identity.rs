@@ -56,7 +56,7 @@ const ANSWER_STREAMS: [&str; 9] = [
 type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
 
 /// Checks the credentials of requests.
-pub struct Gate {
+pub struct CredentialCheck {
     authenticator: Arc<Authenticator>,
     /// Reads the keys of JSON Web Tokens again, if there are any.
     keys: Option<Arc<dyn KeySource>>,
@@ -65,7 +65,7 @@ pub struct Gate {
     rejected: CountRejection,
 }
 
-impl Gate {
+impl CredentialCheck {
     /// `rejected` is called with the cause of each refusal.
     pub fn new(
         authenticator: Arc<Authenticator>,
@@ -204,24 +204,24 @@ fn bearer_token(authorization: &str) -> Option<&str> {
 /// Checks the credentials of every request before its service sees it, and has the audit log written.
 #[derive(Clone)]
 pub struct IdentityLayer {
-    gate: Option<Arc<Gate>>,
+    check: Option<Arc<CredentialCheck>>,
     audit: Option<AuditLog>,
     /// The services of a replica. Calls that are refused here are written to their audit log.
     local: Option<LocalServices>,
 }
 
 impl IdentityLayer {
-    /// Without a gate, nobody is asked. Without a log, nothing is written.
+    /// Without a check of credentials, nobody is asked. Without a log, nothing is written.
     #[must_use]
-    pub fn new(gate: Option<Gate>, audit: Option<AuditLog>) -> Self {
-        Self { gate: gate.map(Arc::new), audit, local: None }
+    pub fn new(check: Option<CredentialCheck>, audit: Option<AuditLog>) -> Self {
+        Self { check: check.map(Arc::new), audit, local: None }
     }
 
     /// The layer of a replica. The replica that does a call writes it to its audit log. Calls that are refused here are written to
     /// the audit log of `local`, if it has one.
     #[must_use]
-    pub fn of_replica(gate: Option<Gate>, local: LocalServices) -> Self {
-        Self { gate: gate.map(Arc::new), audit: None, local: Some(local) }
+    pub fn of_replica(check: Option<CredentialCheck>, local: LocalServices) -> Self {
+        Self { check: check.map(Arc::new), audit: None, local: Some(local) }
     }
 
     /// The log of what is refused.
@@ -274,7 +274,7 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        if self.layer.gate.is_none() && self.layer.audit.is_none() {
+        if self.layer.check.is_none() && self.layer.audit.is_none() {
             return Either::Left(self.inner.call(request));
         }
         let layer = self.layer.clone();
@@ -283,13 +283,13 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
             let call = Call::of(&request);
-            let admitted = match &layer.gate {
+            let admitted = match &layer.check {
                 None => None,
-                Some(gate) => match gate.admit(&mut request).await {
+                Some(check) => match check.admit(&mut request).await {
                     Ok(admitted) => admitted,
                     Err(refused) => {
                         let Refused { status, cause, why, principal } = *refused;
-                        let refused = call.refused(&*gate.clock, principal.as_deref(), cause, why);
+                        let refused = call.refused(&*check.clock, principal.as_deref(), cause, why);
                         if let Some(audit) = layer.refused() {
                             audit.refused(refused);
                         }
@@ -299,10 +299,10 @@ where
             };
             let is_open = Access::of(request.uri().path()) == Access::Anyone;
             let principal = admitted.as_ref().map(|admitted| admitted.identity.principal.clone());
-            let IdentityLayer { gate, audit, local: _ } = layer;
+            let IdentityLayer { check, audit, local: _ } = layer;
             let work = async move {
-                match (gate, admitted) {
-                    (Some(gate), Some(admitted)) => gate.serve(admitted, inner, request).await,
+                match (check, admitted) {
+                    (Some(check), Some(admitted)) => check.serve(admitted, inner, request).await,
                     _ => inner.call(request).await,
                 }
             };

@@ -7,6 +7,7 @@ pub mod forward;
 pub mod identity;
 pub mod incoming;
 mod lapse;
+mod message_prefix;
 pub(in crate::grpc) mod page;
 pub mod peer;
 pub mod receive_budget;

@@ -14,14 +14,13 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http::Request};
 use tonic::{Code, Status};
 
+use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES};
 use crate::grpc::status::retryable;
 
 /// Bytes of incomplete messages held at a time, over all callers.
 const UNFINISHED_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The first bytes of each message are not counted, so small messages pass even when the budget is used up.
 const UNCOUNTED_BYTES: usize = 16 * 1024;
-/// Length of the gRPC prefix before each message: one byte of flags and four of length.
-const PREFIX_BYTES: usize = 5;
 
 /// The budget that all requests share. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -96,10 +95,8 @@ impl Unfinished {
     fn read_prefix<'d>(&mut self, data: &'d [u8]) -> &'d [u8] {
         let (some, rest) = data.split_at(data.len().min(PREFIX_BYTES - self.prefix.len()));
         self.prefix.extend_from_slice(some);
-        if let [_compressed, length @ ..] = self.prefix.as_slice()
-            && let Ok(length) = <[u8; 4]>::try_from(length)
-        {
-            self.missing = u32::from_be_bytes(length) as usize;
+        if let Some(prefix) = MessagePrefix::read(&self.prefix) {
+            self.missing = prefix.message_bytes;
             self.prefix.clear();
         }
         rest

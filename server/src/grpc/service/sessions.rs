@@ -282,8 +282,8 @@ impl Sessions for SessionsService {
         let mut bad = Violations::default();
         let query = bad.take("query", search_query(message.query)).unwrap_or_default();
         let filter = SearchFilter {
-            session: optional("session_id", message.session_id, &mut bad),
-            not_session: optional("except_session_id", message.except_session_id, &mut bad),
+            session: session_if_any("session_id", message.session_id, &mut bad),
+            not_session: session_if_any("except_session_id", message.except_session_id, &mut bad),
             created_by: caller.reads_only_of().map(str::to_owned),
         };
         if message.limit > HITS_MAX {
@@ -427,6 +427,6 @@ fn search_query(query: String) -> Result<String, String> {
 }
 
 /// Parses a session's id that the request may leave empty.
-fn optional(field: &str, id: String, bad: &mut Violations) -> Option<SessionId> {
+fn session_if_any(field: &str, id: String, bad: &mut Violations) -> Option<SessionId> {
     if id.is_empty() { None } else { bad.take(field, SessionId::parse(id)) }
 }

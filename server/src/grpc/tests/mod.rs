@@ -24,7 +24,7 @@ use crate::grpc::service::tools::ToolsService;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
 use crate::tool::tests::harness::{FakeEngine, NOW, call_id, lease, offer, owner};
-use crate::tool::{HostOptions, RemoteTools, Seek, Tools as _};
+use crate::tool::{RemoteTools, RemoteToolsOptions, Seek, Tools as _};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,10 +43,10 @@ async fn idle_engine(tools: Arc<RemoteTools>) -> Engine {
 
 impl Harness {
     async fn new() -> Self {
-        Self::with(HostOptions::default()).await
+        Self::with(RemoteToolsOptions::default()).await
     }
 
-    async fn with(options: HostOptions) -> Self {
+    async fn with(options: RemoteToolsOptions) -> Self {
         let tools = RemoteTools::new(options, NOW, Vec::new());
         let engine = Arc::new(FakeEngine::default());
         tokio::spawn(tools.clone().drive(engine.clone()));

@@ -8,12 +8,14 @@
 mod cache;
 mod check;
 mod encode;
+mod values;
 
 pub(in crate::store) use self::cache::{CachedRows, WriterCache};
 pub(in crate::store) use self::check::{
     CommitRows, LastNumbers, LiveRun, NumberedAppend, ORDINARY_QUEUE_NO, RunCreation, RunHead, RunInCommit,
-    RunUpdate, SessionChange, SessionHead, SessionInCommit,
+    SessionChange, SessionHead, SessionInCommit,
 };
 pub(in crate::store) use self::encode::{
     ClosedQuestion, EncodedAppend, NewEntry, NewQuestion, NewSteer, NewTodos,
 };
+pub(in crate::store) use self::values::{RunValues, SessionValues};

@@ -8,9 +8,9 @@ use sqlx::Error;
 use crate::store::StoreError;
 
 pub(in crate::store::postgres) use crate::store::sql::column::{
-    json, json_if_any, live_run, number, number_if_any, parsed, run_id, session_id, tenant_id, time,
+    json, live_run, number, number_if_any, parsed, run_id, session_id, tenant_id, time,
 };
-pub(in crate::store::postgres) use crate::store::sql::row::{event, run, session};
+pub(in crate::store::postgres) use crate::store::sql::row::{event, run};
 
 /// Bytes of a label up to which an indexed column has it whole. PostgreSQL refuses a row of an index above 2,704 bytes, and the
 /// tenant is in it, too.

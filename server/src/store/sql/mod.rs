@@ -15,3 +15,4 @@ pub(in crate::store) mod search;
 pub(in crate::store) mod store;
 pub(in crate::store) mod tool;
 pub(in crate::store) mod turns;
+pub(in crate::store) mod write;

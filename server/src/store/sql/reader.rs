@@ -73,6 +73,8 @@ pub(in crate::store) trait Dialect {
     const UNFINISHED: &str;
     /// The first `$1` parked runs by the time at which they are due. `$2` are the shards.
     const DUE: &str;
+    /// The first run in the queue of the session of number `$1`.
+    const FIRST_QUEUED: &str;
     /// The run that may enter a session now.
     const NEXT_QUEUED: &str;
     /// The runs that may enter their sessions now, one for each session. `$1` are the shards.

@@ -5,9 +5,9 @@ use sqlx::Error;
 use crate::store::StoreError;
 
 pub(in crate::store::sqlite) use crate::store::sql::column::{
-    json, json_if_any, live_run, number, run_id, seq, session_id, tenant_id, time,
+    live_run, number, run_id, seq, session_id, tenant_id, time,
 };
-pub(in crate::store::sqlite) use crate::store::sql::row::{event, run, session};
+pub(in crate::store::sqlite) use crate::store::sql::row::{event, run};
 
 /// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this error means that tables contradict each
 /// other.

@@ -13,4 +13,6 @@ pub(in crate::store) use self::request::{
     set_recorded,
 };
 pub(in crate::store) use self::send::closed;
-pub(in crate::store) use self::session::{NewFork, NewNotes, NewSession, NewUpdate};
+pub(in crate::store) use self::session::{
+    DeleteSession, NewFork, NewNotes, NewSession, NewUpdate, SessionOp,
+};

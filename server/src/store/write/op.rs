@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use agentloop_core::id::{HostId, RuleId, RunId, RunKey, SessionId, SessionKey, TenantId};
+use agentloop_core::id::{HostId, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 
-use super::session::{NewFork, NewNotes, NewSession, NewUpdate};
+use super::session::SessionOp;
 use crate::audit::{Act, AuditEntry};
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{ClaimedRow, HostClaim, JobId, SessionRow, ToolRow};
@@ -34,21 +34,11 @@ pub(in crate::store) enum WriteOp<O> {
         tenant: TenantId,
         run: RunId,
     },
-    CreateSession(NewSession),
-    GetOrCreateSession(NewSession),
-    UpdateSession(NewUpdate),
-    Fork(NewFork),
-    DeleteSession {
-        tenant: TenantId,
-        session: SessionId,
-        /// A live run that does not keep the session, because its journal is damaged.
-        damaged: Option<RunId>,
-    },
+    Session(SessionOp),
     DeleteRule {
         tenant: TenantId,
         rule: RuleId,
     },
-    SetNotes(NewNotes),
     RetryJob {
         job: JobId,
         due_at: Timestamp,
@@ -84,10 +74,10 @@ pub(in crate::store) enum WriteResult<R> {
     Done,
     /// Of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
-    /// Of `CreateSession`, `GetOrCreateSession`, `UpdateSession` and `Fork`: the session as it is now.
+    /// Of a [`SessionOp`] that leaves a session: the session as it is now.
     Session(Box<SessionRow>),
-    /// Of `DeleteSession`, `DeleteRule`, `ForgetTool` and `SetNotes`: false if there was nothing to change. Of `ClaimHost`: false if
-    /// the id is another principal's.
+    /// Of `SessionOp::Delete`, `SessionOp::SetNotes`, `DeleteRule` and `ForgetTool`: false if there was nothing to change. Of
+    /// `ClaimHost`: false if the id is another principal's.
     Existed(bool),
     /// The result of the other writes of the store's own.
     Own(R),
@@ -98,16 +88,11 @@ impl<O: OwnOp> WriteOp<O> {
     pub(in crate::store) fn tenant(&self) -> Option<&TenantId> {
         match self {
             Self::Append(append) => Some(&append.run.tenant),
+            Self::Session(op) => Some(op.session().0),
             Self::Claim { tenant, .. }
-            | Self::DeleteSession { tenant, .. }
             | Self::DeleteRule { tenant, .. }
             | Self::SaveTools { tenant, .. }
             | Self::ForgetTool { tenant, .. }
-            | Self::CreateSession(NewSession { tenant, .. })
-            | Self::GetOrCreateSession(NewSession { tenant, .. })
-            | Self::UpdateSession(NewUpdate { tenant, .. })
-            | Self::Fork(NewFork { tenant, .. })
-            | Self::SetNotes(NewNotes { tenant, .. })
             | Self::RetryJob { job: JobId { tenant, .. }, .. }
             | Self::FinishJob { job: JobId { tenant, .. } }
             | Self::ClaimHost(HostClaim { tenant, .. }) => Some(tenant),
@@ -120,12 +105,7 @@ impl<O: OwnOp> WriteOp<O> {
     pub(in crate::store) fn session(&self) -> Option<(&TenantId, &SessionId)> {
         match self {
             Self::Append(append) => Some((&append.session.tenant, &append.session.session)),
-            Self::CreateSession(NewSession { tenant, session, .. })
-            | Self::GetOrCreateSession(NewSession { tenant, session, .. })
-            | Self::UpdateSession(NewUpdate { tenant, session, .. })
-            | Self::Fork(NewFork { tenant, session, .. })
-            | Self::SetNotes(NewNotes { tenant, session, .. })
-            | Self::DeleteSession { tenant, session, .. } => Some((tenant, session)),
+            Self::Session(op) => Some(op.session()),
             Self::Claim { .. }
             | Self::DeleteRule { .. }
             | Self::RetryJob { .. }
@@ -143,18 +123,12 @@ impl<O: OwnOp> WriteOp<O> {
     /// True if a caller's act may consist of it.
     pub(in crate::store) fn is_act(&self) -> bool {
         match self {
-            Self::Append(_)
-            | Self::CreateSession(_)
-            | Self::GetOrCreateSession(_)
-            | Self::UpdateSession(_)
-            | Self::Fork(_)
-            | Self::DeleteSession { .. }
-            | Self::DeleteRule { .. }
-            | Self::SaveTools { .. }
-            | Self::ForgetTool { .. } => true,
+            Self::Append(_) | Self::DeleteRule { .. } | Self::SaveTools { .. } | Self::ForgetTool { .. } => {
+                true
+            }
+            Self::Session(op) => op.is_act(),
             Self::Own(op) => op.is_act(),
             Self::Claim { .. }
-            | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::ClaimHost(_)
@@ -190,19 +164,9 @@ impl<O: OwnOp> WriteOp<O> {
     pub(in crate::store) fn invalidate(&self, cache: &mut WriterCache) {
         match self {
             Self::Claim { tenant, run } => cache.drop_run(&RunKey::new(tenant.clone(), run.clone())),
-            Self::CreateSession(NewSession { tenant, session, .. })
-            | Self::GetOrCreateSession(NewSession { tenant, session, .. })
-            | Self::Fork(NewFork { tenant, session, .. }) => {
-                cache.drop_session(&SessionKey::new(tenant.clone(), session.clone()));
-                // It takes the next number, where the writer does not count them itself.
-                cache.drop_numbers();
-            }
-            // Its runs are deleted with it.
-            Self::DeleteSession { .. } => cache.clear(),
+            Self::Session(op) => op.invalidate(cache),
             Self::Append(_)
-            | Self::UpdateSession(_)
             | Self::DeleteRule { .. }
-            | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
@@ -226,13 +190,7 @@ impl<O: OwnOp> WriteOp<O> {
                 format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
             }
             Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
-            Self::CreateSession(new) | Self::GetOrCreateSession(new) => {
-                format!("new session {}/{}", new.tenant, new.session)
-            }
-            Self::UpdateSession(new) => format!("update of session {}/{}", new.tenant, new.session),
-            Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
-            Self::DeleteSession { tenant, session, .. } => format!("deletion of session {tenant}/{session}"),
-            Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
+            Self::Session(op) => op.describe(),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::ForgetTool { tenant, name } => format!("tool {tenant}/{name}"),

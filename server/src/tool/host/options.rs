@@ -9,7 +9,7 @@ use crate::mask::Masks;
 
 /// Times and limits for serving tool hosts. The server's configuration fills them from `[hosts]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostOptions {
+pub struct RemoteToolsOptions {
     /// Times and limits for placing calls on hosts.
     pub fleet: FleetOptions,
     /// Interval at which hosts are to send a heartbeat. Default 5 s: three of them fit into the default lease.
@@ -33,7 +33,7 @@ pub struct HostOptions {
     pub masks: Masks,
 }
 
-impl Default for HostOptions {
+impl Default for RemoteToolsOptions {
     fn default() -> Self {
         Self {
             fleet: FleetOptions::default(),

@@ -52,34 +52,34 @@ pub(in crate::tool) struct Sender {
 pub struct OutboundFrames {
     frames: mpsc::UnboundedReceiver<Outbound>,
     backlog: Arc<Backlog>,
-    gate: Gate,
+    pause: SendPause,
     ended: CancellationToken,
 }
 
 /// Holds frames back in the queue, in their order.
 #[derive(Debug, Clone, Default)]
-pub(in crate::tool) struct Gate(Arc<GateState>);
+pub(in crate::tool) struct SendPause(Arc<PauseState>);
 
 #[derive(Debug, Default)]
-struct GateState {
-    is_shut: AtomicBool,
+struct PauseState {
+    is_paused: AtomicBool,
     reader: AtomicWaker,
 }
 
 /// No frame leaves while this lives.
-pub(in crate::tool) struct Held<'a>(&'a GateState);
+pub(in crate::tool) struct Held<'a>(&'a PauseState);
 
-impl Gate {
-    /// Shuts the gate until the guard is dropped. One guard at a time.
+impl SendPause {
+    /// Pauses until the guard is dropped. One guard at a time.
     pub(in crate::tool) fn hold(&self) -> Held<'_> {
-        self.0.is_shut.store(true, Ordering::Release);
+        self.0.is_paused.store(true, Ordering::Release);
         Held(&self.0)
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.is_shut.store(false, Ordering::Release);
+        self.0.is_paused.store(false, Ordering::Release);
         self.0.reader.wake();
     }
 }
@@ -90,14 +90,14 @@ struct Backlog {
     bytes: AtomicUsize,
 }
 
-/// Makes a connected pair of ends, their gate, and a token that is cancelled when either end is done.
-pub(in crate::tool) fn channel() -> (Sender, OutboundFrames, Gate, CancellationToken) {
+/// Makes a connected pair of ends, the pause of the sending, and a token that is cancelled when either end is done.
+pub(in crate::tool) fn channel() -> (Sender, OutboundFrames, SendPause, CancellationToken) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
     let sender = Sender { frames: sender, backlog: backlog.clone(), ended: ended.clone() };
-    let gate = Gate::default();
-    let frames = OutboundFrames { frames: receiver, backlog, gate: gate.clone(), ended: ended.clone() };
-    (sender, frames, gate, ended)
+    let pause = SendPause::default();
+    let frames = OutboundFrames { frames: receiver, backlog, pause: pause.clone(), ended: ended.clone() };
+    (sender, frames, pause, ended)
 }
 
 impl Sender {
@@ -157,8 +157,8 @@ impl Stream for OutboundFrames {
     type Item = Outbound;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Outbound>> {
-        self.gate.0.reader.register(context.waker());
-        if self.gate.0.is_shut.load(Ordering::Acquire) {
+        self.pause.0.reader.register(context.waker());
+        if self.pause.0.is_paused.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         let next = self.frames.poll_recv(context);
@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_come_in_order_and_the_end_last() {
-        let (sender, mut sending, _gate, ended) = channel();
+        let (sender, mut sending, _pause, ended) = channel();
         sender.send(go_away()).unwrap();
         sender.end(CloseReason::Goodbye);
         assert!(ended.is_cancelled());
@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_does_not_read_is_noticed() {
-        let (sender, mut sending, _gate, ended) = channel();
+        let (sender, mut sending, _pause, ended) = channel();
         for _ in 0..FRAMES_MAX {
             sender.send(go_away()).unwrap();
         }
@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_are_bounded_and_freed_by_reading() {
-        let (sender, mut sending, _gate, _ended) = channel();
+        let (sender, mut sending, _pause, _ended) = channel();
         let third = BYTES_MAX / 3;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         assert_eq!(sender.send(verdicts(third)), Ok(()));
@@ -231,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_finds_no_room_takes_none() {
-        let (sender, _sending, _gate, _ended) = channel();
+        let (sender, _sending, _pause, _ended) = channel();
         let line = sender.line();
         for _ in 0..3 {
             let encoded = vec![0; BYTES_MAX];
@@ -241,9 +241,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_wait_behind_a_gate_that_is_shut() {
-        let (sender, mut sending, gate, _ended) = channel();
-        let held = gate.hold();
+    async fn frames_wait_while_sending_is_paused() {
+        let (sender, mut sending, pause, _ended) = channel();
+        let held = pause.hold();
         sender.send(go_away()).unwrap();
         sender.end(CloseReason::Goodbye);
         let reading = tokio::spawn(async move { (sending.next().await, sending.next().await) });

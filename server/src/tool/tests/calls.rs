@@ -12,7 +12,7 @@ use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::CallOutcome;
 
 use super::harness::*;
-use crate::tool::{CallUpdate, Disposition, HostOptions, Seek, SinkUnavailable, Tools as _, Verdict};
+use crate::tool::{CallUpdate, Disposition, RemoteToolsOptions, Seek, SinkUnavailable, Tools as _, Verdict};
 
 fn ack(call: &str, attempt: u32, verdict: ResultVerdict) -> ServerFrame {
     ServerFrame::ResultAck { call: call_ref(call, attempt), verdict }
@@ -369,15 +369,16 @@ async fn arguments_that_a_tool_declared_anew_does_not_take_are_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_too_large_for_its_host_is_answered() {
-    is_too_large(HostOptions::default(), 4096).await;
+    is_too_large(RemoteToolsOptions::default(), 4096).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_too_large_for_the_server_to_send_is_answered_whatever_its_host_takes() {
-    is_too_large(HostOptions { max_frame_bytes: 4096, ..HostOptions::default() }, usize::MAX).await;
+    is_too_large(RemoteToolsOptions { max_frame_bytes: 4096, ..RemoteToolsOptions::default() }, usize::MAX)
+        .await;
 }
 
-async fn is_too_large(options: HostOptions, max_frame_bytes: usize) {
+async fn is_too_large(options: RemoteToolsOptions, max_frame_bytes: usize) {
     let harness = Harness::with(options);
     tokio::task::yield_now().await;
     let mut host = harness.dial();

@@ -177,7 +177,7 @@ async fn a_host_that_gives_credit_without_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_before_the_engine_is_there() {
-    let tools = crate::tool::RemoteTools::new(crate::tool::HostOptions::default(), NOW, Vec::new());
+    let tools = crate::tool::RemoteTools::new(crate::tool::RemoteToolsOptions::default(), NOW, Vec::new());
     let (connection, sending) = tools.accept(tenant()).unwrap();
     let (frames, receiver) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(connection.run(tokio_stream::wrappers::UnboundedReceiverStream::new(receiver)));

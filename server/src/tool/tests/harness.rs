@@ -19,8 +19,8 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, HostOptions, Outbound,
-    OutboundFrames, RemoteTools, ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
+    CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, Outbound, OutboundFrames,
+    RemoteTools, RemoteToolsOptions, ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -179,10 +179,10 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn new() -> Self {
-        Self::with(HostOptions::default())
+        Self::with(RemoteToolsOptions::default())
     }
 
-    pub(crate) fn with(options: HostOptions) -> Self {
+    pub(crate) fn with(options: RemoteToolsOptions) -> Self {
         let tools = RemoteTools::new(options, NOW, Vec::new());
         let engine = Arc::new(FakeEngine::default());
         tokio::spawn(tools.clone().drive(engine.clone()));

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::harness::*;
 use crate::tool::{
-    CallUpdate, HostIdentity, HostIds, HostOptions, NotAccepted, Outbound, RemoteTools, Seek,
+    CallUpdate, HostIdentity, HostIds, NotAccepted, Outbound, RemoteTools, RemoteToolsOptions, Seek,
     SinkUnavailable, Tools as _,
 };
 
@@ -277,7 +277,7 @@ async fn a_host_that_is_looked_at_when_the_server_stops_is_sent_away() {
 
 #[tokio::test(start_paused = true)]
 async fn there_is_a_place_for_so_many_hosts() {
-    let harness = Harness::with(HostOptions { connections_max: 2, ..HostOptions::default() });
+    let harness = Harness::with(RemoteToolsOptions { connections_max: 2, ..RemoteToolsOptions::default() });
     let first = harness.host("a", &["t"]).await;
     let _second = harness.host("b", &["t"]).await;
     let refused = harness.tools.accept(tenant()).expect_err("no place");
@@ -319,7 +319,7 @@ async fn tools_are_remembered_across_restarts() {
     let gone = harness.tools.unsaved().await;
     assert_eq!(gone[0].last_seen.0, NOW.0 + 5_000);
 
-    let restarted = RemoteTools::new(HostOptions::default(), gone[0].last_seen, gone);
+    let restarted = RemoteTools::new(RemoteToolsOptions::default(), gone[0].last_seen, gone);
     let names = restarted.offered(&tenant(), &RunSpec::default());
     assert_eq!(names.tools.len(), 2);
     assert_eq!(restarted.seek(&owner(), &call_id("r/1.0"), "a"), Seek::Queued);

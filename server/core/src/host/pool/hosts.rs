@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Pool, Timer};
 use crate::host::call::{Assignment, CallState};
-use crate::host::connection::{Connection, OfferedTool};
+use crate::host::connection::{HostConnection, OfferedTool};
 use crate::host::frame::{CallInHand, CallRef, Disposition, Ran, ServerFrame};
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Output, ServedTool};
 use crate::id::{CallId, HostId};
@@ -41,7 +41,7 @@ impl Pool {
         host.labels.clone_from(&join.labels);
         host.connected_at = self.now;
         host.last_heard = self.now;
-        host.connection = Some(Connection::new(join));
+        host.connection = Some(HostConnection::new(join));
         host.newest = join.instance.clone().map(|instance| (instance, join.connection_no));
         self.connections.insert(join.connection, join.host.clone());
         self.timers.set(Timer::Lease(join.host.clone()), self.now.after(self.options.lease_timeout));

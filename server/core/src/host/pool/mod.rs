@@ -16,7 +16,7 @@ mod views;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::host::call::{Assignment, CallState, TrackedCall};
-use crate::host::connection::Connection;
+use crate::host::connection::HostConnection;
 use crate::host::frame::{CallRef, Ran, ServerFrame};
 use crate::host::host_state::HostState;
 use crate::host::hosts_by_load::HostsByLoad;
@@ -166,7 +166,7 @@ impl Pool {
     }
 
     /// The current stream of a host, if it is this one.
-    fn stream(&mut self, host: &HostId, connection: ConnectionId) -> Option<&mut Connection> {
+    fn stream(&mut self, host: &HostId, connection: ConnectionId) -> Option<&mut HostConnection> {
         self.hosts.get_mut(host)?.connection.as_mut().filter(|current| current.id == connection)
     }
 

@@ -14,7 +14,7 @@ use crate::model::{HttpOptions, ProviderRegistry};
 use crate::store::conformance::fixture::{Owner, finished, session, tenant};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{JobKind, Store};
-use crate::tool::{HostOptions, RemoteTools};
+use crate::tool::{RemoteTools, RemoteToolsOptions};
 
 /// The longest time that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ fn engine(store: &Arc<dyn Store>) -> (Tasks, mpsc::UnboundedReceiver<u32>) {
 fn engine_of(store: &Arc<dyn Store>) -> (Tasks, Engine, mpsc::UnboundedReceiver<u32>) {
     let (tried, tries) = mpsc::unbounded_channel();
     let models = Arc::new(ProviderRegistry::new(HttpOptions::default(), []).unwrap());
-    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     let tasks = Tasks::new();
     let job_executors: Vec<Arc<dyn JobExecutor>> = vec![Arc::new(FakeExecutor { tried })];
     let parts = EngineParts { job_executors, tasks: tasks.clone(), ..EngineParts::default() };

@@ -16,19 +16,32 @@ use crate::engine::run::task::RunTask;
 use crate::engine::watch::{ChangedFrom, SessionChange};
 use crate::store::{Append, CreateRun, RunRow, RunSummary, StoreError};
 
+/// A write, by what it means for the run's place in its session.
+pub(in crate::engine) enum RunWrite {
+    /// The first one of a run that waits in its session's queue.
+    Enqueue(CreateRun),
+    /// The first one of a run that enters its session with it. The session must still have this last entry.
+    Start(CreateRun, EntryNo),
+    /// The one with which a run leaves the queue and enters its session. The session must still have this last entry.
+    Enter(EntryNo),
+    /// Any other one: the run stays where it is.
+    Continue,
+}
+
 impl RunTask {
     /// Writes the unwritten events, then shows them.
     pub(in crate::engine) async fn flush(&mut self) -> Result<(), StoreError> {
-        self.write(None, None).await
+        self.write(RunWrite::Continue).await
     }
 
-    /// As [`Self::flush`]. `create` is given for the first write of a new run, `enter` for the write with which a run
-    /// enters its session: the last entry that the session must still have.
-    pub(in crate::engine) async fn write(
-        &mut self,
-        create: Option<CreateRun>,
-        enter: Option<EntryNo>,
-    ) -> Result<(), StoreError> {
+    /// As [`Self::flush`], for any write of a run.
+    pub(in crate::engine) async fn write(&mut self, write: RunWrite) -> Result<(), StoreError> {
+        let (create, enter) = match write {
+            RunWrite::Enqueue(create) => (Some(create), None),
+            RunWrite::Start(create, last) => (Some(create), Some(last)),
+            RunWrite::Enter(last) => (None, Some(last)),
+            RunWrite::Continue => (None, None),
+        };
         self.write_by = None;
         let Some(first) = self.unwritten.first() else { return Ok(()) };
         let RunKey { tenant, run } = self.permit.key().clone();

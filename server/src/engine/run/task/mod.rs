@@ -43,6 +43,7 @@ use crate::memory::Charge;
 use crate::store::StoreError;
 use crate::tool::CallOwner;
 
+pub(in crate::engine) use self::commit::RunWrite;
 use self::effects::granted_slot;
 use self::human::PendingAnswers;
 use self::memory::{MemoryWait, Room};

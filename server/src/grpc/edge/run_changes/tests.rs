@@ -28,7 +28,7 @@ use crate::lifecycle::Tasks;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{RunFilter, Store};
-use crate::tool::{HostOptions, RemoteTools};
+use crate::tool::{RemoteTools, RemoteToolsOptions};
 
 /// Long enough for a slow machine, short enough to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,7 +60,8 @@ impl Node {
 
     fn without_port(number: u64, store: &Arc<dyn Store>) -> Self {
         let tasks = Tasks::new();
-        let tools = RemoteTools::new(HostOptions::default(), agentloop_core::time::Timestamp(0), Vec::new());
+        let tools =
+            RemoteTools::new(RemoteToolsOptions::default(), agentloop_core::time::Timestamp(0), Vec::new());
         let models = Arc::new(ProviderRegistry::default());
         let parts = EngineParts { tasks: tasks.clone(), ..EngineParts::default() };
         let engine = parts.start(store.clone(), models, tools);

@@ -17,7 +17,7 @@ use tower::Layer;
 use super::*;
 use crate::cluster::{Ownership, Ownerships};
 use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner};
-use crate::tool::{CallUpdate, HostOptions, RemoteTools, RunOwner, RunOwners, Seek, Tools as _};
+use crate::tool::{CallUpdate, RemoteTools, RemoteToolsOptions, RunOwner, RunOwners, Seek, Tools as _};
 
 /// Replica 2 owns all runs.
 struct TheOther(OwnerNo);
@@ -87,7 +87,7 @@ fn ownerships(me: OwnerNo, address: SocketAddr) -> Ownerships {
 }
 
 fn replica(me: OwnerNo, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngine>) {
-    let own = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
+    let own = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
     let tools = ClusterTools::new(me, own, Arc::new(TheOther(me)), ENCODE_REQUEST);
     let engine = Arc::new(FakeEngine::default());
     tokio::spawn(tools.clone().drive(engine.clone()));

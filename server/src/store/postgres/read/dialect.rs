@@ -140,6 +140,11 @@ impl Dialect for PostgresDialect {
     WHERE t.wake_at IS NOT NULL AND ($2::text::bigint[] IS NULL OR t.shard = ANY ($2::text::bigint[]))
     ORDER BY t.wake_at LIMIT $1";
 
+    const FIRST_QUEUED: &str = "
+    SELECT r.run_id FROM run_states AS t JOIN runs AS r ON r.run_no = t.run_no
+    WHERE t.session_no = $1 AND t.queue_no IS NOT NULL
+    ORDER BY t.queue_no LIMIT 1";
+
     const NEXT_QUEUED: &str = "
     SELECT r.run_id FROM sessions AS s
     JOIN run_states AS t ON t.session_no = s.session_no

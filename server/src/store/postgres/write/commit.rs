@@ -6,19 +6,19 @@
 use std::collections::HashMap;
 
 use agentloop_core::cluster::shard::shard_of;
-use agentloop_core::id::{RunKey, SessionId, SessionKey};
+use agentloop_core::id::{Epoch, RunKey, SessionId, SessionKey};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
-use crate::store::append::{EncodedAppend, NumberedAppend, RunInCommit, SessionChange, SessionInCommit};
-use crate::store::codec::{text, usage_text};
+use crate::store::append::{NumberedAppend, RunValues, SessionChange, SessionValues};
+use crate::store::checksum;
+use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::postgres::owner::{Hold, Owner};
-use crate::store::postgres::rows::{clean, indexed};
+use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;
 use crate::store::postgres::write::statement::{self, Needs};
-use crate::store::{PROJECT_LABEL, USER_LABEL, checksum};
 
 /// Writes what a plan accepts. `None`: this server does not own the database any more, and nothing is written.
 ///
@@ -42,25 +42,16 @@ fn query<'a>(
     batch: i64,
     plan: &CommitPlan<'_>,
 ) -> Query<'a, Postgres, PgArguments> {
-    let (sessions, mut new_runs, mut changed_runs) =
-        (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
-    let bytes =
-        [&mut changed_runs.states, &mut new_runs.states].map(|states| std::mem::take(&mut states.bytes));
+    let (sessions, new_runs, changed_runs) = (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
     let begins = !sessions.new.nos.is_empty() || !new_runs.nos.is_empty();
     let query = sqlx::query(statement::text(Needs::of(plan, begins, hold)))
         .bind(owner.no)
         .bind(owner.conn)
         .bind(batch);
-    let query = new_runs.bind(sessions.bind(query));
-    let query = changed_runs.bind(query);
+    let query = changed_runs.bind(new_runs.bind(sessions.bind(query)));
     let query = entries(plan, events(plan, query));
     let query = questions(plan, steers(plan, query));
-    let query = blobs(plan, todos(plan, jobs(plan, rules(plan, query))));
-    let digests: Vec<_> = plan.rows.specs.keys().map(|digest| digest.as_str()).collect();
-    let specs: Vec<_> = plan.rows.specs.values().copied().collect();
-    let [changed_bytes, new_bytes] = bytes;
-    let query = query.bind(digests).bind(specs).bind(changed_bytes).bind(new_bytes);
-    query.bind(job_tenants(plan))
+    specs(plan, blobs(plan, todos(plan, jobs(plan, rules(plan, query)))))
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;
@@ -88,12 +79,12 @@ struct SessionColumns {
 }
 
 impl SessionColumns {
-    fn push(&mut self, SessionInCommit { head, .. }: &SessionInCommit) {
-        self.nos.push(head.no);
-        self.last_entries.push(int(head.last_entry.0));
-        self.live_runs.push(head.live_run.as_ref().map(|live| live.no));
-        self.last_queue_nos.push(int(head.last_queue_no));
-        self.updated_at.push(int(head.updated_at.0));
+    fn push(&mut self, session: SessionValues) {
+        self.nos.push(session.no);
+        self.last_entries.push(session.last_entry);
+        self.live_runs.push(session.live_run);
+        self.last_queue_nos.push(session.last_queue_no);
+        self.updated_at.push(session.updated_at);
     }
 }
 
@@ -103,9 +94,9 @@ impl<'a> Sessions<'a> {
         for (SessionKey { tenant, session: id }, session) in &plan.rows.sessions {
             match session.change {
                 SessionChange::None => {}
-                SessionChange::Updated => all.changed.push(session),
+                SessionChange::Updated => all.changed.push(SessionValues::of(&session.head)),
                 SessionChange::Created(at) => {
-                    all.new.push(session);
+                    all.new.push(SessionValues::of(&session.head));
                     all.tenants.push(tenant.as_str());
                     all.ids.push(id.as_str());
                     all.shards.push(shard_of(tenant, id).0.into());
@@ -146,31 +137,27 @@ struct StateColumns {
 }
 
 impl StateColumns {
-    /// Adds a run. `false`: no append to it is accepted.
-    fn push(&mut self, RunInCommit { head, update }: &RunInCommit<'_>) -> bool {
-        let Some(update) = update else { return false };
-        let summary = update.summary;
-        self.epochs.push(int(head.epoch.0));
-        self.last_seqs.push(int(head.last_seq.0));
-        self.statuses.push(summary.status.code().into());
-        self.go_on.push(summary.goes_on() && head.queue_no.is_none());
-        self.at_hosts.push(summary.at_hosts);
-        self.wake_at.push(summary.wake_at.map(|at| int(at.0)));
-        self.queue_nos.push(head.queue_no.map(int));
-        self.errors.push(summary.error.as_ref().map(text));
-        self.usages.push(usage_text(&summary.usage, &summary.calls));
-        self.iterations.push(summary.iterations.into());
-        self.tool_calls.push(summary.tool_calls.into());
-        self.updated_at.push(int(update.updated_at.0));
-        self.bytes.push(update.bytes);
-        true
+    fn push(&mut self, epoch: Epoch, run: RunValues) {
+        self.epochs.push(int(epoch.0));
+        self.last_seqs.push(run.last_seq);
+        self.statuses.push(run.status);
+        self.go_on.push(run.goes_on);
+        self.at_hosts.push(run.at_hosts);
+        self.wake_at.push(run.wake_at);
+        self.queue_nos.push(run.queue_no);
+        self.errors.push(run.error);
+        self.usages.push(run.usage);
+        self.iterations.push(run.iterations);
+        self.tool_calls.push(run.tool_calls);
+        self.updated_at.push(run.updated_at);
+        self.bytes.push(run.bytes);
     }
 
-    /// Binds all but the epochs, the last events and the bytes.
     fn bind(self, query: Bound<'_>) -> Bound<'_> {
-        let query = query.bind(self.statuses).bind(self.go_on).bind(self.at_hosts).bind(self.wake_at);
-        let query = query.bind(self.queue_nos).bind(self.errors).bind(self.usages);
-        query.bind(self.iterations).bind(self.tool_calls).bind(self.updated_at)
+        let query = query.bind(self.epochs).bind(self.last_seqs).bind(self.statuses).bind(self.go_on);
+        let query = query.bind(self.at_hosts).bind(self.wake_at).bind(self.queue_nos).bind(self.errors);
+        let query = query.bind(self.usages).bind(self.iterations).bind(self.tool_calls);
+        query.bind(self.updated_at).bind(self.bytes)
     }
 }
 
@@ -197,13 +184,10 @@ impl<'a> NewRuns<'a> {
     fn of(plan: &'a CommitPlan<'_>) -> Self {
         let mut all = Self::default();
         for (RunKey { tenant, run: id }, run) in &plan.rows.runs {
-            let Some(created) = run.update.as_ref().and_then(|update| update.created.as_ref()) else {
-                continue;
-            };
-            if !all.states.push(run) {
-                continue;
-            }
+            let Some(update) = &run.update else { continue };
+            let Some(created) = &update.created else { continue };
             let create = created.create;
+            all.states.push(run.head.epoch, RunValues::of(&run.head, update));
             all.nos.push(run.head.no);
             all.tenants.push(tenant.as_str());
             all.ids.push(id.as_str());
@@ -222,14 +206,11 @@ impl<'a> NewRuns<'a> {
         all
     }
 
-    fn bind(mut self, query: Bound<'_>) -> Bound<'_> {
+    fn bind(self, query: Bound<'_>) -> Bound<'_> {
         let query = query.bind(self.nos).bind(self.tenants).bind(self.ids).bind(self.sessions);
         let query = query.bind(self.shards).bind(self.specs).bind(self.requests).bind(self.agents);
         let query = query.bind(self.models).bind(self.labels).bind(self.previews).bind(self.created_by);
-        let query = query.bind(self.created_at);
-        let query = query.bind(std::mem::take(&mut self.states.epochs));
-        let query = query.bind(std::mem::take(&mut self.states.last_seqs));
-        self.states.bind(query)
+        self.states.bind(query.bind(self.created_at))
     }
 }
 
@@ -250,20 +231,18 @@ impl ChangedRuns {
         }
         let mut all = Self::default();
         for run in plan.rows.runs.values() {
-            let is_new = run.update.as_ref().is_some_and(|update| update.created.is_some());
-            if is_new || !all.states.push(run) {
+            let Some(update) = run.update.as_ref().filter(|update| update.created.is_none()) else {
                 continue;
-            }
+            };
             all.nos.push(run.head.no);
             all.after.push(int(first[&run.head.no].0));
+            all.states.push(run.head.epoch, RunValues::of(&run.head, update));
         }
         all
     }
 
-    fn bind(mut self, query: Bound<'_>) -> Bound<'_> {
-        let query = query.bind(self.nos).bind(std::mem::take(&mut self.states.epochs)).bind(self.after);
-        let query = query.bind(std::mem::take(&mut self.states.last_seqs));
-        self.states.bind(query)
+    fn bind(self, query: Bound<'_>) -> Bound<'_> {
+        self.states.bind(query.bind(self.nos).bind(self.after))
     }
 }
 
@@ -367,20 +346,16 @@ fn rules<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
 }
 
 fn jobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
-    let (mut runs, mut kinds, mut due) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runs, mut kinds, mut due, mut tenants) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for new in &plan.accepted {
         for kind in &new.append.jobs {
             runs.push(new.run_no);
             kinds.push(kind.to_string());
             due.push(int(new.append.ended_at.0));
+            tenants.push(new.append.run.tenant.as_str());
         }
     }
-    query.bind(runs).bind(kinds).bind(due)
-}
-
-fn job_tenants<'a>(plan: &CommitPlan<'a>) -> Vec<&'a str> {
-    let jobs = |append: &'a EncodedAppend| append.jobs.iter().map(|_| append.run.tenant.as_str());
-    plan.accepted.iter().flat_map(|new| jobs(new.append)).collect()
+    query.bind(runs).bind(kinds).bind(due).bind(tenants)
 }
 
 fn todos<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
@@ -408,9 +383,8 @@ fn blobs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     query.bind(sessions).bind(entries).bind(digests)
 }
 
-/// The labels of a session by which it is found, as its indexed columns have them.
-pub(in crate::store::postgres) fn found_by(
-    labels: &std::collections::BTreeMap<String, String>,
-) -> [Option<String>; 2] {
-    [USER_LABEL, PROJECT_LABEL].map(|key| labels.get(key).map(|value| indexed(value).into_owned()))
+fn specs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let digests: Vec<_> = plan.rows.specs.keys().map(|digest| digest.as_str()).collect();
+    let specs: Vec<_> = plan.rows.specs.values().copied().collect();
+    query.bind(digests).bind(specs)
 }

@@ -1,7 +1,4 @@
-//! Creating, changing, forking and deleting sessions.
-//!
-//! **Invariant:** an event is stored once. A fork's entries refer to the journals of its source. When the source is
-//! deleted, the events that forks refer to move to `kept_events`. They go with the last of those forks.
+//! Sessions of PostgreSQL: the statements of [`sql::write::sessions`](crate::store::sql::write::sessions) that it has of its own.
 //!
 //! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements after
 //! the lock see what the one before has left. A server alone needs none of these locks.
@@ -10,23 +7,23 @@
 //!   deletion sees the forks that came before it, and a fork does not see a session that is being deleted.
 //! - Deletions of sessions that share events lock what they share: the last of them finds that it is the last.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use agentloop_core::cluster::shard::shard_of;
-use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
-use sqlx::postgres::PgArguments;
-use sqlx::query::Query;
-use sqlx::{Error, PgConnection, Postgres, Row as _};
+use agentloop_core::id::{EntryNo, SessionId, TenantId};
+use sqlx::postgres::PgRow;
+use sqlx::{Error, PgConnection, Row as _};
 
 use crate::store::codec::text;
 use crate::store::number::int;
 use crate::store::postgres::owner::Hold;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
-use crate::store::postgres::rows;
-use crate::store::postgres::write::commit::found_by;
-use crate::store::sql::read::{session_of_user_query, session_query};
-use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
-use crate::store::{SessionRow, StoreError};
+use crate::store::postgres::rows::{clean, indexed};
+use crate::store::sql::query::Query;
+use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
+use crate::store::write::{DeleteSession, NewFork, NewSession, NewUpdate};
+use crate::store::{PROJECT_LABEL, USER_LABEL};
 
 const INSERT: &str = "
     INSERT INTO sessions (tenant, session_id, session_no, shard, title, labels, label_user, label_project, created_at,
@@ -34,14 +31,6 @@ const INSERT: &str = "
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)
     ON CONFLICT (tenant, session_id) DO NOTHING";
 
-const SET_NOTES: &str = "
-    UPDATE sessions
-    SET made_title = CASE WHEN title = '' AND made_title = '' THEN coalesce($3, '') ELSE made_title END,
-        summary = CASE WHEN $5 > summary_upto THEN $4 ELSE summary END,
-        summary_upto = greatest($5, summary_upto)
-    WHERE tenant = $1 AND session_id = $2";
-
-/// Keeps what the session was created with, for a repetition of its creation.
 const UPDATE: &str = "
     UPDATE sessions
     SET created_as = coalesce(created_as, $3), title = $4, labels = $5, label_user = $6, label_project = $7
@@ -55,37 +44,6 @@ const INSERT_FORK: &str = "
            CASE WHEN summary_upto <= $5 THEN summary ELSE '' END,
            CASE WHEN summary_upto <= $5 THEN summary_upto ELSE 0 END, $7, $8
     FROM sessions WHERE tenant = $1 AND session_id = $2";
-
-/// Shares entries of the session of number `$1`, up to entry `$3`, with the session of number `$2`.
-const SHARE_ENTRIES: &str = "
-    INSERT INTO session_entries (session_no, entry_no, run_no, seq, owner, keep, search_no)
-    SELECT $2, entry_no, run_no, seq, CASE WHEN keep IS NULL THEN coalesce(owner, session_no) END, keep, search_no
-    FROM session_entries WHERE session_no = $1 AND entry_no <= $3";
-
-/// Gives the session of number `$2` the to-do lists of the entries that it shares with the session of number `$1`.
-const SHARE_TODOS: &str = "
-    INSERT INTO session_todos (session_no, entry_no, items)
-    SELECT $2, entry_no, items FROM session_todos WHERE session_no = $1 AND entry_no <= $3";
-
-/// Has the session of number `$2` refer to the blobs that the entries name which it shares with that of number `$1`.
-const SHARE_BLOBS: &str = "
-    INSERT INTO session_blobs (session_no, entry_no, digest)
-    SELECT $2, entry_no, digest FROM session_blobs WHERE session_no = $1 AND entry_no <= $3";
-
-const FIRST_QUEUED: &str = "
-    SELECT r.run_id FROM run_states AS t JOIN runs AS r ON r.run_no = t.run_no
-    WHERE t.session_no = $1 AND t.queue_no IS NOT NULL
-    ORDER BY t.queue_no LIMIT 1";
-
-/// Copies the events that forks share with the session of number `$1`, by which they are kept. Two forks may share one.
-const KEEP_EVENTS: &str = "
-    INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload, checksum, model)
-    SELECT $1, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload, e.checksum, r.model
-    FROM session_entries AS i
-    JOIN runs AS r ON r.run_no = i.run_no
-    JOIN run_events AS e ON e.run_no = i.run_no AND e.seq = i.seq
-    WHERE i.owner = $1
-    ON CONFLICT (keep, run_no, seq) DO NOTHING";
 
 const REFER_TO_KEPT: &str = "UPDATE session_entries SET owner = NULL, keep = $1 WHERE owner = $1";
 
@@ -165,240 +123,131 @@ const DELETE: [&str; 11] = [
     "DELETE FROM sessions WHERE session_no = $1",
 ];
 
-/// Creates a session of this number, or confirms one with the same content.
-pub(in crate::store::postgres) async fn create(
-    db: &mut PgConnection,
-    no: i64,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    let [user, project] = found_by(&new.labels);
-    keyed(INSERT, &new.tenant, &new.session)
-        .bind(no)
-        .bind(i64::from(shard_of(&new.tenant, &new.session).0))
-        .bind(new.title.as_str())
-        .bind(text(&new.labels))
-        .bind(user)
-        .bind(project)
-        .bind(int(new.now.0))
-        .bind(new.by.as_deref())
-        .execute(&mut *db)
-        .await?;
-    let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    let Given { now, created_as } = given(db, &new.tenant, &new.session).await?;
-    let (title, labels) = created_as.unwrap_or(now);
-    // A copy of an SQLite database has the title as it was given there.
-    let same = labels == new.labels
-        && rows::clean(&title) == new.title
-        && row.forked_from.is_none()
-        && row.created_by == new.by;
-    Ok(same.then_some(row).ok_or(StoreError::SessionExists))
+/// The tables of sessions, in a transaction that is open.
+pub(in crate::store::postgres) struct SessionTables<'a> {
+    pub(in crate::store::postgres) db: &'a mut PgConnection,
+    pub(in crate::store::postgres) hold: Hold,
+    /// The number that was given to a session last.
+    pub(in crate::store::postgres) last_no: &'a mut i64,
 }
 
-/// The session of a user and a project that was touched last, or a new one of this number.
-pub(in crate::store::postgres) async fn get_or_create(
-    db: &mut PgConnection,
-    hold: Hold,
-    no: i64,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    if hold == Hold::Lease {
-        // Another replica may be about to make one.
+impl SessionWriter for SessionTables<'_> {
+    type Dialect = PostgresDialect;
+    type Row = PgRow;
+
+    async fn execute(&mut self, statement: Query) -> Result<u64, Error> {
+        Ok(prepared(statement).execute(&mut *self.db).await?.rows_affected())
+    }
+
+    async fn row(&mut self, query: Query) -> Result<Option<PgRow>, Error> {
+        prepared(query).fetch_optional(&mut *self.db).await
+    }
+
+    fn clean(text: &str) -> Cow<'_, str> {
+        clean(text)
+    }
+
+    fn insert(&mut self, new: &NewSession) -> Query {
+        let query = of_session(INSERT, &new.tenant, &new.session).with(self.next_no());
+        let query = query.with(shard(&new.tenant, &new.session)).with(new.title.as_str());
+        let query = with_indexed(query.with(text(&new.labels)), &new.labels);
+        query.with(int(new.now.0)).with(new.by.as_deref())
+    }
+
+    fn update(before: &TitleAndLabels, new: &NewUpdate, (title, labels): &TitleAndLabels) -> Query {
+        let query = of_session(UPDATE, &new.tenant, &new.session).with(text(before));
+        with_indexed(query.with(title.as_str()).with(text(labels)), labels)
+    }
+
+    fn insert_fork(&mut self, new: &NewFork, upto: EntryNo, preview: &str) -> Query {
+        let query = of_session(INSERT_FORK, &new.tenant, &new.source).with(new.session.as_str());
+        let query = query.with(int(new.now.0)).with(int(upto.0)).with(int(new.at.0));
+        let query = query.with(new.by.as_deref()).with(preview);
+        query.with(self.next_no()).with(shard(&new.tenant, &new.session))
+    }
+
+    async fn delete(&mut self, no: i64) -> Result<(), Error> {
+        let Self { db, hold, .. } = self;
+        if *hold == Hold::Lease {
+            sqlx::query(LOCK_SHARED).bind(no).execute(&mut **db).await?;
+        }
+        // They are kept by the number of their session.
+        sqlx::query(KEEP_EVENTS).bind(no).bind(no).execute(&mut **db).await?;
+        sqlx::query(REFER_TO_KEPT).bind(no).execute(&mut **db).await?;
+        keep_usage(db, no).await?;
+        let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut **db).await?;
+        let documents =
+            documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
+        let unused_specs = match hold {
+            Hold::Lock => {
+                sqlx::query(DROP_SPECS).bind(no).execute(&mut **db).await?;
+                Vec::new()
+            }
+            Hold::Lease => {
+                let specs = sqlx::query(SPECS).bind(no).fetch_all(&mut **db).await?;
+                specs.iter().map(|row| row.try_get("spec_digest")).collect::<Result<Vec<String>, _>>()?
+            }
+        };
+        for sql in [DROP_KEPT].into_iter().chain(DELETE) {
+            sqlx::query(sql).bind(no).execute(&mut **db).await?;
+        }
+        // After the entries: whoever adds a document locks its entry first.
+        let sql = "DELETE FROM search_documents WHERE search_no = ANY ($1)";
+        sqlx::query(sql).bind(documents).execute(&mut **db).await?;
+        if !unused_specs.is_empty() {
+            // Last: another replica that notes one of them waits until this transaction ends.
+            sqlx::query(NOTE_SPECS).bind(unused_specs).execute(&mut **db).await?;
+        }
+        Ok(())
+    }
+
+    async fn lock_user(&mut self, new: &NewSession) -> Result<(), Error> {
         let [user, project] = found_by(&new.labels).map(Option::unwrap_or_default);
-        sqlx::query(LOCK_USER).bind(new.tenant.as_str()).bind(user).bind(project).execute(&mut *db).await?;
+        self.lock(Query::new(LOCK_USER).with(new.tenant.as_str()).with(user).with(project)).await
     }
-    let query = session_of_user_query::<PostgresDialect>(&new.tenant, &new.labels, new.by.as_deref());
-    match prepared(query).fetch_optional(&mut *db).await? {
-        Some(row) => Ok(Ok(rows::session(&row)?)),
-        None => create(db, no, new).await,
-    }
-}
 
-/// Changes a session's title and labels.
-pub(in crate::store::postgres) async fn update(
-    db: &mut PgConnection,
-    new: &NewUpdate,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    let Some((_, row)) = found(db, &new.tenant, &new.session).await? else {
-        return Ok(Err(StoreError::NoSession));
-    };
-    let labels = match new.update.labels(&row.labels) {
-        Ok(labels) => labels,
-        Err(error) => return Ok(Err(error)),
-    };
-    let Given { now, .. } = given(db, &new.tenant, &new.session).await?;
-    let title = new.update.title.as_ref().unwrap_or(&now.0);
-    if (title, &labels) == (&now.0, &now.1) {
-        return Ok(Ok(row));
-    }
-    let [user, project] = found_by(&labels);
-    keyed(UPDATE, &new.tenant, &new.session)
-        .bind(text(&now))
-        .bind(title)
-        .bind(text(&labels))
-        .bind(user)
-        .bind(project)
-        .execute(&mut *db)
-        .await?;
-    let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    Ok(Ok(row))
-}
-
-type TitleAndLabels = (String, BTreeMap<String, String>);
-
-/// The fields that callers gave a session. A title that a model made is not among it.
-struct Given {
-    now: TitleAndLabels,
-    /// The fields with which it was created, if they were changed since.
-    created_as: Option<TitleAndLabels>,
-}
-
-async fn given(db: &mut PgConnection, tenant: &TenantId, session: &SessionId) -> Result<Given, Error> {
-    let sql = "SELECT title, labels, created_as FROM sessions WHERE tenant = $1 AND session_id = $2";
-    let row = keyed(sql, tenant, session).fetch_one(db).await?;
-    Ok(Given {
-        now: (row.try_get("title")?, rows::json(&row, "labels")?),
-        created_as: rows::json_if_any(&row, "created_as")?,
-    })
-}
-
-/// Writes a title if there is none, and a summary if it covers more than the one that is there. `false`: there is no such
-/// session.
-pub(in crate::store::postgres) async fn set_notes(
-    db: &mut PgConnection,
-    new: &NewNotes,
-) -> Result<bool, Error> {
-    let (summary, upto) = match &new.notes.summary {
-        Some((summary, upto)) => (summary.as_str(), *upto),
-        None => ("", EntryNo(0)),
-    };
-    let query = keyed(SET_NOTES, &new.tenant, &new.session)
-        .bind(new.notes.title.as_deref().map(rows::clean))
-        .bind(rows::clean(summary))
-        .bind(int(upto.0));
-    Ok(query.execute(db).await?.rows_affected() > 0)
-}
-
-/// Makes a session of this number from another, or confirms the same fork.
-pub(in crate::store::postgres) async fn fork(
-    db: &mut PgConnection,
-    hold: Hold,
-    no: i64,
-    new: &NewFork,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    if let Some((_, row)) = found(db, &new.tenant, &new.session).await? {
-        let same = row.created_by == new.by && is_this_fork(db, new).await?;
-        return Ok(same.then_some(row).ok_or(StoreError::SessionExists));
-    }
-    if hold == Hold::Lease
-        && let Some(locked) = keyed(LOCK_SOURCE, &new.tenant, &new.source).fetch_optional(&mut *db).await?
-    {
-        let no: i64 = locked.try_get("session_no")?;
-        sqlx::query(LOCK_LENDERS).bind(no).execute(&mut *db).await?;
-    }
-    let Some((source_no, source)) = found(db, &new.tenant, &new.source).await? else {
-        return Ok(Err(StoreError::NoSession));
-    };
-    let last = source.last_entry;
-    if new.at > last {
-        return Ok(Err(StoreError::EntryAhead { last }));
-    }
-    let at = if new.at == EntryNo(0) { last } else { new.at };
-    keyed(INSERT_FORK, &new.tenant, &new.source)
-        .bind(new.session.as_str())
-        .bind(int(new.now.0))
-        .bind(int(at.0))
-        .bind(int(new.at.0))
-        .bind(new.by.as_deref())
-        .bind(source.preview.as_str())
-        .bind(no)
-        .bind(i64::from(shard_of(&new.tenant, &new.session).0))
-        .execute(&mut *db)
-        .await?;
-    let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    for sql in [SHARE_ENTRIES, SHARE_TODOS, SHARE_BLOBS] {
-        sqlx::query(sql).bind(source_no).bind(no).bind(int(at.0)).execute(&mut *db).await?;
-    }
-    Ok(Ok(row))
-}
-
-/// True if the existing session was forked by the same request, or shares exactly as much as this one asks for.
-async fn is_this_fork(db: &mut PgConnection, new: &NewFork) -> Result<bool, Error> {
-    let sql = "SELECT forked_from IS NOT DISTINCT FROM $3
-                      AND ($4 = forked_asked OR $4 = nullif(forked_at, 0)) IS TRUE AS same
-               FROM sessions WHERE tenant = $1 AND session_id = $2";
-    let query = keyed(sql, &new.tenant, &new.session).bind(new.source.as_str()).bind(int(new.at.0));
-    query.fetch_one(db).await?.try_get("same")
-}
-
-/// Deletes a session that has neither a live run, other than the damaged one, nor a queue, with everything that belongs to it.
-pub(in crate::store::postgres) async fn delete(
-    db: &mut PgConnection,
-    hold: Hold,
-    tenant: &TenantId,
-    session: &SessionId,
-    damaged: Option<&RunId>,
-) -> Result<Result<bool, StoreError>, Error> {
-    if hold == Hold::Lease {
-        keyed(LOCK_DELETED, tenant, session).execute(&mut *db).await?;
-    }
-    let Some((no, row)) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
-    let live = row.live_run.filter(|run| Some(run) != damaged);
-    if let Some(run) = live.or(first_queued(db, no).await?) {
-        return Ok(Err(StoreError::SessionBusy { run }));
-    }
-    if hold == Hold::Lease {
-        sqlx::query(LOCK_SHARED).bind(no).execute(&mut *db).await?;
-    }
-    for sql in [KEEP_EVENTS, REFER_TO_KEPT] {
-        sqlx::query(sql).bind(no).execute(&mut *db).await?;
-    }
-    keep_usage(db, no).await?;
-    let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut *db).await?;
-    let documents = documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
-    let unused_specs = match hold {
-        Hold::Lock => {
-            sqlx::query(DROP_SPECS).bind(no).execute(&mut *db).await?;
-            Vec::new()
+    async fn lock_source(&mut self, new: &NewFork) -> Result<(), Error> {
+        if self.hold == Hold::Lock {
+            return Ok(());
         }
-        Hold::Lease => {
-            let specs = sqlx::query(SPECS).bind(no).fetch_all(&mut *db).await?;
-            specs.iter().map(|row| row.try_get("spec_digest")).collect::<Result<Vec<String>, _>>()?
+        let Some(source) = self.row(of_session(LOCK_SOURCE, &new.tenant, &new.source)).await? else {
+            return Ok(());
+        };
+        let no: i64 = source.try_get("session_no")?;
+        self.lock(Query::new(LOCK_LENDERS).with(no)).await
+    }
+
+    async fn lock_deleted(&mut self, old: &DeleteSession) -> Result<(), Error> {
+        self.lock(of_session(LOCK_DELETED, &old.tenant, &old.session)).await
+    }
+}
+
+impl SessionTables<'_> {
+    fn next_no(&mut self) -> i64 {
+        *self.last_no += 1;
+        *self.last_no
+    }
+
+    /// Locks all rows of a query against other replicas. A server alone has nobody to lock them against.
+    async fn lock(&mut self, query: Query) -> Result<(), Error> {
+        if self.hold == Hold::Lease {
+            self.execute(query).await?;
         }
-    };
-    for sql in [DROP_KEPT].into_iter().chain(DELETE) {
-        sqlx::query(sql).bind(no).execute(&mut *db).await?;
+        Ok(())
     }
-    // After the entries: whoever adds a document locks its entry first.
-    let sql = "DELETE FROM search_documents WHERE search_no = ANY ($1)";
-    sqlx::query(sql).bind(documents).execute(&mut *db).await?;
-    if !unused_specs.is_empty() {
-        // Last: another replica that notes one of them waits until this transaction ends.
-        sqlx::query(NOTE_SPECS).bind(unused_specs).execute(&mut *db).await?;
-    }
-    Ok(Ok(true))
 }
 
-async fn first_queued(db: &mut PgConnection, no: i64) -> Result<Option<RunId>, Error> {
-    let row = sqlx::query(FIRST_QUEUED).bind(no).fetch_optional(db).await?;
-    row.map(|row| rows::run_id(&row, "run_id")).transpose()
+fn shard(tenant: &TenantId, session: &SessionId) -> i64 {
+    shard_of(tenant, session).0.into()
 }
 
-/// The number and the row of a session.
-async fn found(
-    db: &mut PgConnection,
-    tenant: &TenantId,
-    session: &SessionId,
-) -> Result<Option<(i64, SessionRow)>, Error> {
-    let query = prepared(session_query::<PostgresDialect>(tenant, session));
-    let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
-    Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
+/// Adds the labels by which a session is found.
+fn with_indexed(query: Query, labels: &BTreeMap<String, String>) -> Query {
+    let [user, project] = found_by(labels);
+    query.with(user.as_deref()).with(project.as_deref())
 }
 
-/// A query whose first two parameters are a session's key.
-fn keyed<'q>(
-    sql: &'static str,
-    tenant: &'q TenantId,
-    session: &'q SessionId,
-) -> Query<'q, Postgres, PgArguments> {
-    sqlx::query(sql).bind(tenant.as_str()).bind(session.as_str())
+/// The labels of a session by which it is found, as its indexed columns have them.
+fn found_by(labels: &BTreeMap<String, String>) -> [Option<String>; 2] {
+    [USER_LABEL, PROJECT_LABEL].map(|key| labels.get(key).map(|value| indexed(value).into_owned()))
 }

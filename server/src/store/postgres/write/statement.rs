@@ -29,20 +29,20 @@ states_up AS (
     SET last_seq = v.last_seq, status = v.status, goes_on = v.goes_on, at_hosts = v.at_hosts, wake_at = v.wake_at,
         queue_no = v.queue_no, error = v.error, usage = v.usage, iterations = v.iterations,
         tool_calls = v.tool_calls, updated_at = v.updated_at, bytes = t.bytes + v.bytes
-    FROM fence, unnest($44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::boolean[],
-                       $50::boolean[], $51::bigint[], $52::bigint[], $53::text[], $54::text[], $55::bigint[],
-                       $56::bigint[], $57::bigint[], $102::bigint[])
-        AS v (run_no, epoch, after, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
+    FROM fence, unnest($45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::boolean[],
+                       $51::boolean[], $52::bigint[], $53::bigint[], $54::text[], $55::text[], $56::bigint[],
+                       $57::bigint[], $58::bigint[], $59::bigint[])
+        AS v (run_no, after, epoch, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
               tool_calls, updated_at, bytes)
     WHERE t.run_no = v.run_no AND t.epoch = v.epoch AND t.last_seq = v.after
     RETURNING 1),
 events_in AS (
     INSERT INTO run_events (run_no, seq, at, status, version, payload, checksum)
-    SELECT v.* FROM fence, unnest($58::bigint[], $59::bigint[], $60::bigint[], $61::bigint[], $62::bigint[],
-                                  $63::text[], $64::bigint[]) AS v),
+    SELECT v.* FROM fence, unnest($60::bigint[], $61::bigint[], $62::bigint[], $63::bigint[], $64::bigint[],
+                                  $65::text[], $66::bigint[]) AS v),
 entries_in AS (
     INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
-    SELECT v.* FROM fence, unnest($65::bigint[], $66::bigint[], $67::bigint[], $68::bigint[], $69::bigint[]) AS v)";
+    SELECT v.* FROM fence, unnest($67::bigint[], $68::bigint[], $69::bigint[], $70::bigint[], $71::bigint[]) AS v)";
 
 /// Runs and sessions that begin.
 const NEW_RUNS: &str = ",
@@ -63,39 +63,39 @@ states_in AS (
     SELECT v.* FROM fence, unnest($19::bigint[], $20::text[], $22::bigint[], $23::bigint[], $32::bigint[],
                                   $33::bigint[], $34::bigint[], $35::boolean[], $36::boolean[], $37::bigint[],
                                   $38::bigint[], $39::text[], $40::text[], $41::bigint[], $42::bigint[],
-                                  $43::bigint[], $103::bigint[]) AS v)";
+                                  $43::bigint[], $44::bigint[]) AS v)";
 
 /// Questions to people, their answers and the rules that these leave.
 const QUESTIONS: &str = ",
 asked AS (
     INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq, answered_seq)
-    SELECT v.* FROM fence, unnest($74::bigint[], $75::text[], $76::text[], $77::bigint[], $78::bigint[],
-                                  $79::bigint[]) AS v),
+    SELECT v.* FROM fence, unnest($76::bigint[], $77::text[], $78::text[], $79::bigint[], $80::bigint[],
+                                  $81::bigint[]) AS v),
 answered AS (
     UPDATE human_requests AS q SET answered_seq = v.seq
-    FROM fence, unnest($80::bigint[], $81::text[], $82::bigint[]) AS v (run_no, question, seq)
+    FROM fence, unnest($82::bigint[], $83::text[], $84::bigint[]) AS v (run_no, question, seq)
     WHERE q.run_no = v.run_no AND q.question = v.question),
 rules_in AS (
     INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at, checksum)
-    SELECT v.* FROM fence, unnest($83::text[], $84::text[], $85::text[], $86::text[], $87::text[], $88::text[],
-                                  $89::bigint[], $90::bigint[]) AS v)";
+    SELECT v.* FROM fence, unnest($85::text[], $86::text[], $87::text[], $88::text[], $89::text[], $90::text[],
+                                  $91::bigint[], $92::bigint[]) AS v)";
 
 /// Specs of new runs, of a server alone.
 const SPECS: &str = ",
 specs_in AS (
     INSERT INTO specs (digest, spec)
-    SELECT v.* FROM fence, unnest($100::text[], $101::text[]) AS v
+    SELECT v.* FROM fence, unnest($103::text[], $104::text[]) AS v
     ON CONFLICT (digest) DO NOTHING)";
 
 /// Specs of new runs, of a replica. Another one may be about to delete one that was not used for long: it has locked the note
 /// of that, or finds it gone. So the note comes first.
 const NOTED_SPECS: &str = ",
 noted AS (
-    DELETE FROM unused_specs AS u USING fence WHERE u.digest = ANY ($100::text[])
+    DELETE FROM unused_specs AS u USING fence WHERE u.digest = ANY ($103::text[])
     RETURNING 1),
 specs_in AS (
     INSERT INTO specs (digest, spec)
-    SELECT v.* FROM fence, unnest($100::text[], $101::text[]) AS v
+    SELECT v.* FROM fence, unnest($103::text[], $104::text[]) AS v
     WHERE (SELECT count(*) FROM noted) >= 0
     ON CONFLICT (digest) DO NOTHING)";
 
@@ -104,23 +104,23 @@ specs_in AS (
 const OTHERS: &str = ",
 steers_in AS (
     INSERT INTO steers (tenant, request_id, run_no, seq)
-    SELECT v.* FROM fence, unnest($70::text[], $71::text[], $72::bigint[], $73::bigint[]) AS v
+    SELECT v.* FROM fence, unnest($72::text[], $73::text[], $74::bigint[], $75::bigint[]) AS v
     ON CONFLICT (tenant, request_id) DO NOTHING),
 jobs_in AS (
     INSERT INTO jobs (run_no, kind, due_at, tenant)
-    SELECT v.* FROM fence, unnest($91::bigint[], $92::text[], $93::bigint[], $104::text[]) AS v
+    SELECT v.* FROM fence, unnest($93::bigint[], $94::text[], $95::bigint[], $96::text[]) AS v
     ON CONFLICT (run_no, kind) DO NOTHING),
 todos_in AS (
     INSERT INTO session_todos (session_no, entry_no, items)
-    SELECT v.* FROM fence, unnest($94::bigint[], $95::bigint[], $96::text[]) AS v),
+    SELECT v.* FROM fence, unnest($97::bigint[], $98::bigint[], $99::text[]) AS v),
 blobs_in AS (
     INSERT INTO session_blobs (session_no, entry_no, digest)
-    SELECT v.* FROM fence, unnest($97::bigint[], $98::bigint[], $99::text[]) AS v
+    SELECT v.* FROM fence, unnest($100::bigint[], $101::bigint[], $102::text[]) AS v
     ON CONFLICT DO NOTHING)";
 
 /// The answer. It has no row if the fence holds this server off.
 const ANSWER: &str = "
-SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($44::bigint[]), 'a run')
+SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($45::bigint[]), 'a run')
    AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($14::bigint[]), 'a session') AS is_written
 FROM fence";
 

@@ -9,12 +9,15 @@ use crate::store::postgres::owner::Hold;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
+use crate::store::postgres::write::sessions::SessionTables;
 use crate::store::postgres::write::task::{Failure, Writer};
 use crate::store::postgres::write::wait::in_time;
-use crate::store::postgres::write::{audit, blobs, commit, ops, sessions};
+use crate::store::postgres::write::{audit, blobs, commit, ops};
 use crate::store::postgres::{owner, rows};
-use crate::store::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};
-use crate::store::{SessionRow, StoreError};
+use crate::store::sql::write::sessions;
+use crate::store::write::{
+    SessionOp, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
+};
 
 /// Time for which a replica relies on a spec that it has stored, or found stored. Others delete it after
 /// [`SPECS_UNUSED_FOR`](blobs::SPECS_UNUSED_FOR) at the earliest.
@@ -27,8 +30,7 @@ const SPARE_NUMBERS: i64 = 1 << 20;
 fn may_be_long(op: &WriteOp) -> bool {
     matches!(
         op,
-        WriteOp::DeleteSession { .. }
-            | WriteOp::Fork(_)
+        WriteOp::Session(SessionOp::Delete(_) | SessionOp::Fork(_))
             | WriteOp::Own(BlobOp::Keep { .. } | BlobOp::Sweep { .. })
     )
 }
@@ -141,25 +143,16 @@ impl Writer {
 
     /// Everything but appends: one write at a time, in a transaction that is open.
     async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<WriteReply, Error> {
-        let session =
-            |row: Result<SessionRow, StoreError>| row.map(|row| WriteResult::Session(Box::new(row)));
         Ok(match op {
             WriteOp::Append(_) => unreachable!("appends are written together"),
             WriteOp::Claim { tenant, run } => {
                 let claimed = ops::claim(db, &self.scope, tenant, run, self.epoch).await?;
                 claimed.map(|claimed| WriteResult::Claimed(claimed.map(Box::new)))
             }
-            WriteOp::CreateSession(new) => session(sessions::create(db, self.next_session(), new).await?),
-            WriteOp::GetOrCreateSession(new) => {
-                session(sessions::get_or_create(db, self.hold, self.next_session(), new).await?)
+            WriteOp::Session(op) => {
+                let last_no = &mut self.numbers.session;
+                sessions::write(&mut SessionTables { db, hold: self.hold, last_no }, op).await?
             }
-            WriteOp::UpdateSession(new) => session(sessions::update(db, new).await?),
-            WriteOp::Fork(new) => session(sessions::fork(db, self.hold, self.next_session(), new).await?),
-            WriteOp::DeleteSession { tenant, session, damaged } => {
-                let deleted = sessions::delete(db, self.hold, tenant, session, damaged.as_ref()).await?;
-                deleted.map(WriteResult::Existed)
-            }
-            WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
             WriteOp::RetryJob { job, due_at, error } => {
                 ops::retry_job(db, job, *due_at, error).await?;
                 Ok(WriteResult::Done)
@@ -196,10 +189,5 @@ impl Writer {
                 Ok(WriteResult::Done)
             }
         })
-    }
-
-    fn next_session(&mut self) -> i64 {
-        self.numbers.session += 1;
-        self.numbers.session
     }
 }

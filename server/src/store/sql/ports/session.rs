@@ -10,8 +10,7 @@ use async_trait::async_trait;
 use crate::store::damaged;
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::WriteOp;
-use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
+use crate::store::write::{DeleteSession, NewFork, NewNotes, NewSession, NewUpdate, SessionOp, WriteOp};
 use crate::store::{
     CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, Page, PageRequest,
     SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
@@ -30,7 +29,7 @@ impl<S: SqlStore> SessionStore for S {
     ) -> Result<SessionRow, StoreError> {
         let new =
             NewSession::new(tenant, session, &S::clean(title), labels, now, by.map(S::clean).as_deref());
-        self.writes().session(WriteOp::CreateSession(new)).await
+        self.writes().session(WriteOp::Session(SessionOp::Create(new))).await
     }
 
     async fn get_or_create_session(
@@ -48,7 +47,7 @@ impl<S: SqlStore> SessionStore for S {
         }
         let new =
             NewSession::new(tenant, session, &S::clean(title), labels, now, by.map(S::clean).as_deref());
-        self.writes().session(WriteOp::GetOrCreateSession(new)).await
+        self.writes().session(WriteOp::Session(SessionOp::GetOrCreate(new))).await
     }
 
     async fn update_session(
@@ -61,7 +60,7 @@ impl<S: SqlStore> SessionStore for S {
             *title = S::clean(title).into_owned();
         }
         let new = NewUpdate { tenant: tenant.clone(), session: session.clone(), update };
-        self.writes().session(WriteOp::UpdateSession(new)).await
+        self.writes().session(WriteOp::Session(SessionOp::Update(new))).await
     }
 
     async fn fork_by(
@@ -81,7 +80,7 @@ impl<S: SqlStore> SessionStore for S {
             now,
             by: by.map(|by| S::clean(by).into_owned()),
         };
-        self.writes().session(WriteOp::Fork(new)).await
+        self.writes().session(WriteOp::Session(SessionOp::Fork(new))).await
     }
 
     async fn set_session_notes(
@@ -91,7 +90,7 @@ impl<S: SqlStore> SessionStore for S {
         notes: SessionNotes,
     ) -> Result<bool, StoreError> {
         let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
-        self.writes().existed(WriteOp::SetNotes(new)).await
+        self.writes().existed(WriteOp::Session(SessionOp::SetNotes(new))).await
     }
 
     async fn session(
@@ -211,8 +210,8 @@ async fn delete(
     session: &SessionId,
     damaged: Option<RunId>,
 ) -> Result<bool, StoreError> {
-    let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
-    let existed = store.writes().existed(op).await?;
+    let old = DeleteSession { tenant: tenant.clone(), session: session.clone(), damaged };
+    let existed = store.writes().existed(WriteOp::Session(SessionOp::Delete(old))).await?;
     store.damaged().forget(tenant, session);
     store.after_deletion().await?;
     Ok(existed)

@@ -127,6 +127,10 @@ impl Dialect for SqliteDialect {
     WHERE wake_at IS NOT NULL
     ORDER BY wake_at LIMIT $1";
 
+    const FIRST_QUEUED: &str = "
+    SELECT run_id FROM runs WHERE session_no = $1 AND queue_no IS NOT NULL
+    ORDER BY queue_no LIMIT 1";
+
     const NEXT_QUEUED: &str = "
     SELECT r.run_id FROM sessions AS s
     JOIN runs AS r ON r.session_no = s.session_no

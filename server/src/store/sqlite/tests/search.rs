@@ -8,6 +8,7 @@ use super::*;
 use crate::store::SearchHit;
 use crate::store::conformance::fixture::{Owner, session, tenant};
 use crate::store::sqlite::write::own::WriteOp;
+use crate::store::write::{DeleteSession, SessionOp};
 
 /// Opens the store in this directory, with or without an index.
 async fn opened(directory: &TempDir, search: bool) -> Arc<SqliteStore> {
@@ -211,8 +212,8 @@ async fn what_a_kill_left_in_the_index_is_gone_after_the_next_start() {
     assert_eq!(found(&store, "secret public").await.unwrap(), 2);
     let before = documents(&directory).await;
     // As far as a deletion gets that is killed before the index has heard of it.
-    let op = WriteOp::DeleteSession { tenant: tenant(), session: session("s"), damaged: None };
-    assert!(store.writes.existed(op).await.unwrap());
+    let old = DeleteSession { tenant: tenant(), session: session("s"), damaged: None };
+    assert!(store.writes.existed(WriteOp::Session(SessionOp::Delete(old))).await.unwrap());
     assert_eq!(documents(&directory).await, before);
     says_in(&store, "t", "q2", "next").await;
     let names: Vec<&str> = DATABASE.into_iter().chain(INDEX).collect();

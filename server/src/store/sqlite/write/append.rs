@@ -1,22 +1,22 @@
 //! Appends of a commit as SQL: one statement per table for all of them, so that many cost little more than one.
 
-use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, SessionKey, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, SessionId, SessionKey};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use crate::store::append::{
     CachedRows, ClosedQuestion, CommitRows, EncodedAppend, LastNumbers, LiveRun, NewEntry, NewQuestion,
-    NewSteer, NewTodos, NumberedAppend, RunCreation, RunHead, RunInCommit, RunUpdate, SessionChange,
-    SessionHead, SessionInCommit, WriterCache,
+    NewSteer, NewTodos, NumberedAppend, RunHead, RunInCommit, RunValues, SessionChange, SessionHead,
+    SessionInCommit, SessionValues, WriterCache,
 };
-use crate::store::codec::{EncodedEvent, text, usage_text};
+use crate::store::codec::{EncodedEvent, text};
 use crate::store::number::int;
 use crate::store::sqlite::rows;
 use crate::store::sqlite::write::batch::{Value, WriteBatch};
 use crate::store::sqlite::write::statements::{
     ANSWER_REQUESTS, INSERT_BLOBS, INSERT_ENTRIES, INSERT_EVENTS, INSERT_JOBS, INSERT_REQUESTS, INSERT_RULES,
     INSERT_RUNS, INSERT_SESSIONS, INSERT_SPECS, INSERT_STEERS, INSERT_TODOS, SELECT_HEADS, UPDATE_RUNS,
-    UPDATE_SESSIONS,
+    UPDATE_SESSIONS, changed_run, changed_session, new_run, new_session,
 };
 use crate::store::{StoreError, checksum};
 
@@ -137,132 +137,34 @@ fn write_specs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
 
 fn write_sessions(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for (SessionKey { tenant, session: id }, SessionInCommit { head, change, created_by }) in &rows.sessions {
-        let no = Value::Int(head.no);
-        let [last_entry, live_run, last_queue_no, updated_at] = session_columns(head);
+    for (key, SessionInCommit { head, change, created_by }) in &rows.sessions {
         match change {
             SessionChange::None => {}
-            SessionChange::Created(at) => inserts.push([
-                no,
-                tenant.shared().into(),
-                id.shared().into(),
-                last_entry,
-                live_run,
-                last_queue_no,
-                updated_at,
-                int(at.0).into(),
-                created_by.clone().into(),
-            ]),
-            SessionChange::Updated => updates.push([no, last_entry, live_run, last_queue_no, updated_at]),
+            SessionChange::Created(at) => {
+                inserts.push(new_session(key, SessionValues::of(head), *at, created_by.clone()));
+            }
+            SessionChange::Updated => updates.push(changed_session(SessionValues::of(head))),
         }
     }
     batch.push(&INSERT_SESSIONS, inserts);
     batch.push(&UPDATE_SESSIONS, updates);
 }
 
-/// The columns of a session's row that appends change, in the order of `UPDATE_SESSIONS`.
-fn session_columns(session: &SessionHead) -> [Value; 4] {
-    [
-        int(session.last_entry.0).into(),
-        session.live_run.as_ref().map(|live| live.no).into(),
-        int(session.last_queue_no).into(),
-        int(session.updated_at.0).into(),
-    ]
-}
-
 fn write_runs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for (RunKey { tenant, run: id }, RunInCommit { head, update }) in &rows.runs {
+    for (key, RunInCommit { head, update }) in &rows.runs {
         let Some(update) = update else { continue };
+        let run = RunValues::of(head, update);
         match update.created {
             Some(created) => {
-                let session_no = rows.session_no(&SessionKey::new(tenant.clone(), head.session.clone()));
-                inserts.push(new_run(
-                    tenant,
-                    id,
-                    session_no,
-                    run_columns(head, update),
-                    &created,
-                    head.epoch,
-                ));
+                let session_no = rows.session_no(&SessionKey::new(key.tenant.clone(), head.session.clone()));
+                inserts.push(new_run(key, session_no, head.epoch, run, &created));
             }
-            None => updates.push(run_columns(head, update)),
+            None => updates.push(changed_run(run)),
         }
     }
     batch.push(&INSERT_RUNS, inserts);
     batch.push(&UPDATE_RUNS, updates);
-}
-
-fn new_run(
-    tenant: &TenantId,
-    id: &RunId,
-    session_no: i64,
-    columns: [Value; 13],
-    &RunCreation { create, spec, at }: &RunCreation<'_>,
-    epoch: Epoch,
-) -> [Value; 25] {
-    let [
-        no,
-        last_seq,
-        status,
-        goes_on,
-        at_hosts,
-        wake_at,
-        queue_no,
-        error,
-        usage,
-        iterations,
-        tool_calls,
-        updated_at,
-        bytes,
-    ] = columns;
-    [
-        no,
-        last_seq,
-        status,
-        goes_on,
-        at_hosts,
-        wake_at,
-        queue_no,
-        error,
-        usage,
-        iterations,
-        tool_calls,
-        updated_at,
-        tenant.shared().into(),
-        id.shared().into(),
-        session_no.into(),
-        int(epoch.0).into(),
-        create.request_digest.as_str().to_owned().into(),
-        create.agent.clone().into(),
-        create.model.clone().into(),
-        text(&create.labels).into(),
-        int(at.0).into(),
-        spec.map(|spec| spec.digest.as_str().to_owned()).into(),
-        create.preview.clone().into(),
-        create.created_by.clone().into(),
-        bytes,
-    ]
-}
-
-/// A run's number and the columns of its row that appends change, in the order of `UPDATE_RUNS`.
-fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 13] {
-    let summary = update.summary;
-    [
-        run.no.into(),
-        int(run.last_seq.0).into(),
-        i64::from(summary.status.code()).into(),
-        i64::from(summary.goes_on() && run.queue_no.is_none()).into(),
-        i64::from(summary.at_hosts).into(),
-        summary.wake_at.map(|at| int(at.0)).into(),
-        run.queue_no.map(int).into(),
-        summary.error.as_ref().map(text).into(),
-        usage_text(&summary.usage, &summary.calls).into(),
-        i64::from(summary.iterations).into(),
-        i64::from(summary.tool_calls).into(),
-        int(update.updated_at.0).into(),
-        update.bytes.into(),
-    ]
 }
 
 fn write_events(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {

@@ -1,31 +1,22 @@
-//! Creating, forking and deleting sessions.
-//!
-//! **Invariant:** an event is stored once. A fork's entries refer to the journals of its source. When the source is
-//! deleted, the events that forks refer to move to `kept_events`. They go with the last of those forks.
+//! Sessions of SQLite: the statements of [`sql::write::sessions`](crate::store::sql::write::sessions) that it has of its own.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
-use sqlx::query::Query;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
+use agentloop_core::id::EntryNo;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Error, Row as _, SqliteConnection};
 
 use crate::store::codec::text;
 use crate::store::number::int;
-use crate::store::sql::read::{session_of_user_query, session_query};
+use crate::store::sql::query::Query;
+use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
 use crate::store::sqlite::read::{SqliteDialect, keep_usage_query, prepared};
-use crate::store::sqlite::rows;
-use crate::store::write::{NewFork, NewNotes, NewSession, NewUpdate};
-use crate::store::{SessionRow, StoreError};
+use crate::store::write::{NewFork, NewSession, NewUpdate};
 
-pub(in crate::store::sqlite) const SET_NOTES: &str = "
-    UPDATE sessions
-    SET made_title = iif(title = '' AND made_title = '', coalesce(?3, ''), made_title),
-        summary = iif(?5 > summary_upto, ?4, summary),
-        summary_upto = max(?5, summary_upto)
-    WHERE tenant = ?1 AND session_id = ?2";
+const INSERT: &str = "
+    INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at, created_by)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6) ON CONFLICT (tenant, session_id) DO NOTHING";
 
-/// Keeps what the session was created with, for a repetition of its creation.
 pub(in crate::store::sqlite) const UPDATE: &str = "
     UPDATE sessions
     SET created_as = coalesce(created_as, ?3), title = ?4, labels = ?5
@@ -38,36 +29,6 @@ const INSERT_FORK: &str = "
     SELECT tenant, ?3, title, made_title, labels, ?4, ?4, ?5, session_id, ?5, ?6,
            iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0), ?7, ?8
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
-
-/// Shares entries of the session of number `?1`, up to entry `?3`, with the session of number `?2`.
-pub(in crate::store::sqlite) const SHARE_ENTRIES: &str = "
-    INSERT INTO session_entries (session_no, entry_no, run_no, seq, owner, keep, search_no)
-    SELECT ?2, entry_no, run_no, seq, iif(keep IS NULL, coalesce(owner, session_no), NULL), keep, search_no
-    FROM session_entries WHERE session_no = ?1 AND entry_no <= ?3";
-
-/// Gives the session of number `?2` the to-do lists of the entries that it shares with the session of number `?1`.
-pub(in crate::store::sqlite) const SHARE_TODOS: &str = "
-    INSERT INTO session_todos (session_no, entry_no, items)
-    SELECT ?2, entry_no, items FROM session_todos WHERE session_no = ?1 AND entry_no <= ?3";
-
-/// Has the session of number `?2` refer to the blobs that the entries name which it shares with that of number `?1`.
-pub(in crate::store::sqlite) const SHARE_BLOBS: &str = "
-    INSERT INTO session_blobs (session_no, entry_no, digest)
-    SELECT ?2, entry_no, digest FROM session_blobs WHERE session_no = ?1 AND entry_no <= ?3";
-
-pub(in crate::store::sqlite) const FIRST_QUEUED: &str = "
-    SELECT run_id FROM runs WHERE session_no = ?1 AND queue_no IS NOT NULL
-    ORDER BY queue_no LIMIT 1";
-
-/// Copies the events that forks share with the session of number `?1`. Two forks may share the same event.
-pub(in crate::store::sqlite) const KEEP_EVENTS: &str = "
-    INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload, checksum, model)
-    SELECT ?2, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload, e.checksum, r.model
-    FROM session_entries AS i
-    JOIN runs AS r ON r.run_no = i.run_no
-    JOIN run_events AS e ON e.run_no = i.run_no AND e.seq = i.seq
-    WHERE i.owner = ?1
-    ON CONFLICT (keep, run_no, seq) DO NOTHING";
 
 pub(in crate::store::sqlite) const REFER_TO_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent
@@ -118,200 +79,63 @@ pub(in crate::store::sqlite) const DROP_SPECS: &str = "
     WHERE spec_no IN (SELECT spec_no FROM runs WHERE session_no = ?1 AND spec_no IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM runs AS o WHERE o.spec_no = specs.spec_no AND o.session_no <> ?1)";
 
-/// Creates a session, or confirms one with the same content.
-pub(in crate::store::sqlite) async fn create(
-    db: &mut SqliteConnection,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    let sql = "INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at, created_by)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6) ON CONFLICT (tenant, session_id) DO NOTHING";
-    keyed(sql, &new.tenant, &new.session)
-        .bind(new.title.as_str())
-        .bind(text(&new.labels))
-        .bind(int(new.now.0))
-        .bind(new.by.as_deref())
-        .execute(&mut *db)
-        .await?;
-    let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    let Given { now, created_as } = given(db, &new.tenant, &new.session).await?;
-    let (title, labels) = created_as.unwrap_or(now);
-    let same =
-        labels == new.labels && title == new.title && row.forked_from.is_none() && row.created_by == new.by;
-    Ok(same.then_some(row).ok_or(StoreError::SessionExists))
+/// The tables of sessions, in a transaction that is open.
+pub(in crate::store::sqlite) struct SessionTables<'a> {
+    pub(in crate::store::sqlite) db: &'a mut SqliteConnection,
+    /// True if there is a search index, which has to delete the documents of deleted sessions.
+    pub(in crate::store::sqlite) has_index: bool,
 }
 
-/// The session of a user and a project that was touched last, or a new one.
-pub(in crate::store::sqlite) async fn get_or_create(
-    db: &mut SqliteConnection,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    let query = session_of_user_query::<SqliteDialect>(&new.tenant, &new.labels, new.by.as_deref());
-    match prepared(query).fetch_optional(&mut *db).await? {
-        Some(row) => Ok(Ok(rows::session(&row)?)),
-        None => create(db, new).await,
+impl SessionWriter for SessionTables<'_> {
+    type Dialect = SqliteDialect;
+    type Row = SqliteRow;
+
+    async fn execute(&mut self, statement: Query) -> Result<u64, Error> {
+        Ok(prepared(statement).execute(&mut *self.db).await?.rows_affected())
     }
-}
 
-/// Changes a session's title and labels.
-pub(in crate::store::sqlite) async fn update(
-    db: &mut SqliteConnection,
-    new: &NewUpdate,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    let Some((_, row)) = found(db, &new.tenant, &new.session).await? else {
-        return Ok(Err(StoreError::NoSession));
-    };
-    let labels = match new.update.labels(&row.labels) {
-        Ok(labels) => labels,
-        Err(error) => return Ok(Err(error)),
-    };
-    let Given { now, .. } = given(db, &new.tenant, &new.session).await?;
-    let title = new.update.title.as_ref().unwrap_or(&now.0);
-    if (title, &labels) == (&now.0, &now.1) {
-        return Ok(Ok(row));
+    async fn row(&mut self, query: Query) -> Result<Option<SqliteRow>, Error> {
+        prepared(query).fetch_optional(&mut *self.db).await
     }
-    keyed(UPDATE, &new.tenant, &new.session)
-        .bind(text(&now))
-        .bind(title)
-        .bind(text(&labels))
-        .execute(&mut *db)
-        .await?;
-    let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    Ok(Ok(row))
-}
 
-type TitleAndLabels = (String, BTreeMap<String, String>);
-
-/// The fields that callers gave a session. A title that a model made is not among it.
-struct Given {
-    now: TitleAndLabels,
-    /// The fields with which it was created, if they were changed since.
-    created_as: Option<TitleAndLabels>,
-}
-
-async fn given(db: &mut SqliteConnection, tenant: &TenantId, session: &SessionId) -> Result<Given, Error> {
-    let sql = "SELECT title, labels, created_as FROM sessions WHERE tenant = ?1 AND session_id = ?2";
-    let row = keyed(sql, tenant, session).fetch_one(db).await?;
-    Ok(Given {
-        now: (row.try_get("title")?, rows::json(&row, "labels")?),
-        created_as: rows::json_if_any(&row, "created_as")?,
-    })
-}
-
-/// Writes a title if there is none, and a summary if it covers more than the one that is there. `false`: there is no such
-/// session.
-pub(in crate::store::sqlite) async fn set_notes(
-    db: &mut SqliteConnection,
-    new: &NewNotes,
-) -> Result<bool, Error> {
-    let (summary, upto) = match &new.notes.summary {
-        Some((summary, upto)) => (summary.as_str(), *upto),
-        None => ("", EntryNo(0)),
-    };
-    let query = keyed(SET_NOTES, &new.tenant, &new.session)
-        .bind(new.notes.title.as_deref())
-        .bind(summary)
-        .bind(int(upto.0));
-    Ok(query.execute(db).await?.rows_affected() > 0)
-}
-
-/// Makes a session from another, or confirms the same fork.
-pub(in crate::store::sqlite) async fn fork(
-    db: &mut SqliteConnection,
-    new: &NewFork,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    if let Some((_, row)) = found(db, &new.tenant, &new.session).await? {
-        let same = row.created_by == new.by && is_this_fork(db, new).await?;
-        return Ok(same.then_some(row).ok_or(StoreError::SessionExists));
+    fn clean(text: &str) -> Cow<'_, str> {
+        text.into()
     }
-    let Some((source_no, source)) = found(db, &new.tenant, &new.source).await? else {
-        return Ok(Err(StoreError::NoSession));
-    };
-    let last = source.last_entry;
-    if new.at > last {
-        return Ok(Err(StoreError::EntryAhead { last }));
-    }
-    let at = if new.at == EntryNo(0) { last } else { new.at };
-    keyed(INSERT_FORK, &new.tenant, &new.source)
-        .bind(new.session.as_str())
-        .bind(int(new.now.0))
-        .bind(int(at.0))
-        .bind(int(new.at.0))
-        .bind(new.by.as_deref())
-        .bind(source.preview.as_str())
-        .execute(&mut *db)
-        .await?;
-    let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    for sql in [SHARE_ENTRIES, SHARE_TODOS, SHARE_BLOBS] {
-        sqlx::query(sql).bind(source_no).bind(no).bind(int(at.0)).execute(&mut *db).await?;
-    }
-    Ok(Ok(row))
-}
 
-/// True if the existing session was forked by the same request, or shares exactly as much as this one asks for.
-async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, Error> {
-    let sql = "SELECT forked_from IS ?3 AND ?4 IN (forked_asked, nullif(forked_at, 0)) IS TRUE AS same
-               FROM sessions WHERE tenant = ?1 AND session_id = ?2";
-    let query = keyed(sql, &new.tenant, &new.session).bind(new.source.as_str()).bind(int(new.at.0));
-    query.fetch_one(db).await?.try_get("same")
-}
-
-/// Deletes a session that has neither a live run, other than the damaged one, nor a queue. Foreign keys delete everything
-/// that belongs to it. If there is a search index, the numbers of the documents that it has to delete are kept for it.
-pub(in crate::store::sqlite) async fn delete(
-    db: &mut SqliteConnection,
-    tenant: &TenantId,
-    session: &SessionId,
-    damaged: Option<&RunId>,
-    indexed: bool,
-) -> Result<Result<bool, StoreError>, Error> {
-    let Some((no, row)) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
-    let live = row.live_run.filter(|run| Some(run) != damaged);
-    if let Some(run) = live.or(first_queued(db, no).await?) {
-        return Ok(Err(StoreError::SessionBusy { run }));
+    fn insert(&mut self, new: &NewSession) -> Query {
+        let query = of_session(INSERT, &new.tenant, &new.session).with(new.title.as_str());
+        query.with(text(&new.labels)).with(int(new.now.0)).with(new.by.as_deref())
     }
-    keep_what_is_shared(db, no).await?;
-    prepared(keep_usage_query(no)).execute(&mut *db).await?;
-    sqlx::query(KEEP_LAST_NUMBERS).execute(&mut *db).await?;
-    if indexed {
-        sqlx::query(DELETE_DOCUMENTS).bind(no).execute(&mut *db).await?;
-        sqlx::query(KEEP_LAST_DOCUMENT).execute(&mut *db).await?;
+
+    fn update(before: &TitleAndLabels, new: &NewUpdate, (title, labels): &TitleAndLabels) -> Query {
+        let query = of_session(UPDATE, &new.tenant, &new.session).with(text(before));
+        query.with(title.as_str()).with(text(labels))
     }
-    for sql in [DROP_KEPT, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
-        sqlx::query(sql).bind(no).execute(&mut *db).await?;
+
+    fn insert_fork(&mut self, new: &NewFork, upto: EntryNo, preview: &str) -> Query {
+        let query = of_session(INSERT_FORK, &new.tenant, &new.source).with(new.session.as_str());
+        let query = query.with(int(new.now.0)).with(int(upto.0)).with(int(new.at.0));
+        query.with(new.by.as_deref()).with(preview)
     }
-    Ok(Ok(true))
-}
 
-async fn first_queued(db: &mut SqliteConnection, no: i64) -> Result<Option<RunId>, Error> {
-    let row = sqlx::query(FIRST_QUEUED).bind(no).fetch_optional(db).await?;
-    row.map(|row| rows::run_id(&row, "run_id")).transpose()
-}
-
-async fn keep_what_is_shared(db: &mut SqliteConnection, no: i64) -> Result<(), Error> {
-    let sql = "SELECT coalesce(max(keep), 0) + 1 AS keep FROM kept_events";
-    let keep: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("keep")?;
-    for sql in [KEEP_EVENTS, REFER_TO_KEPT] {
-        sqlx::query(sql).bind(no).bind(keep).execute(&mut *db).await?;
+    /// Foreign keys delete everything that belongs to it. If there is a search index, the numbers of the documents that it has to
+    /// delete are kept for it.
+    async fn delete(&mut self, no: i64) -> Result<(), Error> {
+        let Self { db, has_index } = self;
+        let sql = "SELECT coalesce(max(keep), 0) + 1 AS keep FROM kept_events";
+        let keep: i64 = sqlx::query(sql).fetch_one(&mut **db).await?.try_get("keep")?;
+        for sql in [KEEP_EVENTS, REFER_TO_KEPT] {
+            sqlx::query(sql).bind(no).bind(keep).execute(&mut **db).await?;
+        }
+        prepared(keep_usage_query(no)).execute(&mut **db).await?;
+        sqlx::query(KEEP_LAST_NUMBERS).execute(&mut **db).await?;
+        if *has_index {
+            sqlx::query(DELETE_DOCUMENTS).bind(no).execute(&mut **db).await?;
+            sqlx::query(KEEP_LAST_DOCUMENT).execute(&mut **db).await?;
+        }
+        for sql in [DROP_KEPT, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
+            sqlx::query(sql).bind(no).execute(&mut **db).await?;
+        }
+        Ok(())
     }
-    Ok(())
-}
-
-/// The number and the row of a session.
-async fn found(
-    db: &mut SqliteConnection,
-    tenant: &TenantId,
-    session: &SessionId,
-) -> Result<Option<(i64, SessionRow)>, Error> {
-    let query = prepared(session_query::<SqliteDialect>(tenant, session));
-    let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
-    Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
-}
-
-/// A query whose first two parameters are a session's key.
-fn keyed<'q>(
-    sql: &'static str,
-    tenant: &'q TenantId,
-    session: &'q SessionId,
-) -> Query<'q, Sqlite, SqliteArguments> {
-    sqlx::query(sql).bind(tenant.as_str()).bind(session.as_str())
 }

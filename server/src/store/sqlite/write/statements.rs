@@ -1,6 +1,12 @@
-//! The SQL of appends: one statement per table for all appends of a commit.
+//! The SQL of appends: one statement per table for all appends of a commit. The rows of many columns stand beside their statement.
 
-use crate::store::sqlite::write::batch::BatchStatement;
+use agentloop_core::id::{Epoch, RunKey, SessionKey};
+use agentloop_core::time::Timestamp;
+
+use crate::store::append::{RunCreation, RunValues, SessionValues};
+use crate::store::codec::text;
+use crate::store::number::int;
+use crate::store::sqlite::write::batch::{BatchStatement, Value};
 
 pub(in crate::store::sqlite) const SELECT_HEADS: &str = "
     SELECT j.key AS append_index, r.run_no, r.epoch, r.last_seq, r.queue_no,
@@ -34,6 +40,26 @@ pub(in crate::store::sqlite) static INSERT_SESSIONS: BatchStatement = BatchState
     rows_per_append: 1,
 };
 
+/// A row of [`INSERT_SESSIONS`].
+pub(in crate::store::sqlite) fn new_session(
+    SessionKey { tenant, session: id }: &SessionKey,
+    session: SessionValues,
+    created_at: Timestamp,
+    created_by: Option<String>,
+) -> [Value; 9] {
+    [
+        session.no.into(),
+        tenant.shared().into(),
+        id.shared().into(),
+        session.last_entry.into(),
+        session.live_run.into(),
+        session.last_queue_no.into(),
+        session.updated_at.into(),
+        int(created_at.0).into(),
+        created_by.into(),
+    ]
+}
+
 pub(in crate::store::sqlite) static UPDATE_SESSIONS: BatchStatement = BatchStatement {
     before: "
     UPDATE sessions
@@ -43,6 +69,17 @@ pub(in crate::store::sqlite) static UPDATE_SESSIONS: BatchStatement = BatchState
     after: " AS v WHERE sessions.session_no = v.column1",
     rows_per_append: 1,
 };
+
+/// A row of [`UPDATE_SESSIONS`].
+pub(in crate::store::sqlite) fn changed_session(session: SessionValues) -> [Value; 5] {
+    [
+        session.no.into(),
+        session.last_entry.into(),
+        session.live_run.into(),
+        session.last_queue_no.into(),
+        session.updated_at.into(),
+    ]
+}
 
 pub(in crate::store::sqlite) static INSERT_RUNS: BatchStatement = BatchStatement {
     before: "
@@ -59,6 +96,43 @@ pub(in crate::store::sqlite) static INSERT_RUNS: BatchStatement = BatchStatement
     rows_per_append: 1,
 };
 
+/// A row of [`INSERT_RUNS`].
+pub(in crate::store::sqlite) fn new_run(
+    RunKey { tenant, run: id }: &RunKey,
+    session_no: i64,
+    epoch: Epoch,
+    run: RunValues,
+    RunCreation { create, spec, at }: &RunCreation<'_>,
+) -> [Value; 25] {
+    [
+        run.no.into(),
+        run.last_seq.into(),
+        run.status.into(),
+        run.goes_on.into(),
+        run.at_hosts.into(),
+        run.wake_at.into(),
+        run.queue_no.into(),
+        run.error.into(),
+        run.usage.into(),
+        run.iterations.into(),
+        run.tool_calls.into(),
+        run.updated_at.into(),
+        tenant.shared().into(),
+        id.shared().into(),
+        session_no.into(),
+        int(epoch.0).into(),
+        create.request_digest.as_str().to_owned().into(),
+        create.agent.clone().into(),
+        create.model.clone().into(),
+        text(&create.labels).into(),
+        int(at.0).into(),
+        spec.map(|spec| spec.digest.as_str().to_owned()).into(),
+        create.preview.clone().into(),
+        create.created_by.clone().into(),
+        run.bytes.into(),
+    ]
+}
+
 pub(in crate::store::sqlite) static UPDATE_RUNS: BatchStatement = BatchStatement {
     before: "
     UPDATE runs
@@ -70,6 +144,25 @@ pub(in crate::store::sqlite) static UPDATE_RUNS: BatchStatement = BatchStatement
     after: " AS v WHERE runs.run_no = v.column1",
     rows_per_append: 1,
 };
+
+/// A row of [`UPDATE_RUNS`].
+pub(in crate::store::sqlite) fn changed_run(run: RunValues) -> [Value; 13] {
+    [
+        run.no.into(),
+        run.last_seq.into(),
+        run.status.into(),
+        run.goes_on.into(),
+        run.at_hosts.into(),
+        run.wake_at.into(),
+        run.queue_no.into(),
+        run.error.into(),
+        run.usage.into(),
+        run.iterations.into(),
+        run.tool_calls.into(),
+        run.updated_at.into(),
+        run.bytes.into(),
+    ]
+}
 
 pub(in crate::store::sqlite) static INSERT_EVENTS: BatchStatement = BatchStatement {
     before: "

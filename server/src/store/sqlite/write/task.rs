@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio_util::sync::CancellationToken;
 
 use crate::store::append::WriterCache;
+use crate::store::sql::write::sessions;
 use crate::store::sqlite::files::last_state_keeper::LastStateKeeper;
 use crate::store::sqlite::files::lock::DatabaseLock;
 use crate::store::sqlite::files::same_files::SameFiles;
@@ -23,7 +24,7 @@ use crate::store::sqlite::write::ops;
 use crate::store::sqlite::write::own::{
     SqliteOp, WriteOp, WriteQueue, WriteReply, WriteRequest, WriteResult,
 };
-use crate::store::sqlite::write::sessions;
+use crate::store::sqlite::write::sessions::SessionTables;
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::write::{
     WriteCounters, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
@@ -261,21 +262,7 @@ async fn write_alone(
         WriteOp::Claim { tenant, run } => {
             Ok(WriteResult::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
         }
-        WriteOp::CreateSession(new) => {
-            sessions::create(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
-        }
-        WriteOp::GetOrCreateSession(new) => {
-            sessions::get_or_create(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
-        }
-        WriteOp::UpdateSession(new) => {
-            sessions::update(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
-        }
-        WriteOp::Fork(new) => sessions::fork(db, new).await?.map(|row| WriteResult::Session(Box::new(row))),
-        WriteOp::DeleteSession { tenant, session, damaged } => {
-            let deleted = sessions::delete(db, tenant, session, damaged.as_ref(), has_index).await?;
-            deleted.map(WriteResult::Existed)
-        }
-        WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
+        WriteOp::Session(op) => sessions::write(&mut SessionTables { db, has_index }, op).await?,
         WriteOp::RetryJob { job, due_at, error } => {
             jobs::retry(db, job, *due_at, error).await?;
             Ok(WriteResult::Done)

@@ -18,7 +18,7 @@ use crate::cluster::{Ownership, Peer};
 use crate::tool::tests::harness::{
     FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner,
 };
-use crate::tool::{CallOwner, HostOptions, RemoteTools, Seek, Tools as _};
+use crate::tool::{CallOwner, RemoteTools, RemoteToolsOptions, Seek, Tools as _};
 
 /// All replicas of a test, and the links between them.
 #[derive(Default)]
@@ -126,7 +126,7 @@ pub(super) struct Replica {
 
 impl Replica {
     fn new(net: &Arc<Net>, number: OwnerNo) -> Self {
-        let own = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
+        let own = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
         let owners = Arc::new(OwnersAt { net: net.clone(), me: number });
         let tools = ClusterTools::new(number, own, owners, |request| request.name.clone().into_bytes());
         net.replicas.lock().unwrap().insert(number, tools.clone());

@@ -7,7 +7,7 @@ use agentloop_core::host::frame::{Capability, CapabilityVerdict, RefusalKind};
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::tool::ToolDeclaration;
 
-use super::Connection;
+use super::HostStream;
 use crate::extension::remote::{ExtensionOffer, NewConnection};
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
 use crate::tool::host::remote::RemoteTools;
@@ -15,7 +15,7 @@ use crate::tool::host::remote::RemoteTools;
 /// Known tools that are checked on the stream's own task. More go to a blocking thread.
 const KNOWN_TOOLS_INLINE_MAX: usize = 16;
 
-impl Connection {
+impl HostStream {
     /// Checks a host's offer, in its order.
     pub(super) async fn check(
         &self,

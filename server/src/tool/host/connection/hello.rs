@@ -9,7 +9,7 @@ use agentloop_core::id::{HostId, RunId, RuntimeId};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 
 use super::capabilities::extensions_of;
-use super::{Connection, FrameError, Inbound};
+use super::{FrameError, HostStream, Inbound};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::remote::TakesHosts;
@@ -25,7 +25,7 @@ const FRAME_BYTES_MIN: usize = 4 * 1024;
 /// Runs looked up at a time for one host. Each look-up of a run that is not in memory reads its whole journal.
 const RUN_LOOKUPS_AT_ONCE_MAX: usize = 2;
 
-impl Connection {
+impl HostStream {
     /// Reads the first frame. Returns `None` and ends the stream unless it is a valid hello in time.
     pub(super) async fn hello(
         &self,
@@ -114,7 +114,7 @@ impl Connection {
             claims,
         };
         let join = |tools| Input::Join(Box::new(joining(tools)));
-        let held = self.gate.hold();
+        let held = self.pause.hold();
         if !self.tools.join(&self.tenant, by, offered, join) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }

@@ -21,7 +21,7 @@ use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
-use crate::tool::host::outbound::{self, Gate, OutboundFrames};
+use crate::tool::host::outbound::{self, OutboundFrames, SendPause};
 use crate::tool::host::remote::RemoteTools;
 
 /// Results of one host recorded at a time. At the limit its stream is not read.
@@ -71,7 +71,7 @@ impl From<HostFrame> for Inbound {
 }
 
 /// The server's side of one host's stream.
-pub struct Connection {
+pub struct HostStream {
     tools: Arc<RemoteTools>,
     tenant: TenantId,
     identity: HostIdentity,
@@ -81,18 +81,18 @@ pub struct Connection {
     /// Cancelled when the host is gone or the server ended the stream.
     ended: CancellationToken,
     /// Holds back the frames for the host.
-    gate: Gate,
+    pause: SendPause,
     /// Sends questions to the host's extensions.
     line: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
 }
 
 impl RemoteTools {
-    /// Accepts a host's stream. Run [`Connection::run`], and send the host what comes out of [`OutboundFrames`].
+    /// Accepts a host's stream. Run [`HostStream::run`], and send the host what comes out of [`OutboundFrames`].
     ///
     /// # Errors
     /// [`NotAccepted`]: there is no room, or the shutdown has begun.
-    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), NotAccepted> {
+    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(HostStream, OutboundFrames), NotAccepted> {
         self.accept_as(tenant, HostIdentity::default())
     }
 
@@ -104,23 +104,23 @@ impl RemoteTools {
         self: &Arc<Self>,
         tenant: TenantId,
         identity: HostIdentity,
-    ) -> Result<(Connection, OutboundFrames), NotAccepted> {
+    ) -> Result<(HostStream, OutboundFrames), NotAccepted> {
         if self.is_closing() {
             return Err(NotAccepted::ShuttingDown);
         }
         let slot = self.connection_slots.clone().try_acquire_owned();
         let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
-        let (sender, sending, gate, ended) = outbound::channel();
+        let (sender, sending, pause, ended) = outbound::channel();
         let id = self.next_connection();
         let line = sender.line();
         self.open(&tenant, id, sender);
         let act = audit::current();
         let tools = self.clone();
-        Ok((Connection { tools, tenant, identity, act, id, ended, gate, line, _slot: slot }, sending))
+        Ok((HostStream { tools, tenant, identity, act, id, ended, pause, line, _slot: slot }, sending))
     }
 }
 
-impl Connection {
+impl HostStream {
     /// Serves the host until the stream ends from either side and its results are recorded.
     pub async fn run<I: Into<Inbound>>(self, frames: impl Stream<Item = Result<I, FrameError>> + Send) {
         let frames = frames.map(|frame| frame.map(I::into));
@@ -190,7 +190,7 @@ impl Connection {
                 let mut offered = self.check(host, capabilities).await;
                 self.offer_extensions(None, extensions, &mut offered);
                 let by = Declarer { host: host.clone(), connection };
-                let _held = self.gate.hold();
+                let _held = self.pause.hold();
                 self.tools
                     .replace(&self.tenant, by, offered, |tools| Input::ReplaceTools { connection, tools });
                 self.mirrored().await;
@@ -247,13 +247,13 @@ impl Connection {
     }
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for HostStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("HostStream").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl Drop for Connection {
+impl Drop for HostStream {
     /// Removes the host also when the task is dropped before its end.
     fn drop(&mut self) {
         self.tools.leave(&self.tenant, self.id);

@@ -27,7 +27,7 @@ use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportS
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{State, Timeline};
-use crate::tool::{CallSink, HostOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
+use crate::tool::{CallSink, RemoteToolsOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 
@@ -41,7 +41,7 @@ const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 /// Tools on connected hosts. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
 #[derive(Debug)]
 pub struct RemoteTools {
-    options: HostOptions,
+    options: RemoteToolsOptions,
     /// A permit for each host stream that may still be opened.
     pub(in crate::tool) connection_slots: Arc<Semaphore>,
     state: Mutex<State>,
@@ -74,14 +74,14 @@ impl RemoteTools {
     /// Starts with the tools that the store remembers and without hosts. `now` is the time of day; later times are
     /// counted from it on a monotonic clock.
     #[must_use]
-    pub fn new(options: HostOptions, now: Timestamp, remembered: Vec<RememberedTool>) -> Arc<Self> {
+    pub fn new(options: RemoteToolsOptions, now: Timestamp, remembered: Vec<RememberedTool>) -> Arc<Self> {
         Self::with_own(options, now, OwnTools::default(), remembered)
     }
 
     /// Like [`Self::new`], with an embedder's tools, whose names no host may declare. Their calls are not placed here.
     #[must_use]
     pub fn with_own(
-        options: HostOptions,
+        options: RemoteToolsOptions,
         now: Timestamp,
         own: OwnTools,
         remembered: Vec<RememberedTool>,
@@ -135,7 +135,7 @@ impl RemoteTools {
 
     /// The times and limits that this was made with.
     #[must_use]
-    pub fn options(&self) -> &HostOptions {
+    pub fn options(&self) -> &RemoteToolsOptions {
         &self.options
     }
 

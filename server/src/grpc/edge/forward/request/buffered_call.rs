@@ -11,11 +11,9 @@ use tonic::{Code, Status};
 use crate::grpc::edge::forward::request::bodies::{next_frame, of_bytes};
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::request::call::{Call, Head};
+use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
-
-/// Length of the gRPC prefix before each message: one byte of flags and four of length.
-pub(in crate::grpc::edge::forward) const PREFIX_BYTES: usize = 5;
 
 /// A call with its one request message.
 #[derive(Clone)]
@@ -55,9 +53,9 @@ impl BufferedCall {
 
     /// The encoded message; `None` if it is compressed or not whole, which the service refuses.
     pub(in crate::grpc::edge::forward) fn message(&self) -> Option<&[u8]> {
-        let (prefix, message) = self.framed.split_at_checked(PREFIX_BYTES)?;
-        let length = u32::from_be_bytes(prefix[1..].try_into().ok()?);
-        (prefix[0] == 0 && usize::try_from(length) == Ok(message.len())).then_some(message)
+        let prefix = MessagePrefix::read(&self.framed)?;
+        let message = &self.framed[PREFIX_BYTES..];
+        (!prefix.is_compressed && prefix.message_bytes == message.len()).then_some(message)
     }
 
     /// Sets fields of the message. Encoded messages that follow each other are merged, and the last value counts, so nothing that

@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::grpc::edge::forward::request::buffered_call::PREFIX_BYTES;
+use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES};
 
 /// The messages of one stream.
 #[derive(Debug, Default)]
@@ -72,8 +72,7 @@ fn whole_length(bytes: &[u8]) -> Option<usize> {
 
 /// Length of the first message with its prefix, if the prefix is there.
 fn length_of_first(bytes: &[u8]) -> Option<usize> {
-    let length = bytes.get(1..PREFIX_BYTES)?.try_into().ok()?;
-    usize::try_from(u32::from_be_bytes(length)).ok()?.checked_add(PREFIX_BYTES)
+    MessagePrefix::read(bytes)?.message_bytes.checked_add(PREFIX_BYTES)
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use agentloop_core::id::SessionId;
 use agentloop_proto::v1 as wire;
 use prost::Message;
 
-use crate::grpc::edge::forward::request::buffered_call::{BufferedCall, PREFIX_BYTES};
+use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
 use crate::grpc::edge::forward::request::call::Call as _;
+use crate::grpc::edge::message_prefix::PREFIX_BYTES;
 
 /// The call that goes on with the events of a run.
 const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
