@@ -174,10 +174,9 @@ impl Adapter for ProviderAdapter {
         let without_reasoning = provider.without_reasoning.load(Ordering::Acquire);
         let call = CallContext { origin: self.origin(request), policy, without_reasoning };
         let answer = provider.exchange(request, &call);
-        let request = request.clone();
-        with_fallback(answer, move |error| {
+        with_fallback(answer, request.clone(), move |error, request| {
             let again = CallContext { without_reasoning: true, ..call };
-            provider.refuses_reasoning(error).then(|| provider.exchange(&request, &again))
+            provider.refuses_reasoning(error).then(|| provider.exchange(request, &again))
         })
     }
 
@@ -197,6 +196,8 @@ impl Model for ResponsesModel {
             return answer;
         }
         let provider = Arc::clone(&self.0);
-        with_fallback(answer, move |error| provider.chat_fallback(error).map(|chat| chat.stream(request)))
+        with_fallback(answer, request, move |error, request| {
+            provider.chat_fallback(error).map(|chat| chat.stream(request.clone()))
+        })
     }
 }
