@@ -10,6 +10,9 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use crate::model::request::call_time::CallTime;
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
 
+/// Placeholder that Google's models accept for the signature of another model's call.
+pub(in crate::model) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
 /// Provider and model family of a request. State from another origin is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::model) struct Origin {

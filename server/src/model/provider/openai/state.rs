@@ -12,10 +12,7 @@ use serde_json::value::RawValue;
 
 use super::chunk::ReasoningField;
 use crate::model::ModelError;
-use crate::model::request::origin::{Origin, StatePolicy};
-
-/// Signature that Google accepts for a call of another model.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+use crate::model::request::origin::{NO_SIGNATURE, Origin, StatePolicy};
 
 /// Stored state of a reasoning part.
 #[derive(Debug, Serialize, Deserialize)]
