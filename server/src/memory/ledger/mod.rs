@@ -1,7 +1,7 @@
 //! The account of the memory that live runs hold. Each holder charges it, and what is charged is released by drop.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::TenantId;
@@ -37,7 +37,9 @@ struct Account {
     standing: AtomicUsize,
     /// Reservations that wait. Tenants are served in turn.
     waiting: Mutex<FairQueue<TenantId, Waiting>>,
-    /// The length of `waiting`, which is read without its lock.
+    /// The length of `waiting`, which is read without its lock. Whoever begins to wait writes it and then reads what is held;
+    /// whoever gives back changes what is held and then reads it. A fence between the two on both sides: one of them sees the
+    /// other.
     waiting_len: AtomicUsize,
     /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
     wanted: Notify,
@@ -177,6 +179,7 @@ impl MemoryLedger {
             self.account.waiting_len.store(waiting.len(), Ordering::Relaxed);
             granted
         };
+        fence(Ordering::SeqCst);
         // Memory may have been freed before this reservation was in the queue; nobody was woken for it.
         self.grant();
         self.account.wanted.notify_waiters();
@@ -268,6 +271,9 @@ impl Charge {
     }
 
     fn release(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         let account = &self.ledger.account;
         if self.is_standing {
             account.standing.fetch_sub(bytes, Ordering::Relaxed);
@@ -276,7 +282,8 @@ impl Charge {
         if let Some(part) = &self.ledger.part {
             part.remove(bytes, self.is_standing);
         }
-        if bytes > 0 && self.ledger.is_wanted() {
+        fence(Ordering::SeqCst);
+        if self.ledger.is_wanted() {
             self.ledger.grant();
         }
     }
