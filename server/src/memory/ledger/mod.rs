@@ -60,6 +60,13 @@ pub struct Charge {
     is_standing: bool,
 }
 
+/// A reservation in the queue. If it is given up, those behind it may fit.
+struct Waiter<'a> {
+    ledger: &'a MemoryLedger,
+    /// `None` once it is granted.
+    granted: Option<oneshot::Receiver<Charge>>,
+}
+
 impl MemoryLedger {
     /// An account with this bound.
     #[must_use]
@@ -166,7 +173,7 @@ impl MemoryLedger {
     /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever asks for
     /// it must refuse it first.
     pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
-        let granted = {
+        let mut waiter = {
             let (own, mut waiting) = (self.of(tenant), self.waiting());
             if !own.must_wait(&waiting, tenant, bytes)
                 && let Some(charge) = own.take(bytes)
@@ -177,13 +184,13 @@ impl MemoryLedger {
             let part = own.part.map(WaitingPart::new);
             waiting.push(tenant.clone(), Waiting { part, bytes, granted: sender });
             self.account.waiting_len.store(waiting.len(), Ordering::Relaxed);
-            granted
+            Waiter { ledger: self, granted: Some(granted) }
         };
         fence(Ordering::SeqCst);
         // Memory may have been freed before this reservation was in the queue; nobody was woken for it.
         self.grant();
         self.account.wanted.notify_waiters();
-        granted.await.expect("a reservation waits until it is granted or dropped")
+        waiter.granted().await
     }
 
     /// True if a reservation comes behind those that wait: one of the same tenant, or any if its tenant has its equal part.
@@ -255,6 +262,24 @@ impl MemoryLedger {
 
     fn waiting(&self) -> MutexGuard<'_, FairQueue<TenantId, Waiting>> {
         self.account.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiter<'_> {
+    async fn granted(&mut self) -> Charge {
+        let granted = self.granted.as_mut().expect("it is granted once");
+        let charge = granted.await.expect("a reservation waits until it is granted or dropped");
+        self.granted = None;
+        charge
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(granted) = self.granted.take() {
+            drop(granted);
+            self.ledger.grant();
+        }
     }
 }
 
