@@ -8,7 +8,7 @@ use agentloop_core::id::TenantId;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-use super::part::{Part, Parts, WaitingPart};
+use super::part::{Holding, Part, Parts, WaitingPart};
 use crate::fair::FairQueue;
 
 /// The account of the memory that live runs hold. Clones are one account.
@@ -57,7 +57,7 @@ struct Waiting {
 pub struct Charge {
     ledger: MemoryLedger,
     bytes: usize,
-    is_standing: bool,
+    holding: Holding,
 }
 
 /// A reservation in the queue. If it is given up, those behind it may fit.
@@ -151,15 +151,18 @@ impl MemoryLedger {
     /// Charges bytes that are held already, whether or not there is room.
     #[must_use]
     pub fn charge(&self, bytes: usize) -> Charge {
-        self.add(bytes, false);
-        Charge { ledger: self.clone(), bytes, is_standing: false }
+        self.charge_as(bytes, Holding::Working)
     }
 
     /// As [`Self::charge`], for bytes that their holder keeps while it waits for a reservation.
     #[must_use]
     pub fn charge_standing(&self, bytes: usize) -> Charge {
-        self.add(bytes, true);
-        Charge { ledger: self.clone(), bytes, is_standing: true }
+        self.charge_as(bytes, Holding::Standing)
+    }
+
+    fn charge_as(&self, bytes: usize, holding: Holding) -> Charge {
+        self.add(bytes, holding);
+        Charge { ledger: self.clone(), bytes, holding }
     }
 
     /// Charges these bytes if there is room and none waits that comes before.
@@ -213,18 +216,18 @@ impl MemoryLedger {
         };
         self.account.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
         if let Some(part) = &self.part {
-            part.add(bytes, false);
+            part.add(bytes, Holding::Working);
         }
-        Some(Charge { ledger: self.clone(), bytes, is_standing: false })
+        Some(Charge { ledger: self.clone(), bytes, holding: Holding::Working })
     }
 
-    fn add(&self, bytes: usize, is_standing: bool) {
-        if is_standing {
+    fn add(&self, bytes: usize, holding: Holding) {
+        if holding == Holding::Standing {
             self.account.standing.fetch_add(bytes, Ordering::Relaxed);
         }
         self.account.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(part) = &self.part {
-            part.add(bytes, is_standing);
+            part.add(bytes, holding);
         }
     }
 
@@ -300,12 +303,12 @@ impl Charge {
             return;
         }
         let account = &self.ledger.account;
-        if self.is_standing {
+        if self.holding == Holding::Standing {
             account.standing.fetch_sub(bytes, Ordering::Relaxed);
         }
         account.used.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(part) = &self.ledger.part {
-            part.remove(bytes, self.is_standing);
+            part.remove(bytes, self.holding);
         }
         fence(Ordering::SeqCst);
         if self.ledger.is_wanted() {
@@ -317,7 +320,7 @@ impl Charge {
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes >= before {
-            self.ledger.add(bytes - before, self.is_standing);
+            self.ledger.add(bytes - before, self.holding);
         } else {
             self.release(before - bytes);
         }
