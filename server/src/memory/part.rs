@@ -12,6 +12,15 @@ const TIMES_WHAT_IS_LEFT: usize = 9;
 /// Tenants that are kept before those that hold nothing are dropped.
 const PARTS_MAX: usize = 1_024;
 
+/// The way in which bytes are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holding {
+    /// Their holder gives them back before it waits for a reservation.
+    Working,
+    /// Their holder keeps them while it waits for a reservation.
+    Standing,
+}
+
 /// The parts of all tenants that hold something.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
@@ -50,8 +59,8 @@ impl Parts {
 }
 
 impl Part {
-    pub(super) fn add(&self, bytes: usize, is_standing: bool) {
-        if is_standing {
+    pub(super) fn add(&self, bytes: usize, holding: Holding) {
+        if holding == Holding::Standing {
             self.standing.fetch_add(bytes, Ordering::Relaxed);
         }
         if self.used.fetch_add(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
@@ -59,8 +68,8 @@ impl Part {
         }
     }
 
-    pub(super) fn remove(&self, bytes: usize, is_standing: bool) {
-        if is_standing {
+    pub(super) fn remove(&self, bytes: usize, holding: Holding) {
+        if holding == Holding::Standing {
             self.standing.fetch_sub(bytes, Ordering::Relaxed);
         }
         if self.used.fetch_sub(bytes, Ordering::Relaxed) == bytes && bytes > 0 {
@@ -101,7 +110,7 @@ pub(super) struct WaitingPart(Arc<Part>);
 
 impl WaitingPart {
     pub(super) fn new(part: Arc<Part>) -> Self {
-        part.add(1, true);
+        part.add(1, Holding::Standing);
         Self(part)
     }
 
@@ -112,7 +121,7 @@ impl WaitingPart {
 
 impl Drop for WaitingPart {
     fn drop(&mut self) {
-        self.0.remove(1, true);
+        self.0.remove(1, Holding::Standing);
     }
 }
 
@@ -129,12 +138,12 @@ mod tests {
         let parts = Parts::default();
         let red = part(&parts, "red");
         assert_eq!((red.needed(90), red.free(100)), (90, 100), "it holds nothing");
-        red.add(10, true);
+        red.add(10, Holding::Standing);
         assert_eq!((red.needed(90), red.free(90)), (90, 90), "its runs wait");
-        red.add(35, false);
+        red.add(35, Holding::Working);
         assert_eq!((red.needed(45), red.free(55)), (55, 45));
-        red.remove(35, false);
-        red.remove(10, true);
+        red.remove(35, Holding::Working);
+        red.remove(10, Holding::Standing);
         assert_eq!(red.needed(90), 90);
     }
 
@@ -143,14 +152,14 @@ mod tests {
         let parts = Parts::default();
         let [red, blue] = ["red", "blue"].map(|tenant| part(&parts, tenant));
         assert!(red.is_within_equal_part(100, 100));
-        blue.add(1, false);
-        blue.add(1, false);
+        blue.add(1, Holding::Working);
+        blue.add(1, Holding::Working);
         assert!(red.is_within_equal_part(50, 100) && !red.is_within_equal_part(51, 100));
-        red.add(30, false);
+        red.add(30, Holding::Working);
         assert!(red.is_within_equal_part(20, 100) && !red.is_within_equal_part(21, 100));
-        blue.remove(2, false);
+        blue.remove(2, Holding::Working);
         assert!(red.is_within_equal_part(70, 100));
-        red.remove(30, false);
+        red.remove(30, Holding::Working);
         drop(blue);
         assert!(
             Arc::ptr_eq(&red, &part(&parts, "red")) && part(&parts, "blue").is_within_equal_part(100, 100)

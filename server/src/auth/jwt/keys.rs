@@ -93,6 +93,12 @@ impl KeySet {
         self.0.iter().any(|key| key.print == *print)
     }
 
+    /// True if the other set has the same keys in the same order.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        let prints = |set: &Self| set.0.iter().map(|key| key.print).collect::<Vec<_>>();
+        prints(self) == prints(other)
+    }
+
     /// The keys that a token of this key id and algorithm may be signed with: the first few of them, because each one that
     /// is tried takes time, and whoever sends the token is not known yet.
     pub(super) fn fitting<'a>(

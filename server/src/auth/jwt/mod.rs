@@ -105,11 +105,14 @@ impl JwtCheck {
         Self { rules, keys: RwLock::new(None), replaced: Arc::new(watch::Sender::new(())) }
     }
 
-    /// Replaces the keys. They may be used until this time. Streams whose token was signed with another key end.
+    /// Replaces the keys. They may be used until this time. Streams whose token was signed with another key end; they need
+    /// not look again while the keys are the same.
     pub fn replace_keys(&self, keys: Arc<KeySet>, good_until: Timestamp) {
-        let current = CurrentKeys { keys, good_until };
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
-        self.replaced.send_replace(());
+        let current = CurrentKeys { keys: keys.clone(), good_until };
+        let before = self.keys.write().unwrap_or_else(PoisonError::into_inner).replace(current);
+        if before.is_none_or(|before| !before.keys.is_same_as(&keys)) {
+            self.replaced.send_replace(());
+        }
     }
 
     /// True if the key is still one of the issuer's, as far as its source could be read.

@@ -227,6 +227,22 @@ fn keys_are_replaced_and_become_stale() {
 }
 
 #[test]
+fn streams_look_again_only_when_the_keys_are_others() {
+    let (old, new) = (Signer::new("old"), Signer::new("new"));
+    let check = check_with(&old);
+    let mut replaced = check.replaced.subscribe();
+    let mut is_told_of = |set: Arc<KeySet>| {
+        check.replace_keys(set, Timestamp(u64::MAX));
+        let is_told = replaced.has_changed().unwrap();
+        replaced.mark_unchanged();
+        is_told
+    };
+    let told = [keys(&[&old]), keys(&[&old, &new]), keys(&[&old, &new]), keys(&[&new]), keys(&[])]
+        .map(&mut is_told_of);
+    assert_eq!(told, [false, true, false, true, true]);
+}
+
+#[test]
 fn the_other_families_of_keys_check_signatures() {
     // Ed25519, with a key that is made here.
     let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();

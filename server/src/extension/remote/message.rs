@@ -19,7 +19,7 @@ pub struct ExtensionRequest {
     pub name: String,
     /// A response after this time is ignored.
     pub deadline: Timestamp,
-    /// Time until then, for a host whose clock differs.
+    /// Time until then when it is sent, for a host whose clock differs.
     pub time_left: Millis,
     /// The run that the request is about.
     pub run: RunContext,

@@ -17,9 +17,11 @@ use std::time::Duration;
 use agentloop_core::extension::{ExtensionDeclaration, ExtensionKind};
 use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::time::Millis;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 pub use message::{ExtensionRequest, ExtensionResponse, ForwardedRequest, RequestBody, ResponseBody};
 pub use mirror::{KnownExtension, MirroredHost};
@@ -150,13 +152,14 @@ impl RemoteExtensions {
     }
 
     /// Sends a request to one host after the other, until one gives a valid response or an error that is not retryable.
-    /// Waits for more hosts if all were lost, so the caller must set a timeout.
+    /// Waits for more hosts if all were lost, so the caller must set a timeout. The request has the time that is left now.
     async fn call<T>(
         &self,
         key: &ExtensionKey,
         request: &ExtensionRequest,
         read: impl Fn(ResponseBody) -> Result<T, String>,
     ) -> Result<T, ExtensionError> {
+        let began = Instant::now();
         let mut tried = BTreeSet::new();
         let mut failure = None;
         loop {
@@ -171,7 +174,10 @@ impl RemoteExtensions {
                 continue;
             };
             tried.insert(connection);
-            let response = self.call_host(connection, request.clone()).await;
+            let left = request.time_left.duration().saturating_sub(began.elapsed());
+            let time_left = Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            let response =
+                self.call_host(connection, ExtensionRequest { time_left, ..request.clone() }).await;
             match response.and_then(|body| read(body).map_err(ExtensionError::Nonsense)) {
                 Ok(result) => return Ok(result),
                 Err(error) if error.is_retryable() => {

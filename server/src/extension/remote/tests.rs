@@ -159,6 +159,22 @@ async fn a_host_that_comes_late_is_waited_for() {
     assert_eq!(said, Ok(noted("back")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn each_host_is_told_the_time_that_is_left() {
+    let extensions = registry();
+    let mut hosts = [1, 2].map(|number| Host::join(&extensions, number, &[hook(true)]));
+    let (said, ()) = tokio::join!(say(&extensions), async {
+        assert_eq!(hosts[0].request().await.time_left, Millis::secs(5));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        extensions.leave(hosts[0].connection);
+        let second = hosts[1].request().await;
+        // The timer rounds up to its ticks.
+        assert!((Millis(2_990)..=Millis::secs(3)).contains(&second.time_left), "{:?}", second.time_left);
+        hosts[1].answers(&second, Ok(ResponseBody::Hook(noted("in time"))));
+    });
+    assert_eq!(said, Ok(noted("in time")));
+}
+
 #[tokio::test]
 async fn what_a_host_cannot_take_it_is_not_sent() {
     let extensions = registry();

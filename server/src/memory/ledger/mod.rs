@@ -1,14 +1,14 @@
 //! The account of the memory that live runs hold. Each holder charges it, and what is charged is released by drop.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::TenantId;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-use super::part::{Part, Parts, WaitingPart};
+use super::part::{Holding, Part, Parts, WaitingPart};
 use crate::fair::FairQueue;
 
 /// The account of the memory that live runs hold. Clones are one account.
@@ -37,7 +37,9 @@ struct Account {
     standing: AtomicUsize,
     /// Reservations that wait. Tenants are served in turn.
     waiting: Mutex<FairQueue<TenantId, Waiting>>,
-    /// The length of `waiting`, which is read without its lock.
+    /// The length of `waiting`, which is read without its lock. Whoever begins to wait writes it and then reads what is held;
+    /// whoever gives back changes what is held and then reads it. A fence between the two on both sides: one of them sees the
+    /// other.
     waiting_len: AtomicUsize,
     /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
     wanted: Notify,
@@ -55,7 +57,14 @@ struct Waiting {
 pub struct Charge {
     ledger: MemoryLedger,
     bytes: usize,
-    is_standing: bool,
+    holding: Holding,
+}
+
+/// A reservation in the queue. If it is given up, those behind it may fit.
+struct Waiter<'a> {
+    ledger: &'a MemoryLedger,
+    /// `None` once it is granted.
+    granted: Option<oneshot::Receiver<Charge>>,
 }
 
 impl MemoryLedger {
@@ -142,15 +151,18 @@ impl MemoryLedger {
     /// Charges bytes that are held already, whether or not there is room.
     #[must_use]
     pub fn charge(&self, bytes: usize) -> Charge {
-        self.add(bytes, false);
-        Charge { ledger: self.clone(), bytes, is_standing: false }
+        self.charge_as(bytes, Holding::Working)
     }
 
     /// As [`Self::charge`], for bytes that their holder keeps while it waits for a reservation.
     #[must_use]
     pub fn charge_standing(&self, bytes: usize) -> Charge {
-        self.add(bytes, true);
-        Charge { ledger: self.clone(), bytes, is_standing: true }
+        self.charge_as(bytes, Holding::Standing)
+    }
+
+    fn charge_as(&self, bytes: usize, holding: Holding) -> Charge {
+        self.add(bytes, holding);
+        Charge { ledger: self.clone(), bytes, holding }
     }
 
     /// Charges these bytes if there is room and none waits that comes before.
@@ -164,7 +176,7 @@ impl MemoryLedger {
     /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever asks for
     /// it must refuse it first.
     pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
-        let granted = {
+        let mut waiter = {
             let (own, mut waiting) = (self.of(tenant), self.waiting());
             if !own.must_wait(&waiting, tenant, bytes)
                 && let Some(charge) = own.take(bytes)
@@ -175,12 +187,13 @@ impl MemoryLedger {
             let part = own.part.map(WaitingPart::new);
             waiting.push(tenant.clone(), Waiting { part, bytes, granted: sender });
             self.account.waiting_len.store(waiting.len(), Ordering::Relaxed);
-            granted
+            Waiter { ledger: self, granted: Some(granted) }
         };
+        fence(Ordering::SeqCst);
         // Memory may have been freed before this reservation was in the queue; nobody was woken for it.
         self.grant();
         self.account.wanted.notify_waiters();
-        granted.await.expect("a reservation waits until it is granted or dropped")
+        waiter.granted().await
     }
 
     /// True if a reservation comes behind those that wait: one of the same tenant, or any if its tenant has its equal part.
@@ -203,18 +216,18 @@ impl MemoryLedger {
         };
         self.account.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
         if let Some(part) = &self.part {
-            part.add(bytes, false);
+            part.add(bytes, Holding::Working);
         }
-        Some(Charge { ledger: self.clone(), bytes, is_standing: false })
+        Some(Charge { ledger: self.clone(), bytes, holding: Holding::Working })
     }
 
-    fn add(&self, bytes: usize, is_standing: bool) {
-        if is_standing {
+    fn add(&self, bytes: usize, holding: Holding) {
+        if holding == Holding::Standing {
             self.account.standing.fetch_add(bytes, Ordering::Relaxed);
         }
         self.account.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(part) = &self.part {
-            part.add(bytes, is_standing);
+            part.add(bytes, holding);
         }
     }
 
@@ -255,6 +268,24 @@ impl MemoryLedger {
     }
 }
 
+impl Waiter<'_> {
+    async fn granted(&mut self) -> Charge {
+        let granted = self.granted.as_mut().expect("it is granted once");
+        let charge = granted.await.expect("a reservation waits until it is granted or dropped");
+        self.granted = None;
+        charge
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(granted) = self.granted.take() {
+            drop(granted);
+            self.ledger.grant();
+        }
+    }
+}
+
 impl Charge {
     /// Bytes that are charged.
     #[must_use]
@@ -268,15 +299,19 @@ impl Charge {
     }
 
     fn release(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         let account = &self.ledger.account;
-        if self.is_standing {
+        if self.holding == Holding::Standing {
             account.standing.fetch_sub(bytes, Ordering::Relaxed);
         }
         account.used.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(part) = &self.ledger.part {
-            part.remove(bytes, self.is_standing);
+            part.remove(bytes, self.holding);
         }
-        if bytes > 0 && self.ledger.is_wanted() {
+        fence(Ordering::SeqCst);
+        if self.ledger.is_wanted() {
             self.ledger.grant();
         }
     }
@@ -285,7 +320,7 @@ impl Charge {
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes >= before {
-            self.ledger.add(bytes - before, self.is_standing);
+            self.ledger.add(bytes - before, self.holding);
         } else {
             self.release(before - bytes);
         }

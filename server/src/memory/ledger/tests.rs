@@ -75,6 +75,29 @@ async fn a_reservation_that_is_given_up_holds_nobody_back() {
 }
 
 #[tokio::test]
+async fn those_behind_a_reservation_that_is_given_up_go_on_at_once() {
+    let red = TenantId::parse("red").unwrap();
+    let ledger = MemoryLedger::new(100);
+    let held = ledger.charge(50);
+    let mut first = Box::pin(ledger.reserve(&red, 80));
+    let mut second = Box::pin(ledger.reserve(&red, 40));
+    assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
+    drop(first);
+    let Poll::Ready(second) = poll!(second.as_mut()) else { panic!("there is room") };
+    assert_eq!((second.bytes(), ledger.used(), ledger.is_wanted()), (40, 90, false));
+    // One that is given up when it was granted already, and nobody has looked.
+    drop(second);
+    let mut granted = Box::pin(ledger.reserve(&red, 60));
+    let mut behind = Box::pin(ledger.reserve(&red, 50));
+    assert!(poll!(granted.as_mut()).is_pending() && poll!(behind.as_mut()).is_pending());
+    drop(held);
+    assert_eq!(ledger.used(), 60);
+    drop(granted);
+    assert_eq!(behind.await.bytes(), 50);
+    assert_eq!(ledger.used(), 0);
+}
+
+#[tokio::test]
 async fn more_than_the_bound_waits_for_everything_else() {
     let red = TenantId::parse("red").unwrap();
     let ledger = MemoryLedger::new(100);

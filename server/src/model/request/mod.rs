@@ -1,5 +1,6 @@
 //! Parts of building a request that several providers share.
 
+pub(in crate::model) mod call_time;
 pub(in crate::model) mod encoded_text;
 pub(in crate::model) mod history;
 pub(in crate::model) mod omissions;

@@ -7,7 +7,11 @@ use agentloop_core::delta::Delta;
 use agentloop_core::message::{Part, ProviderState};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
+use crate::model::request::call_time::CallTime;
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
+
+/// Placeholder that Google's models accept for the signature of another model's call.
+pub(in crate::model) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Provider and model family of a request. State from another origin is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,27 +116,35 @@ pub(in crate::model) fn call_with_state_fallback<C: Adapter>(
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let answer = caller.call(&request, StatePolicy::Keep);
     let caller = Arc::clone(caller);
-    with_fallback(answer, move |error| {
-        let is_about_state = refuses_state(error) && caller.origin(&request).has_state_in(&request);
+    with_fallback(answer, request, move |error, request| {
+        let is_about_state = refuses_state(error) && caller.origin(request).has_state_in(request);
         is_about_state.then(|| {
             tracing::warn!(
                 model = request.model,
                 error = error.message,
                 "the provider refuses the state of earlier answers; asking once more without it"
             );
-            caller.call(&request, StatePolicy::Drop)
+            caller.call(request, StatePolicy::Drop)
         })
     })
 }
 
-/// Returns `answer`, or, if its first item is an error, the stream that `instead` returns for this error.
+/// Returns `answer`, or, if its first item is an error, the stream that `instead` returns for this error and the request. The
+/// request then has the rest of its time.
 pub(in crate::model) fn with_fallback(
     mut answer: BoxStream<'static, Result<Delta, ModelError>>,
-    instead: impl FnOnce(&ModelError) -> Option<BoxStream<'static, Result<Delta, ModelError>>> + Send + 'static,
+    mut request: ModelRequest,
+    instead: impl FnOnce(&ModelError, &ModelRequest) -> Option<BoxStream<'static, Result<Delta, ModelError>>>
+    + Send
+    + 'static,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let answer = async move {
+        let time = CallTime::begin(&request);
         let first = answer.next().await;
-        let other = first.as_ref().and_then(|first| first.as_ref().err()).and_then(instead);
+        let other = first.as_ref().and_then(|first| first.as_ref().err()).and_then(|error| {
+            time.limit(&mut request);
+            instead(error, &request)
+        });
         other.unwrap_or_else(|| stream::iter(first).chain(answer).boxed())
     };
     stream::once(answer).flatten().boxed()
@@ -168,7 +180,53 @@ fn refuses_state(error: &ModelError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use agentloop_core::message::{Message, Role};
+    use agentloop_core::time::Millis;
+
     use super::*;
+    use crate::model::testing::fixtures::{origin, request};
+
+    /// Refuses state after four seconds. Remembers the time that each request has.
+    #[derive(Default)]
+    struct Refusing(Mutex<Vec<(StatePolicy, Millis)>>);
+
+    impl Adapter for Refusing {
+        fn call(
+            &self,
+            request: &ModelRequest,
+            states: StatePolicy,
+        ) -> BoxStream<'static, Result<Delta, ModelError>> {
+            self.0.lock().unwrap().push((states, request.timeouts.total));
+            let refused = async {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                Err(ModelError::bad_request("encrypted_content: it is another account's"))
+            };
+            stream::once(refused).boxed()
+        }
+
+        fn origin(&self, _request: &ModelRequest) -> Origin {
+            origin()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repeated_call_has_the_rest_of_its_time() {
+        let state = Part::Opaque(origin().state("{}"));
+        let mut asked = request(vec![Message { role: Role::Assistant, parts: vec![state] }]);
+        asked.timeouts.total = Millis::secs(10);
+        let adapter = Arc::new(Refusing::default());
+        let mut answer = call_with_state_fallback(&adapter, asked);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert!(answer.next().await.unwrap().is_err());
+        let calls = adapter.0.lock().unwrap();
+        let [(StatePolicy::Keep, whole), (StatePolicy::Drop, rest)] = calls[..] else { panic!("{calls:?}") };
+        assert_eq!(whole, Millis::secs(10));
+        // The timer rounds up to its ticks.
+        assert!((Millis(5_990)..=Millis::secs(6)).contains(&rest), "{rest:?}");
+    }
 
     #[test]
     fn a_snapshot_is_of_its_family() {

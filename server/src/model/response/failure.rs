@@ -216,6 +216,11 @@ impl ModelError {
         Self::new(ModelErrorKind::ContextOverflow, "the context was full before the answer began")
     }
 
+    /// The response has more than `max` of `what`.
+    pub(crate) fn too_many(max: usize, what: &str) -> Self {
+        Self::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} {what}"))
+    }
+
     /// The request cannot be written in the provider's format.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::BadRequest, message)

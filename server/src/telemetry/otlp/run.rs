@@ -16,6 +16,7 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::json;
 
+use super::instruments::Instruments;
 use super::span::Span;
 use super::{Otlp, content};
 use crate::telemetry::models::split;
@@ -36,8 +37,13 @@ pub struct RunSpans {
     compaction: Option<CurrentCompaction>,
     /// The run's input messages, if their content is sent.
     input: Vec<SharedMessage>,
+    /// Spans and metrics of the event that is taken in.
     ended: Vec<SpanData>,
+    measured: Vec<Measurement>,
 }
+
+/// Adds to the metrics.
+type Measurement = Box<dyn FnOnce(&Instruments) + Send + Sync>;
 
 /// A model call that has begun and not ended.
 struct CurrentModelCall {
@@ -85,24 +91,29 @@ impl RunSpans {
             compaction: None,
             input: Vec::new(),
             ended: Vec::new(),
+            measured: Vec::new(),
         }
     }
 
-    /// Takes in an event from before a restart. Its spans were sent then, so none is sent.
+    /// Takes in an event from before a restart. Its spans and metrics were sent then, so none is sent.
     pub fn recall(&mut self, record: &Record) {
-        self.handle(record, true);
+        self.handle(record);
         self.ended.clear();
+        self.measured.clear();
     }
 
-    /// Takes in a new event, and sends the spans that it ends.
+    /// Takes in a new event, and sends the spans that it ends and its metrics.
     pub fn show(&mut self, record: &Record) {
-        self.handle(record, false);
+        self.handle(record);
         for span in self.ended.drain(..) {
             self.otlp.send(span);
         }
+        for measurement in self.measured.drain(..) {
+            measurement(self.otlp.instruments());
+        }
     }
 
-    fn handle(&mut self, record: &Record, is_replay: bool) {
+    fn handle(&mut self, record: &Record) {
         let at = record.at;
         match &record.event {
             Event::Started { spec, traceparent, .. } => {
@@ -115,46 +126,43 @@ impl RunSpans {
                 self.input.push(message.clone());
             }
             Event::ModelCallStarted { model_call, attempt, .. } => {
-                self.cut_off(at, "interrupted");
-                self.model_call =
-                    Some(CurrentModelCall { number: *model_call, attempt: *attempt, began: at });
+                self.model_called(*model_call, *attempt, at);
             }
             Event::ModelCallFailed { error, retry_at, .. } => {
-                self.model_failed(at, error, retry_at.is_some(), is_replay);
+                self.model_failed(at, error, *retry_at);
             }
-            Event::AssistantMessage { .. } => self.model_answered(record, is_replay),
+            Event::AssistantMessage { .. } => self.model_answered(record),
             Event::CallProposed { slot, tool, arguments, .. } => {
                 self.proposed(*slot, tool, arguments.as_deref(), at);
             }
             Event::CallOffered { slot, .. } => {
-                if let Some(call) = self.calls.get_mut(slot) {
-                    call.offered.get_or_insert(at);
-                }
+                self.offered(*slot, at);
             }
             Event::CallSettled { slot, attempt, message, .. } => {
-                self.settled(*slot, *attempt, message, at, is_replay);
+                self.settled(*slot, *attempt, message, at);
             }
             Event::HumanRequested { question, .. } => {
                 self.questions.insert(question.request.clone(), question.clone());
             }
             Event::HumanResolved { request, answer, .. } => {
-                self.answered(request, answer.decision.name(), at)
+                self.answered(request, answer.decision.name(), at);
             }
             Event::CompactionStarted { number, strategy, .. } => {
-                // The model call was not made, because its request was too large.
-                self.model_call = None;
-                let strategy = strategy.clone();
-                self.compaction = Some(CurrentCompaction { number: *number, began: at, strategy });
+                self.compaction_began(*number, strategy, at);
             }
-            Event::Compacted { usage, .. } => self.compacted(at, None, usage, is_replay),
+            Event::Compacted { usage, .. } => self.compacted(at, None, usage),
             Event::CompactionFailed { error, .. } => {
-                self.compacted(at, Some(error.code.as_str()), &Usage::default(), is_replay);
+                self.compacted(at, Some(error.code.as_str()), &Usage::default());
             }
             Event::Finished { outcome, error, totals } => {
-                self.finished(at, *outcome, error.as_ref(), totals, is_replay);
+                self.finished(at, *outcome, error.as_ref(), totals);
             }
             _ => {}
         }
+    }
+
+    fn measure(&mut self, add: impl FnOnce(&Instruments) + Send + Sync + 'static) {
+        self.measured.push(Box::new(add));
     }
 
     fn span<'a>(&self, of: RunSpan<'a>, name: String, began: Timestamp, ended: Timestamp) -> Span<'a> {
@@ -186,19 +194,22 @@ impl RunSpans {
         Some(span)
     }
 
+    fn model_called(&mut self, number: u32, attempt: u32, at: Timestamp) {
+        self.cut_off(at, "interrupted");
+        self.model_call = Some(CurrentModelCall { number, attempt, began: at });
+    }
+
     fn cut_off(&mut self, at: Timestamp, why: &'static str) {
         if let Some(span) = self.model_span(at) {
             self.end(Span { error: Some(why), ..span });
         }
     }
 
-    fn model_failed(&mut self, at: Timestamp, error: &RunError, is_tried_again: bool, is_replay: bool) {
+    fn model_failed(&mut self, at: Timestamp, error: &RunError, retry_at: Option<Timestamp>) {
         let Some(span) = self.model_span(at) else { return };
         let code = error.code.as_str();
-        if !is_replay {
-            let took = at.since(span.began);
-            self.otlp.instruments().model_failed(&self.model_labels(), took, code, is_tried_again);
-        }
+        let (labels, took) = (self.model_labels(), at.since(span.began));
+        self.measure(move |metrics| metrics.model_failed(&labels, took, code, retry_at.is_some()));
         let status =
             error.http_status.map(|status| KeyValue::new("http.response.status_code", i64::from(status)));
         let mut span = Span { error: Some(code), ..span };
@@ -206,7 +217,7 @@ impl RunSpans {
         self.end(span);
     }
 
-    fn model_answered(&mut self, record: &Record, is_replay: bool) {
+    fn model_answered(&mut self, record: &Record) {
         let Event::AssistantMessage { message, finish, usage, first_token, duration, .. } = &record.event
         else {
             return;
@@ -219,9 +230,8 @@ impl RunSpans {
             let call_of = Call { tool, is_known: false, provider_id, arguments, proposed, offered: None };
             self.calls.insert(call.slot, call_of);
         }
-        if !is_replay {
-            self.otlp.instruments().model_answered(&self.model_labels(), *duration, *first_token, usage);
-        }
+        let (labels, took, first, used) = (self.model_labels(), *duration, *first_token, *usage);
+        self.measure(move |metrics| metrics.model_answered(&labels, took, first, &used));
         let Some(span) = self.model_span(record.at) else { return };
         let reasons = vec![StringValue::from(content::finish_reason(finish).to_owned())];
         let mut span = span
@@ -261,20 +271,20 @@ impl RunSpans {
         }
     }
 
-    fn settled(
-        &mut self,
-        slot: CallSlot,
-        attempt: u32,
-        message: &SharedMessage,
-        at: Timestamp,
-        is_replay: bool,
-    ) {
+    fn offered(&mut self, slot: CallSlot, at: Timestamp) {
+        if let Some(call) = self.calls.get_mut(&slot) {
+            call.offered.get_or_insert(at);
+        }
+    }
+
+    fn settled(&mut self, slot: CallSlot, attempt: u32, message: &SharedMessage, at: Timestamp) {
         let Some(call) = self.calls.remove(&slot) else { return };
         let Some(result) = message.tool_result() else { return };
         let began = call.offered.unwrap_or(call.proposed);
         let error = result.status.is_error().then(|| result.status.as_str());
-        if !is_replay && call.offered.is_some() {
-            self.otlp.instruments().tool_settled(&call.tool, at.since(began), error);
+        if call.offered.is_some() {
+            let (tool, took) = (call.tool.clone(), at.since(began));
+            self.measure(move |metrics| metrics.tool_settled(&tool, took, error));
         }
         let name = match call.is_known {
             true => format!("execute_tool {}", call.tool),
@@ -314,36 +324,33 @@ impl RunSpans {
         self.end(span);
     }
 
-    fn compacted(&mut self, at: Timestamp, error: Option<&'static str>, usage: &Usage, is_replay: bool) {
+    fn compaction_began(&mut self, number: u32, strategy: &str, at: Timestamp) {
+        // The model call was not made, because its request was too large.
+        self.model_call = None;
+        self.compaction = Some(CurrentCompaction { number, began: at, strategy: strategy.to_owned() });
+    }
+
+    fn compacted(&mut self, at: Timestamp, error: Option<&'static str>, usage: &Usage) {
         let Some(CurrentCompaction { number, began, strategy }) = self.compaction.take() else { return };
-        if !is_replay {
-            self.otlp.instruments().compacted(&strategy);
-        }
+        let measured = strategy.clone();
+        self.measure(move |metrics| metrics.compacted(&measured));
         let span = self.span(RunSpan::Compaction(number), "compact".to_owned(), began, at);
         let mut span = Span { error, ..span }.with("agentloop.compaction.strategy", strategy);
         span.attributes.extend(tokens(usage));
         self.end(span);
     }
 
-    fn finished(
-        &mut self,
-        at: Timestamp,
-        outcome: Outcome,
-        error: Option<&RunError>,
-        totals: &Totals,
-        is_replay: bool,
-    ) {
+    fn finished(&mut self, at: Timestamp, outcome: Outcome, error: Option<&RunError>, totals: &Totals) {
         let code = match outcome {
             Outcome::Completed => None,
             Outcome::Failed | Outcome::Aborted => Some(error.map_or("unknown", |error| error.code.as_str())),
         };
         self.cut_off(at, code.unwrap_or("interrupted"));
         let Some(started) = &self.started else { return };
-        let (agent, began) = (started.spec.agent.clone(), started.at);
-        let (provider, model) = split(&started.spec.model);
-        if !is_replay {
-            self.otlp.instruments().run_finished(&agent, totals.duration, code);
-        }
+        let (spec, began) = (started.spec.clone(), started.at);
+        let (agent, (provider, model)) = (spec.agent.clone(), split(&spec.model));
+        let (measured, took) = (agent.clone(), totals.duration);
+        self.measure(move |metrics| metrics.run_finished(&measured, took, code));
         let span = self
             .span(RunSpan::Run, format!("invoke_agent {agent}"), began, at)
             .with("gen_ai.operation.name", "invoke_agent")

@@ -50,6 +50,24 @@ struct Turn {
     markable: Option<usize>,
 }
 
+/// The cache marks of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CacheMarks {
+    /// Two: at the end, for the next request, and where the previous request ended, because the prompt is cached up to there.
+    /// The provider searches only some twenty blocks before a mark, and one round of parallel calls can have more.
+    Set,
+    Omitted,
+}
+
+/// The end of a conversation whose last turn is the model's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterModel {
+    /// The model continues its turn, which is a partial response.
+    Continues,
+    /// The user asks it to go on.
+    GoOn,
+}
+
 /// The end of the conversation, sent after the complete turns.
 #[derive(Debug)]
 pub(super) struct ConversationEnd {
@@ -94,15 +112,11 @@ impl Conversation {
         Some(after(before, Speaker::User, &block))
     }
 
-    /// Encodes the end of the conversation. If the model's own turn is last, `go_on` adds a request to continue.
-    ///
-    /// If `is_cached`, it has two marks: at the end, for the next request, and where the previous request
-    /// ended, because the prompt is cached up to there. The provider searches only some twenty blocks before a
-    /// mark, and one round of parallel calls can have more.
-    pub(super) fn ending(&self, is_cached: bool, go_on: bool) -> ConversationEnd {
+    /// Encodes the end of the conversation.
+    pub(super) fn ending(&self, marks: CacheMarks, after_model: AfterModel) -> ConversationEnd {
         let mut text = Vec::new();
         let mut mark_in_last_turn = self.last_turn.as_ref().and_then(|turn| turn.write(&mut text));
-        let asks_to_go_on = go_on && self.ends_with_model();
+        let asks_to_go_on = after_model == AfterModel::GoOn && self.ends_with_model();
         if asks_to_go_on {
             let mut turn = Turn::new(Speaker::User);
             text_block(&mut turn.blocks, GO_ON);
@@ -110,15 +124,16 @@ impl Conversation {
             mark_in_last_turn = turn.write(&mut text);
         }
         let mark_since_answer = if mark_in_last_turn.is_none() { self.mark_since_answer } else { None };
-        if is_cached {
-            ConversationEnd {
+        match marks {
+            CacheMarks::Set => ConversationEnd {
                 text,
                 marks_in_text: [self.mark_before_answer, mark_since_answer],
                 mark_in_last_turn,
                 asks_to_go_on,
+            },
+            CacheMarks::Omitted => {
+                ConversationEnd { text, marks_in_text: [None, None], mark_in_last_turn: None, asks_to_go_on }
             }
-        } else {
-            ConversationEnd { text, marks_in_text: [None, None], mark_in_last_turn: None, asks_to_go_on }
         }
     }
 

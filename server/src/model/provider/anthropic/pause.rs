@@ -10,6 +10,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use super::Provider;
 use super::request::CallContext;
+use crate::model::request::call_time::CallTime;
 use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
 
@@ -26,6 +27,8 @@ struct PausableResponse {
     /// Number of messages in the request, without the partial response.
     messages: usize,
     deltas: BoxStream<'static, Result<Delta, ModelError>>,
+    /// Begins when the response is first polled.
+    time: Option<CallTime>,
     /// The partial response, to be sent back.
     assembler: Assembler,
     seq: u64,
@@ -50,21 +53,7 @@ pub(super) fn answer_across_pauses(
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let call = CallContext { origin, policy, continues: false };
     // Boxed because it moves with every delta.
-    let answer = Box::new(PausableResponse {
-        deltas: provider.exchange(&request, &call),
-        messages: request.messages.len(),
-        provider,
-        request,
-        call,
-        assembler: Assembler::new(0),
-        seq: 0,
-        usage_before: Usage::default(),
-        usage: Usage::default(),
-        calls_before: 0,
-        calls: 0,
-        pauses: 0,
-        is_over: false,
-    });
+    let answer = Box::new(PausableResponse::begin(provider, request, call));
     stream::unfold(answer, |mut answer| async move {
         let item = answer.next().await?;
         answer.is_over |= item.is_err();
@@ -74,10 +63,30 @@ pub(super) fn answer_across_pauses(
 }
 
 impl PausableResponse {
+    fn begin(provider: Arc<Provider>, request: ModelRequest, call: CallContext) -> Self {
+        Self {
+            deltas: provider.exchange(&request, &call),
+            messages: request.messages.len(),
+            provider,
+            request,
+            call,
+            time: None,
+            assembler: Assembler::new(0),
+            seq: 0,
+            usage_before: Usage::default(),
+            usage: Usage::default(),
+            calls_before: 0,
+            calls: 0,
+            pauses: 0,
+            is_over: false,
+        }
+    }
+
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
         if self.is_over {
             return None;
         }
+        self.time.get_or_insert_with(|| CallTime::begin(&self.request));
         let delta = match self.deltas.next().await? {
             Ok(delta) => delta,
             Err(error) => return Some(Err(error)),
@@ -135,8 +144,49 @@ impl PausableResponse {
         self.calls_before = self.calls;
         self.request.messages.truncate(self.messages);
         self.request.messages.push(Arc::new(self.assembler.partial()));
+        if let Some(time) = &self.time {
+            time.limit(&mut self.request);
+        }
         self.call.continues = true;
         self.deltas = self.provider.exchange(&self.request, &self.call);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use agentloop_core::time::Millis;
+
+    use super::*;
+    use crate::model::provider::anthropic::AnthropicModel;
+    use crate::model::testing::fixtures::{origin, request, user};
+    use crate::model::transport::http::Http;
+    use crate::model::{AnthropicOptions, HttpOptions, ProviderKind, ProviderOptions};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_has_one_time_over_all_its_pauses() {
+        let options = AnthropicOptions::default();
+        let provider = ProviderOptions::new("p", ProviderKind::Anthropic(options.clone()));
+        let AnthropicModel(provider) =
+            AnthropicModel::new(Http::new(HttpOptions::default()), &provider, &options).unwrap();
+        let mut asked = request(vec![user("hi")]);
+        asked.timeouts.total = Millis::secs(10);
+        let call = CallContext { origin: origin(), policy: StatePolicy::Keep, continues: false };
+        let mut response = PausableResponse::begin(provider, asked, call);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        for left in [6, 2, 0] {
+            let paused = async {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                Ok(Delta::Finish { reason: FinishReason::Other(PAUSE_TURN.to_owned()) })
+            };
+            response.deltas = stream::once(paused).boxed();
+            assert!(response.next().await.unwrap().is_ok());
+            let total = response.request.timeouts.total;
+            // The timer rounds up to its ticks.
+            let least = Millis::secs(left).0.saturating_sub(20);
+            assert!((Millis(least)..=Millis::secs(left)).contains(&total), "{total:?} of {left} s");
+        }
     }
 }

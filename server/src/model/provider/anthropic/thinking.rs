@@ -32,6 +32,14 @@ pub(super) enum Thinking {
     Disabled,
 }
 
+/// The thinking in the history that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PastThinking {
+    Complete,
+    /// Some may be missing. A model that thinks within a budget then requires that it does not think.
+    LeftOut,
+}
+
 /// Request parameters that concern or depend on thinking.
 #[derive(Debug, PartialEq)]
 pub(super) struct ThinkingPlan {
@@ -52,14 +60,13 @@ struct ThinkingChoice {
     thinking_tokens: u32,
 }
 
-/// Plans the parameters for a model. `may_think` is false if the history lacks the thinking that a budget
-/// requires. Parameters that the model would refuse are left out and logged.
+/// Plans the parameters for a model. Parameters that the model would refuse are left out and logged.
 pub(super) fn plan(
     model: &str,
     options: &ModelOptions,
     claude: &Claude,
     default_max_tokens: Option<u32>,
-    may_think: bool,
+    past: PastThinking,
     omissions: &OmissionLog,
 ) -> ThinkingPlan {
     let traits = &claude.traits;
@@ -71,7 +78,8 @@ pub(super) fn plan(
     // If a forced tool and thinking exclude each other, the forced tool wins.
     let must_not_think = forced && traits.forced_tools == ParameterSupport::WithoutThinking;
     let thought = if claude.by_budget {
-        by_budget(options, may_think && !must_not_think)
+        let may_think = past == PastThinking::Complete && !must_not_think;
+        by_budget(options, options.reasoning_effort.filter(|_| may_think))
     } else {
         adaptive(model, options.reasoning_effort, claude, must_not_think, omissions)
     };
@@ -83,8 +91,7 @@ pub(super) fn plan(
     ThinkingPlan { thinking, effort, max_tokens, temperature, top_p, may_force_tool }
 }
 
-fn by_budget(options: &ModelOptions, may_think: bool) -> ThinkingChoice {
-    let effort = options.reasoning_effort.filter(|_| may_think);
+fn by_budget(options: &ModelOptions, effort: Option<ReasoningEffort>) -> ThinkingChoice {
     let budget = effort.and_then(|effort| budget(effort, options.max_output_tokens));
     let thinking = budget.map(|budget| Thinking::Enabled { budget_tokens: budget });
     ThinkingChoice { thinking, effort: None, thinking_tokens: budget.unwrap_or(0) }
@@ -181,14 +188,14 @@ mod tests {
         model: &str,
         options: &ModelOptions,
         max_tokens: Option<u32>,
-        may_think: bool,
+        past: PastThinking,
     ) -> ThinkingPlan {
-        plan(model, options, &claude(model, None), max_tokens, may_think, &OmissionLog::default())
+        plan(model, options, &claude(model, None), max_tokens, past, &OmissionLog::default())
     }
 
     fn planned(model: &str, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<&'static str>, u32) {
         let options = ModelOptions { reasoning_effort: effort, ..ModelOptions::default() };
-        let plan = plan_for(model, &options, None, true);
+        let plan = plan_for(model, &options, None, PastThinking::Complete);
         (thinking_json(&plan), plan.effort, plan.max_tokens)
     }
 
@@ -232,7 +239,7 @@ mod tests {
                 &options,
                 &claude(model, Some(&own)),
                 None,
-                true,
+                PastThinking::Complete,
                 &OmissionLog::default(),
             ))
         };
@@ -248,14 +255,14 @@ mod tests {
                 max_output_tokens: Some(max),
                 ..ModelOptions::default()
             };
-            let plan = plan_for("claude-haiku-4-5", &options, Some(7), true);
+            let plan = plan_for("claude-haiku-4-5", &options, Some(7), PastThinking::Complete);
             (plan.max_tokens, thinking_json(&plan).map(|thinking| thinking["budget_tokens"].clone()))
         };
         assert_eq!(bounded(1_024), (1_024, None));
         assert_eq!(bounded(1_025), (1_025, Some(json!(1_024))));
         assert_eq!(bounded(10_000), (10_000, Some(json!(5_000))));
         assert_eq!(bounded(100_000), (100_000, Some(json!(24_576))));
-        let plan = plan_for("claude-haiku-4-5", &ModelOptions::default(), Some(7), true);
+        let plan = plan_for("claude-haiku-4-5", &ModelOptions::default(), Some(7), PastThinking::Complete);
         assert_eq!(plan.max_tokens, 7);
     }
 
@@ -267,7 +274,7 @@ mod tests {
                 tool_choice: Some(ToolChoice::Required),
                 ..ModelOptions::default()
             };
-            let plan = plan_for(model, &options, None, true);
+            let plan = plan_for(model, &options, None, PastThinking::Complete);
             (thinking_json(&plan), plan.effort, plan.may_force_tool)
         };
         let shown = || Some(json!({"type": "adaptive", "display": "summarized"}));
@@ -286,7 +293,7 @@ mod tests {
                 reasoning_effort: effort,
                 ..ModelOptions::default()
             };
-            let plan = plan_for(model, &options, None, true);
+            let plan = plan_for(model, &options, None, PastThinking::Complete);
             (plan.temperature, plan.top_p)
         };
         assert_eq!(sampled("claude-3-7-sonnet", None), (Some(0.5), Some(0.9)));
@@ -301,7 +308,7 @@ mod tests {
     fn a_history_without_its_thoughts_is_not_thought_about_by_budget() {
         let options =
             ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
-        assert_eq!(plan_for("claude-haiku-4-5", &options, None, false).thinking, None);
-        assert!(plan_for("claude-opus-5", &options, None, false).thinking.is_some());
+        assert_eq!(plan_for("claude-haiku-4-5", &options, None, PastThinking::LeftOut).thinking, None);
+        assert!(plan_for("claude-opus-5", &options, None, PastThinking::LeftOut).thinking.is_some());
     }
 }

@@ -143,24 +143,27 @@ impl SubsetReader {
                 // `definitions` is the older name of `$defs`.
                 self.changed |= keyword == "definitions";
                 let name = if keyword == "definitions" { "$defs" } else { &keyword };
-                kept.push((name.to_owned(), value));
+                self.put(kept, &keyword, name, value)?;
             }
             "items" | "additionalProperties" => {
                 self.within(&keyword, |reader| reader.schema(&mut value))?;
-                kept.push((keyword, value));
+                self.put(kept, &keyword, &keyword, value)?;
             }
             "anyOf" | "oneOf" | "prefixItems" => {
                 self.within(&keyword, |reader| reader.each_item(&mut value))?;
-                kept.push((keyword, value));
+                self.put(kept, &keyword, &keyword, value)?;
             }
-            "$ref" => kept.push((keyword, self.reference(value)?)),
-            "const" => self.constant(value, kept, descriptions),
+            "$ref" => {
+                let target = self.reference(value)?;
+                self.put(kept, &keyword, &keyword, target)?;
+            }
+            "const" => self.constant(value, kept, descriptions)?,
             "enum" if !is_plain(&value) => {
                 self.changed = true;
                 descriptions.push(format!("one of {}", value.text()));
             }
             "allOf" => self.all_of(value, kept)?,
-            taken if SUPPORTED.contains(&taken) => kept.push((keyword, value)),
+            taken if SUPPORTED.contains(&taken) => self.put(kept, taken, taken, value)?,
             note if ANNOTATIONS.contains(&note) || note.starts_with("x-") => self.changed = true,
             bound if DESCRIBED.contains(&bound) => {
                 self.changed = true;
@@ -198,14 +201,19 @@ impl SubsetReader {
     }
 
     /// Rewrites `const` as `enum` with one value. The API knows `enum` for strings and numbers only.
-    fn constant(&mut self, value: Json, kept: &mut Vec<(String, Json)>, descriptions: &mut Vec<String>) {
+    fn constant(
+        &mut self,
+        value: Json,
+        kept: &mut Vec<(String, Json)>,
+        descriptions: &mut Vec<String>,
+    ) -> Result<(), UnsupportedKeyword> {
         self.changed = true;
         let one = Json::List(vec![value]);
         if is_plain(&one) {
-            kept.push(("enum".to_owned(), one));
-        } else {
-            descriptions.push(format!("always one of {}", one.text()));
+            return self.put(kept, "const", "enum", one);
         }
+        descriptions.push(format!("always one of {}", one.text()));
+        Ok(())
     }
 
     /// Rewrites `allOf` with one schema as that schema.
@@ -213,14 +221,60 @@ impl SubsetReader {
         let unsupported = || UnsupportedKeyword { keyword: "allOf".to_owned(), at: self.at.clone() };
         let Json::List(mut schemas) = value else { return Err(unsupported()) };
         let (Some(mut only), true) = (schemas.pop(), schemas.is_empty()) else { return Err(unsupported()) };
-        let names: Vec<String> = kept.iter().map(|(name, _)| name.clone()).collect();
         self.within("allOf", |reader| reader.within("0", |reader| reader.schema(&mut only)))?;
         self.changed = true;
         if let Json::Object(keywords) = only {
-            kept.extend(keywords.into_iter().filter(|(name, _)| !names.contains(name)));
+            keywords.into_iter().try_for_each(|(name, value)| self.put(kept, "allOf", &name, value))?;
         }
         Ok(())
     }
+
+    /// Adds what the keyword `from` has become. If that is there already, both must hold: they are merged, or the keyword is
+    /// refused.
+    fn put(
+        &mut self,
+        kept: &mut Vec<(String, Json)>,
+        from: &str,
+        name: &str,
+        value: Json,
+    ) -> Result<(), UnsupportedKeyword> {
+        let Some((_, there)) = kept.iter_mut().find(|(there, _)| there == name) else {
+            kept.push((name.to_owned(), value));
+            return Ok(());
+        };
+        self.changed = true;
+        let is_merged = match (name, there, value) {
+            (_, there, value) if *there == value => true,
+            // The words beside `allOf` are more specific than those in it.
+            ("title" | "description", there, words) => {
+                if from != "allOf" {
+                    *there = words;
+                }
+                true
+            }
+            ("properties" | "$defs", Json::Object(there), Json::Object(more)) => merge_members(there, more),
+            ("required", Json::List(there), Json::List(more)) => {
+                let more: Vec<_> = more.into_iter().filter(|name| !there.contains(name)).collect();
+                there.extend(more);
+                true
+            }
+            _ => false,
+        };
+        let unsupported = || UnsupportedKeyword { keyword: format!("{from}: {name}"), at: self.at.clone() };
+        if is_merged { Ok(()) } else { Err(unsupported()) }
+    }
+}
+
+/// Adds these members. False if one of them is there with another value.
+fn merge_members(there: &mut Vec<(String, Json)>, more: Vec<(String, Json)>) -> bool {
+    for (name, value) in more {
+        match there.iter().find(|(known, _)| *known == name) {
+            Some((_, known)) if *known == value => {}
+            Some(_) => return false,
+            None => there.push((name, value)),
+        }
+    }
+    true
 }
 
 /// True if the list has strings and numbers only.
@@ -239,7 +293,7 @@ fn describe(keywords: &mut Vec<(String, Json)>, words: &str) {
 }
 
 /// JSON whose objects keep their order: models fill in properties in the order of their schema.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum Json {
     Object(Vec<(String, Json)>),
     List(Vec<Json>),
@@ -385,6 +439,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_twice_is_sent_once() {
+        becomes(r#"{"const":"a","enum":["a"]}"#, r#"{"enum":["a"]}"#);
+        becomes(
+            r#"{"allOf":[{"type":"string","title":"Its","description":"its"}],"type":"string","description":"mine"}"#,
+            r#"{"type":"string","title":"Its","description":"mine"}"#,
+        );
+        becomes(
+            r#"{"properties":{"a":{},"b":{}},"required":["b"],"allOf":[{"properties":{"b":{},"c":{}},"required":["c","b"]}]}"#,
+            r#"{"properties":{"a":{},"b":{},"c":{}},"required":["b","c"]}"#,
+        );
+        becomes(r#"{"$defs":{"x":{}},"definitions":{"y":{},"x":{}}}"#, r#"{"$defs":{"x":{},"y":{}}}"#);
+        becomes(r#"{"type":"string","type":"string"}"#, r#"{"type":"string"}"#);
+    }
+
+    #[test]
     fn what_cannot_is_refused_by_name() {
         for (schema, keyword, at) in [
             (r#"{"not":{}}"#, "not", ""),
@@ -392,6 +461,14 @@ mod tests {
             (r#"{"anyOf":[{},{"patternProperties":{}}]}"#, "patternProperties", "/anyOf/1"),
             (r#"{"allOf":[{},{}]}"#, "allOf", ""),
             (r#"{"allOf":[{"then":1}]}"#, "then", "/allOf/0"),
+            (r#"{"type":"string","allOf":[{"type":"integer"}]}"#, "allOf: type", ""),
+            (
+                r#"{"properties":{"a":{}},"allOf":[{"properties":{"a":{"type":"null"}}}]}"#,
+                "allOf: properties",
+                "",
+            ),
+            (r#"{"items":{"enum":["a","b"],"const":"a"}}"#, "const: enum", "/items"),
+            (r#"{"$defs":{"x":{}},"definitions":{"x":{"type":"null"}}}"#, "definitions: $defs", ""),
             (r#"{"$ref":"https://x.example/s"}"#, "$ref: https://x.example/s", ""),
             (r#"{"$defs":{"x":{"dependentSchemas":{}}}}"#, "dependentSchemas", "/$defs/x"),
         ] {

@@ -8,10 +8,7 @@ use agentloop_core::message::{ProviderState, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::model::request::origin::{Origin, StatePolicy};
-
-/// Placeholder for the signature of a call of another model.
-pub(super) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+use crate::model::request::origin::{NO_SIGNATURE, Origin, StatePolicy};
 
 /// Stored state of a text, a thought or a call.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]

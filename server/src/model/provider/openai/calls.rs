@@ -17,7 +17,7 @@ use agentloop_core::message::ProviderState;
 
 use super::arguments::ArgumentsScan;
 use super::chunk::{CallFragment, CallFunction};
-use crate::model::{ModelError, ModelErrorKind};
+use crate::model::ModelError;
 
 /// The tool calls of one response.
 #[derive(Debug, Default)]
@@ -107,8 +107,7 @@ impl Calls {
 
     fn start(&mut self, fragment: &CallFragment<'_>) -> Result<usize, ModelError> {
         if self.calls.len() >= CALLS_PER_MESSAGE_MAX {
-            let message = format!("the answer has more than {CALLS_PER_MESSAGE_MAX} tool calls");
-            return Err(ModelError::new(ModelErrorKind::TooLarge, message));
+            return Err(ModelError::too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
         }
         self.calls.push(PendingCall {
             index: fragment.index,
@@ -151,6 +150,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::ModelErrorKind;
     use crate::model::response::fields::read;
 
     fn add(calls: &mut Calls, fragment: &Value, deltas: &mut Vec<Delta>) -> Result<u32, ModelError> {

@@ -10,9 +10,6 @@ use crate::model::request::history::{
 };
 use crate::model::request::prefix::Encoder;
 
-/// Maximum length of a tool call id for OpenAI. Other servers accept longer ids, and some store state in them.
-const OPENAI_ID_BYTES_MAX: usize = 40;
-
 /// Encoded conversation. Encoded text never changes.
 pub(super) struct Conversation {
     /// Encoded messages, each followed by a comma.
@@ -26,8 +23,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Creates the encoder of an empty conversation.
-    pub(super) fn new(official: bool, rules: StateRules) -> Self {
-        let ids = if official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
+    pub(super) fn new(ids: CallIds, rules: StateRules) -> Self {
         Self { text: EncodedText::default(), ids, pictures: Vec::new(), rules }
     }
 

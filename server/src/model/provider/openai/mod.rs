@@ -18,13 +18,16 @@ pub(in crate::model) use self::chunk::ChatChunk;
 pub(in crate::model) use self::decode::ChatDecoder;
 use self::state::SendReasoning;
 use crate::model::options::{OpenAiOptions, ProviderError, ProviderOptions};
-use crate::model::request::history::ToolListCache;
+use crate::model::request::history::{CallIds, ToolListCache};
 use crate::model::request::origin::{Adapter, Origin, StatePolicy, call_with_state_fallback};
 use crate::model::transport::http::{self, Endpoint, Http, Vendor, exchange};
 use crate::model::{Model, ModelError, ModelRequest};
 
 /// Base URL of OpenAI's own API.
 pub const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
+
+/// Maximum length of a tool call id for OpenAI. Other servers accept longer ids, and some store state in them.
+const OPENAI_ID_BYTES_MAX: usize = 40;
 
 /// A provider that speaks Chat Completions.
 #[derive(Debug)]
@@ -54,6 +57,11 @@ impl Dialect {
     fn max_tokens_field(&self) -> &str {
         let default = if self.official { "max_completion_tokens" } else { "max_tokens" };
         self.options.max_tokens_field.as_deref().unwrap_or(default)
+    }
+
+    /// The ids of tool calls that the server accepts.
+    fn call_ids(&self) -> CallIds {
+        if self.official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() }
     }
 
     /// Decides which messages get their reasoning back as text.

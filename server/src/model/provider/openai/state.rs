@@ -4,16 +4,15 @@
 //! Sources: <https://openrouter.ai/docs/use-cases/reasoning-tokens>,
 //! <https://ai.google.dev/gemini-api/docs/thought-signatures>, <https://api-docs.deepseek.com/guides/thinking_mode>.
 
+use agentloop_core::limits::PROVIDER_STATE_BYTES_MAX;
 use agentloop_core::message::{Message, Part, Reasoning, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::chunk::ReasoningField;
-use crate::model::request::origin::{Origin, StatePolicy};
-
-/// Signature that Google accepts for a call of another model.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+use crate::model::ModelError;
+use crate::model::request::origin::{NO_SIGNATURE, Origin, StatePolicy};
 
 /// Stored state of a reasoning part.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,46 +87,74 @@ impl StateRules {
 
 /// OpenRouter's reasoning details, joined from streamed pieces.
 #[derive(Debug, Default)]
-pub(super) struct Details(Vec<Value>);
+pub(super) struct Details {
+    all: Vec<Value>,
+    /// Bytes that they have, without the list around them.
+    bytes: usize,
+}
 
 /// Fields whose pieces are concatenated.
 const GROWING: [&str; 4] = ["text", "summary", "data", "signature"];
 
 impl Details {
     /// Adds a piece to the detail with its index and type, or begins a new detail.
-    pub(super) fn add(&mut self, piece: Value) {
+    ///
+    /// # Errors
+    /// If all of them are larger than the state of a part may be.
+    pub(super) fn add(&mut self, piece: Value) -> Result<(), ModelError> {
+        self.bytes += self.join(piece);
+        if self.bytes > PROVIDER_STATE_BYTES_MAX {
+            return Err(ModelError::too_many(PROVIDER_STATE_BYTES_MAX, "bytes of reasoning details"));
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes that the piece adds.
+    fn join(&mut self, piece: Value) -> usize {
         let is_it = |known: &&mut Value| known["index"] == piece["index"] && known["type"] == piece["type"];
         let known = match piece["index"] {
             Value::Null => {
-                self.0.last_mut().filter(|last| is_it(last) && piece["type"] != "reasoning.encrypted")
+                self.all.last_mut().filter(|last| is_it(last) && piece["type"] != "reasoning.encrypted")
             }
-            _ => self.0.iter_mut().find(is_it),
+            _ => self.all.iter_mut().find(is_it),
         };
         let (Some(Value::Object(known)), Value::Object(piece)) = (known, &piece) else {
-            self.0.push(piece);
-            return;
+            let bytes = bytes_of(&piece);
+            self.all.push(piece);
+            return bytes;
         };
+        let mut bytes = 0;
         for (key, value) in piece {
             match (known.get_mut(key), value) {
                 (_, Value::Null) => {}
                 (Some(Value::String(text)), Value::String(more)) if GROWING.contains(&key.as_str()) => {
+                    bytes += more.len();
                     text.push_str(more);
                 }
-                _ => drop(known.insert(key.clone(), value.clone())),
+                (Some(same), value) if same == value => {}
+                _ => {
+                    bytes += key.len() + bytes_of(value);
+                    known.insert(key.clone(), value.clone());
+                }
             }
         }
+        bytes
     }
 
     /// Takes the list; `None` if it is empty.
     pub(super) fn take(&mut self) -> Option<Box<RawValue>> {
-        let details = std::mem::take(&mut self.0);
+        let Self { all: details, .. } = std::mem::take(self);
         if details.is_empty() { None } else { serde_json::value::to_raw_value(&details).ok() }
     }
 
     /// True if there is no detail.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
+}
+
+fn bytes_of(value: &Value) -> usize {
+    value.to_string().len()
 }
 
 #[cfg(test)]
@@ -151,7 +178,7 @@ mod tests {
             json!({"type": "reasoning.encrypted", "data": "z"}),
             json!("nonsense"),
         ] {
-            details.add(piece);
+            details.add(piece).unwrap();
         }
         let whole: Value = serde_json::from_str(details.take().unwrap().get()).unwrap();
         assert_eq!(
@@ -165,5 +192,23 @@ mod tests {
                 "nonsense",
             ])
         );
+    }
+
+    #[test]
+    fn details_are_bounded() {
+        let piece =
+            || json!({"type": "reasoning.text", "index": 0, "format": "f", "text": "x".repeat(1_000)});
+        let mut details = Details::default();
+        let taken = (0..).take_while(|_| details.add(piece()).is_ok()).count();
+        assert_eq!(
+            taken,
+            PROVIDER_STATE_BYTES_MAX / 1_000,
+            "fields that are the same in each piece count once"
+        );
+        let mut details = Details::default();
+        let separate =
+            |at: usize| json!({"type": "reasoning.encrypted", "data": "x".repeat(1_000), "index": at});
+        let taken = (0..).take_while(|at| details.add(separate(*at)).is_ok()).count();
+        assert!(taken < PROVIDER_STATE_BYTES_MAX / 1_000, "{taken}");
     }
 }

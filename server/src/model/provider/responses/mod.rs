@@ -109,8 +109,7 @@ impl Provider {
         }
     }
 
-    /// True if this error is the first refusal of reasoning summaries or encrypted content. The call is then
-    /// repeated without them, and later calls do not ask for them.
+    /// True if this error refuses reasoning summaries or encrypted content. Later calls do not ask for them.
     fn refuses_reasoning(&self, error: &ModelError) -> bool {
         let message = error.message.to_ascii_lowercase();
         let names = |words: &[&str]| words.iter().all(|word| message.contains(word));
@@ -118,17 +117,16 @@ impl Provider {
             || names(&["reasoning summar"])
             || names(&["encrypted content is not supported"])
             || names(&["reasoning.encrypted_content", "not supported"]);
-        let is_first = error.kind == ModelErrorKind::BadRequest
-            && refused
-            && !self.without_reasoning.swap(true, Ordering::AcqRel);
-        if is_first {
+        let refused = error.kind == ModelErrorKind::BadRequest && refused;
+        // Calls that began together are all refused. One line about it is enough.
+        if refused && !self.without_reasoning.swap(true, Ordering::AcqRel) {
             tracing::warn!(
                 provider = &*self.name,
                 error = error.message,
                 "the provider does not show or encrypt reasoning for this account or model; later requests do not ask for it"
             );
         }
-        is_first
+        refused
     }
 
     /// Returns the Chat Completions model if this error says that the server does not know the Responses API.
@@ -174,10 +172,10 @@ impl Adapter for ProviderAdapter {
         let without_reasoning = provider.without_reasoning.load(Ordering::Acquire);
         let call = CallContext { origin: self.origin(request), policy, without_reasoning };
         let answer = provider.exchange(request, &call);
-        let request = request.clone();
-        with_fallback(answer, move |error| {
+        with_fallback(answer, request.clone(), move |error, request| {
+            let is_to_repeat = !call.without_reasoning && provider.refuses_reasoning(error);
             let again = CallContext { without_reasoning: true, ..call };
-            provider.refuses_reasoning(error).then(|| provider.exchange(&request, &again))
+            is_to_repeat.then(|| provider.exchange(request, &again))
         })
     }
 
@@ -197,6 +195,8 @@ impl Model for ResponsesModel {
             return answer;
         }
         let provider = Arc::clone(&self.0);
-        with_fallback(answer, move |error| provider.chat_fallback(error).map(|chat| chat.stream(request)))
+        with_fallback(answer, request, move |error, request| {
+            provider.chat_fallback(error).map(|chat| chat.stream(request.clone()))
+        })
     }
 }

@@ -111,10 +111,11 @@ async fn state_that_is_refused_is_left_out_once() {
     }
 }
 
+const NO_SUMMARIES: &str = r#"{"error":{"message":"Your organization must be verified to generate reasoning summaries.","param":"reasoning.summary","code":"unsupported_value"}}"#;
+
 #[tokio::test]
 async fn an_account_that_may_not_see_reasoning_is_not_asked_to_show_it() {
-    let refusal = r#"{"error":{"message":"Your organization must be verified to generate reasoning summaries.","param":"reasoning.summary","code":"unsupported_value"}}"#;
-    let server = TestServer::start(vec![answer("400 Bad Request", refusal), events(RESPONSES)]).await;
+    let server = TestServer::start(vec![answer("400 Bad Request", NO_SUMMARIES), events(RESPONSES)]).await;
     let model = provider(responses(), &server.base_url, None);
     let mut asking = request(vec![user("hi")]);
     asking.model = "gpt-6.1-sol".to_owned();
@@ -127,6 +128,22 @@ async fn an_account_that_may_not_see_reasoning_is_not_asked_to_show_it() {
         .map(|asked| asked.body["reasoning"]["summary"].is_string())
         .collect::<Vec<_>>();
     assert_eq!(asks, [true, false, false], "it is remembered");
+}
+
+#[tokio::test]
+async fn every_call_that_began_before_the_refusal_is_repeated() {
+    let refused = || answer("400 Bad Request", NO_SUMMARIES);
+    let answers = vec![refused(), events(RESPONSES), refused(), events(RESPONSES), refused()];
+    let server = TestServer::start(answers).await;
+    let model = provider(responses(), &server.base_url, None);
+    let mut asking = request(vec![user("hi")]);
+    asking.model = "gpt-6.1-sol".to_owned();
+    let [first, second, third] = [(), (), ()].map(|()| model.stream(asking.clone()));
+    for began in [first, second] {
+        check_greeting(&assemble(began.try_collect().await.unwrap()));
+    }
+    let error = third.try_collect::<Vec<_>>().await.unwrap_err();
+    assert_eq!((error.kind, server.requests().len()), (ModelErrorKind::BadRequest, 6), "once and not again");
 }
 
 #[tokio::test]

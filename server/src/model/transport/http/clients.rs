@@ -54,19 +54,21 @@ impl Http {
     /// # Errors
     /// If the system has no usable certificates.
     pub(crate) fn client(&self, connect_timeout: Millis) -> Result<ClientOfCall, reqwest::Error> {
-        let mut all = self.clients();
-        let is_fit = |client: &SharedClient| {
-            client.connect_timeout == connect_timeout && client.calls() < CALLS_PER_CLIENT
-        };
-        if let Some(found) = all.iter().find(|client| is_fit(client)).map(SharedClient::for_call) {
-            // One without calls stays behind those that are busy, for the next that come together.
-            while all.len() > IDLE_CLIENTS_MAX && all.iter().rev().take(2).all(|client| client.calls() == 0) {
-                all.pop();
-            }
+        let found = with_room(&mut self.clients(), connect_timeout);
+        if let Some(found) = found {
             return Ok(found);
         }
+        // It reads the system's certificates, and calls of other clients need not wait for that.
         let client = build(self.0.options, connect_timeout)?;
-        let client = SharedClient { connect_timeout, client, calls: Arc::new(()) };
+        Ok(self.add(SharedClient { connect_timeout, client, calls: Arc::new(()) }))
+    }
+
+    /// Adds a client, unless another call has meanwhile added one with room.
+    fn add(&self, client: SharedClient) -> ClientOfCall {
+        let mut all = self.clients();
+        if let Some(found) = with_room(&mut all, client.connect_timeout) {
+            return found;
+        }
         let for_call = client.for_call();
         let idle = all.iter().filter(|client| client.calls() == 0).count();
         if idle >= IDLE_CLIENTS_MAX
@@ -75,7 +77,7 @@ impl Http {
             all.remove(oldest);
         }
         all.push(client);
-        Ok(for_call)
+        for_call
     }
 
     fn clients(&self) -> MutexGuard<'_, Vec<SharedClient>> {
@@ -101,6 +103,19 @@ impl ClientOfCall {
     ) -> impl Future<Output = Result<reqwest::Response, reqwest::Error>> + use<> {
         self.client.execute(request)
     }
+}
+
+/// Returns a client with this connect timeout and room for a call. Removes those that are not needed any more.
+fn with_room(all: &mut Vec<SharedClient>, connect_timeout: Millis) -> Option<ClientOfCall> {
+    let is_fit = |client: &&SharedClient| {
+        client.connect_timeout == connect_timeout && client.calls() < CALLS_PER_CLIENT
+    };
+    let found = all.iter().find(is_fit).map(SharedClient::for_call)?;
+    // One without calls stays behind those that are busy, for the next that come together.
+    while all.len() > IDLE_CLIENTS_MAX && all.iter().rev().take(2).all(|client| client.calls() == 0) {
+        all.pop();
+    }
+    Some(found)
 }
 
 /// Builds a client. Redirects are not followed, because they would send the key to another server.
@@ -132,6 +147,18 @@ mod tests {
         drop(calls.remove(0));
         calls.push(http.client(SECOND).unwrap());
         assert_eq!(http.clients().iter().map(SharedClient::calls).collect::<Vec<_>>(), [CALLS_PER_CLIENT, 1]);
+    }
+
+    #[test]
+    fn of_clients_that_are_built_at_a_time_one_is_kept() {
+        let http = Http::new(HttpOptions::default());
+        let [first, second] = [(), ()].map(|()| SharedClient {
+            connect_timeout: SECOND,
+            client: build(HttpOptions::default(), SECOND).unwrap(),
+            calls: Arc::new(()),
+        });
+        let _calls = (http.add(first), http.add(second));
+        assert_eq!(http.clients().iter().map(SharedClient::calls).collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::event::{BlockDelta, BlockText, ContentBlock, Counts, MessagesEvent};
 use super::state::{TextState, ThoughtState};
+use crate::model::ModelError;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::short;
 use crate::model::response::template::Template;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
-use crate::model::{ModelError, ModelErrorKind};
 
 /// State of one response's stream.
 #[derive(Debug, Default)]
@@ -167,7 +167,7 @@ impl MessagesDecoder {
     fn open(&mut self, index: u64, json: &str, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         self.blocks += 1;
         if self.blocks > PARTS_PER_MESSAGE_MAX {
-            return Err(too_many(PARTS_PER_MESSAGE_MAX, "blocks"));
+            return Err(ModelError::too_many(PARTS_PER_MESSAGE_MAX, "blocks"));
         }
         let block = ContentBlock::of(json).map_err(|e| ModelError::not_json(&e))?;
         let after_text = std::mem::take(&mut self.after_text);
@@ -198,7 +198,7 @@ impl MessagesDecoder {
     ) -> Result<OpenBlock, ModelError> {
         let index = self.calls;
         if index as usize >= CALLS_PER_MESSAGE_MAX {
-            return Err(too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
+            return Err(ModelError::too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
         }
         self.calls += 1;
         let name = block.name.unwrap_or_default().into_owned();
@@ -215,7 +215,7 @@ impl MessagesDecoder {
                 deltas.extend(delta.thinking.map(|text| Delta::Reasoning { text: text.into_owned() }));
             }
             ("signature_delta", Some(OpenBlock::Thinking { signature })) => {
-                signature.push_str(&delta.signature.unwrap_or_default());
+                push_bounded(signature, &delta.signature.unwrap_or_default())?;
             }
             ("input_json_delta", Some(OpenBlock::Call { index, full_input })) => {
                 if let Some(fragment) = delta.partial_json {
@@ -338,14 +338,10 @@ fn with_input(block: String, input: &str) -> String {
 /// Appends to a text that is kept until its block closes, within a limit.
 fn push_bounded(text: &mut String, more: &str) -> Result<(), ModelError> {
     if text.len() + more.len() > PROVIDER_STATE_BYTES_MAX {
-        return Err(too_many(PROVIDER_STATE_BYTES_MAX, "bytes of state in one block"));
+        return Err(ModelError::too_many(PROVIDER_STATE_BYTES_MAX, "bytes of state in one block"));
     }
     text.push_str(more);
     Ok(())
-}
-
-fn too_many(max: usize, what: &str) -> ModelError {
-    ModelError::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} {what}"))
 }
 
 #[cfg(test)]

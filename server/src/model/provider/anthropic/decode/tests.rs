@@ -2,6 +2,7 @@ use agentloop_core::context::assemble::{AssembledMessage, Assembler};
 use agentloop_core::message::{Part, ProviderState, Reasoning};
 
 use super::*;
+use crate::model::ModelErrorKind;
 
 fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
     let (mut decoder, mut deltas) = (MessagesDecoder::default(), Vec::new());
@@ -235,6 +236,12 @@ fn what_a_block_of_the_providers_holds_is_bounded() {
     let open = r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use"}}"#;
     let long = "x".repeat(PROVIDER_STATE_BYTES_MAX / 2 + 1);
     let grow = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": long}});
+    let grow = grow.to_string();
+    let error = decode(&[START, open, &grow, &grow]).unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::TooLarge);
+
+    let open = r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking"}}"#;
+    let grow = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": long}});
     let grow = grow.to_string();
     let error = decode(&[START, open, &grow, &grow]).unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::TooLarge);

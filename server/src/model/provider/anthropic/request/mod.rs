@@ -8,9 +8,9 @@ use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use super::Dialect;
 use super::blocks::text_block;
-use super::messages::{Conversation, with_mark_in_last};
+use super::messages::{AfterModel, CacheMarks, Conversation, with_mark_in_last};
 use super::state::StateRules;
-use super::thinking::plan;
+use super::thinking::{PastThinking, plan};
 use super::traits::{Claude, claude};
 use crate::model::request::encoded_text::Piece;
 use crate::model::request::history::{
@@ -68,7 +68,9 @@ pub(super) fn body(
         // A request may have four marks. If the caller asks the provider to mark the end of the prompt, that
         // takes one of them.
         let marked = cached && !patch.has_object("cache_control");
-        let ending = conversation.ending(marked, !call.continues);
+        let marks = if marked { CacheMarks::Set } else { CacheMarks::Omitted };
+        let after_model = if call.continues { AfterModel::Continues } else { AfterModel::GoOn };
+        let ending = conversation.ending(marks, after_model);
         let prefix = conversation.digest(&ending);
         let messages = conversation.messages(&ending);
         let pieces = |blocks| if cached { with_mark_in_last(blocks) } else { vec![Piece::Copied(blocks)] };
@@ -103,9 +105,11 @@ fn head(
     if request.tools.is_empty() && options.tool_choice.is_some() {
         options.to_mut().tool_choice = None;
     }
-    let may_think = call.policy == StatePolicy::Keep;
-    let plan =
-        plan(&request.model, &options, claude, dialect.default_max_tokens, may_think, &dialect.omissions);
+    let past = match call.policy {
+        StatePolicy::Keep => PastThinking::Complete,
+        StatePolicy::Drop => PastThinking::LeftOut,
+    };
+    let plan = plan(&request.model, &options, claude, dialect.default_max_tokens, past, &dialect.omissions);
     let format = options.response_schema.as_ref().map(response_schema).transpose()?;
     let mut out = Vec::with_capacity(256);
     object(&mut out, |head| {

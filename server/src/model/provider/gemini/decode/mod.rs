@@ -9,11 +9,11 @@ use agentloop_core::message::{FinishReason, Usage};
 use serde_json::Value;
 
 use super::state::PartState;
+use crate::model::ModelError;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::{ProviderFailure, short};
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
-use crate::model::{ModelError, ModelErrorKind};
 
 /// State of one response's stream.
 #[derive(Debug, Default)]
@@ -162,8 +162,7 @@ impl GeminiDecoder {
 
     fn call(&mut self, call: &Value, state: PartState, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         if self.calls as usize >= CALLS_PER_MESSAGE_MAX {
-            let message = format!("the answer has more than {CALLS_PER_MESSAGE_MAX} tool calls");
-            return Err(ModelError::new(ModelErrorKind::TooLarge, message));
+            return Err(ModelError::too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
         }
         let index = self.calls;
         self.calls += 1;

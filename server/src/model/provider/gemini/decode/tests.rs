@@ -3,6 +3,7 @@ use agentloop_core::message::{Part, ProviderState};
 use serde_json::json;
 
 use super::*;
+use crate::model::ModelErrorKind;
 use crate::model::testing::fixtures::origin;
 use crate::model::transport::http::ResponseReader;
 

@@ -2,8 +2,9 @@ use agentloop_core::agent::{ModelOptions, ResponseSchema};
 use agentloop_core::message::{Message, Part, ProviderState, Reasoning, Role, ToolCall, ToolStatus};
 use serde_json::{Value, json};
 
-use super::super::state::{NO_SIGNATURE, PartState};
+use super::super::state::PartState;
 use super::*;
+use crate::model::request::origin::NO_SIGNATURE;
 use crate::model::testing::fixtures::{assistant, call, link, png, request, result, text, tool, user};
 
 const MODEL: &str = "gemini-3.8-flash";

@@ -125,7 +125,7 @@ impl ChatDecoder {
             self.reasoning = Some(piece.field);
             deltas.push(Delta::Reasoning { text: piece.text.into_owned() });
         }
-        delta.details.into_iter().for_each(|piece| self.details.add(piece));
+        delta.details.into_iter().try_for_each(|piece| self.details.add(piece))?;
         if ends_reasoning {
             self.end_plain_reasoning(deltas);
         }

@@ -44,7 +44,7 @@ pub(super) fn body(
     // A request without state is a repetition. The next request has state again, so this one is not cached.
     let encoded =
         if policy == StatePolicy::Keep { &request.encoded } else { &request.encoded.without_cache() };
-    let fresh = Conversation::new(dialect.official, rules);
+    let fresh = Conversation::new(dialect.call_ids(), rules);
     encoded.write_and_send(fresh, &request.messages, |conversation| {
         let end = conversation.end();
         let mut elements = vec![Piece::Copied(&prompt)];

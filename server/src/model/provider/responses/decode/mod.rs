@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use super::event::{ItemRef, PARAGRAPH_BREAK, ResponseEvent, message_text, reasoning_text, refuses, usage};
 use super::state::{ItemState, call_digest, is_encrypted, reasoning_digest, text_digest};
+use crate::model::ModelError;
 use crate::model::request::history::arguments_text;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::{ProviderFailure, short};
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
-use crate::model::{ModelError, ModelErrorKind};
 
 /// Maximum number of items in one response. Each call is one, and each may have reasoning before it.
 const ITEMS_MAX: usize = 4 * CALLS_PER_MESSAGE_MAX;
@@ -172,8 +172,7 @@ impl ResponsesDecoder {
             return Ok(at);
         }
         if self.items.len() >= ITEMS_MAX {
-            let message = format!("the answer has more than {ITEMS_MAX} items");
-            return Err(ModelError::new(ModelErrorKind::TooLarge, message));
+            return Err(ModelError::too_many(ITEMS_MAX, "items"));
         }
         let id = item_ref.id.map(str::to_owned);
         self.items.push(Item { index: item_ref.index, id, kind: begun, is_complete: false, is_cut: false });
@@ -226,8 +225,7 @@ impl ResponsesDecoder {
             return Ok(());
         }
         if self.calls as usize >= CALLS_PER_MESSAGE_MAX {
-            let message = format!("the answer has more than {CALLS_PER_MESSAGE_MAX} tool calls");
-            return Err(ModelError::new(ModelErrorKind::TooLarge, message));
+            return Err(ModelError::too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
         }
         let index = self.calls;
         self.calls += 1;
