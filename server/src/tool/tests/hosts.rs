@@ -1,6 +1,7 @@
 //! Hosts come and go; tools are remembered.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 
 use super::harness::*;
@@ -310,13 +312,13 @@ async fn a_stream_whose_task_is_dropped_leaves_nothing_behind() {
 async fn tools_are_remembered_across_restarts() {
     let harness = Harness::new();
     let host = harness.host("h", &["a", "b"]).await;
-    let rows = harness.tools.unsaved().await;
+    let rows = harness.tools.unsaved().await.rows;
     assert_eq!(rows.iter().map(|row| row.declaration.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    harness.tools.not_saved(rows.clone());
-    assert_eq!(harness.tools.unsaved().await.len(), 2);
+    harness.tools.not_saved(rows);
+    assert_eq!(harness.tools.unsaved().await.rows.len(), 2);
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(host);
-    let gone = harness.tools.unsaved().await;
+    let gone = harness.tools.unsaved().await.rows;
     assert_eq!(gone[0].last_seen.0, NOW.0 + 5_000);
 
     let restarted = RemoteTools::new(HostOptions::default(), gone[0].last_seen, gone);
@@ -330,17 +332,48 @@ async fn tools_are_remembered_across_restarts() {
 async fn served_tools_are_saved_again_before_they_are_forgotten() {
     let harness = Harness::new();
     let host = harness.host("h", &["a"]).await;
-    harness.tools.unsaved().await;
+    drop(harness.tools.unsaved().await);
     let rows = async {
         loop {
             tokio::select! {
-                rows = harness.tools.unsaved() => break rows,
+                unsaved = harness.tools.unsaved() => break unsaved.rows,
                 () = tokio::time::sleep(Duration::from_secs(5)) => host.say(HostFrame::Pong),
             }
         }
     };
     let rows = rows.await;
     assert_eq!(rows[0].last_seen.0 - NOW.0, 300_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_rows_say_that_connected_hosts_were_there_until_now() {
+    let harness = Harness::new();
+    let _host = harness.host("h", &["a"]).await;
+    drop(harness.tools.unsaved().await);
+    tokio::time::advance(Duration::from_secs(9)).await;
+    let rows = harness.tools.last_unsaved().await.rows;
+    assert_eq!(rows.iter().map(|row| row.last_seen.0 - NOW.0).collect::<Vec<_>>(), [9_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_forgotten_after_a_save_that_has_taken_its_row() {
+    let harness = Harness::new();
+    drop(harness.host("h", &["a"]).await);
+    let saving = loop {
+        let saving = harness.tools.unsaved().await;
+        if !harness.tools.tools_snapshot(&tenant()).iter().any(|tool| !tool.hosts.is_empty()) {
+            break saving;
+        }
+    };
+    assert_eq!(saving.rows.len(), 1);
+    let tenant = tenant();
+    let mut forgetting = pin!(harness.tools.begin_forgetting(&tenant, "a"));
+    assert!(forgetting.as_mut().now_or_never().is_none(), "the save would write the row after its deletion");
+    drop(saving);
+    let forgetting = forgetting.await.expect("no host serves it");
+    assert!(harness.tools.unsaved().now_or_never().is_none());
+    assert!(forgetting.finish());
+    assert!(harness.tools.last_unsaved().await.rows.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

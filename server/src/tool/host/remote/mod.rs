@@ -30,6 +30,7 @@ use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallSink, HostOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
+pub use operator::ForgettingTool;
 
 /// The shortest time between two refreshes of the catalogue, however short tools are kept.
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
@@ -51,6 +52,9 @@ pub struct RemoteTools {
     hub_changed: Notify,
     /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
+    /// Held while rows of tools are saved, and while one is forgotten: a row that was taken to be saved before would be written
+    /// after its deletion.
+    saving: tokio::sync::Mutex<()>,
     connections: AtomicU64,
     timeline: Timeline,
     reports: CallReportSender,
@@ -59,6 +63,14 @@ pub struct RemoteTools {
     ids: OnceLock<Arc<dyn HostIds>>,
     mirrors: Mirrors,
     extensions: Arc<RemoteExtensions>,
+}
+
+/// Rows of the store that are out of date. Keep it until they are saved: no tool is forgotten meanwhile.
+#[derive(Debug)]
+pub struct UnsavedTools<'a> {
+    /// The rows, as they are now.
+    pub rows: Vec<RememberedTool>,
+    _saving: tokio::sync::MutexGuard<'a, ()>,
 }
 
 /// The engine. It is set after construction, because the engine is made after its tools.
@@ -116,6 +128,7 @@ impl RemoteTools {
             deadline_moved: Notify::new(),
             hub_changed: Notify::new(),
             unsaved: Notify::new(),
+            saving: tokio::sync::Mutex::default(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
             reports,
@@ -212,14 +225,27 @@ impl RemoteTools {
 
     /// Waits until rows in the store are out of date, and returns them. Give rows that could not be saved back to
     /// [`RemoteTools::not_saved`].
-    pub async fn unsaved(&self) -> Vec<RememberedTool> {
+    pub async fn unsaved(&self) -> UnsavedTools<'_> {
         loop {
-            let rows = self.lock().take_unsaved(self.now());
-            if !rows.is_empty() {
-                return rows;
+            let unsaved = self.take_unsaved().await;
+            if !unsaved.rows.is_empty() {
+                return unsaved;
             }
+            drop(unsaved);
             self.unsaved.notified().await;
         }
+    }
+
+    /// The rows to save at the end of the process: those that are out of date, and all that are served until now. The next start
+    /// counts from then on how long a tool is unserved.
+    pub async fn last_unsaved(&self) -> UnsavedTools<'_> {
+        self.lock().catalogue.refresh();
+        self.take_unsaved().await
+    }
+
+    async fn take_unsaved(&self) -> UnsavedTools<'_> {
+        let saving = self.saving.lock().await;
+        UnsavedTools { rows: self.lock().take_unsaved(self.now()), _saving: saving }
     }
 
     /// Takes back rows from [`RemoteTools::unsaved`]. Its next call returns them again.
