@@ -25,7 +25,7 @@ use crate::lifecycle::Tasks;
 use crate::tool::{BadOutput, CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
-const IN_PROCESS: &str = "in-process";
+pub(in crate::tool) const IN_PROCESS: &str = "in-process";
 
 /// The host id that stands for this process.
 pub(in crate::tool) fn in_process() -> HostId {

@@ -129,6 +129,19 @@ async fn heartbeats_keep_a_host() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_id_that_stands_for_no_host_is_refused() {
+    let harness = Harness::new();
+    for id in ["in-process", "unary"] {
+        let mut host = harness.dial();
+        host.say(HostFrame::Hello(hello(id, &["a"])));
+        let message = host.protocol_error().await;
+        assert!(message.contains(id) && message.contains("another"), "{message}");
+        assert_eq!(host.end().await, CloseReason::Violation);
+    }
+    assert_eq!(offered(&harness), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_second_connection_takes_the_firsts_place() {
     let harness = Harness::new();
     let mut first = harness.host("h", &["a"]).await;

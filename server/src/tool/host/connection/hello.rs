@@ -12,7 +12,8 @@ use super::capabilities::extensions_of;
 use super::{Connection, FrameError, Inbound};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::remote::TakesHosts;
+use crate::tool::host::remote::{TakesHosts, UNARY};
+use crate::tool::in_process::IN_PROCESS;
 
 /// The only version of the tool-host protocol that the server accepts.
 const PROTOCOL_VERSION: u32 = 1;
@@ -60,6 +61,11 @@ impl Connection {
         if hello.max_frame_bytes < FRAME_BYTES_MIN {
             let message =
                 format!("max_frame_bytes is {}; use at least {FRAME_BYTES_MIN}", hello.max_frame_bytes);
+            return Some((CloseReason::Violation, message));
+        }
+        // In the journal these stand for no host: calls of a host with such an id would not be told from those.
+        if [IN_PROCESS, UNARY].contains(&hello.host.as_str()) {
+            let message = format!("the server itself has the host_id {}; use another one", hello.host);
             return Some((CloseReason::Violation, message));
         }
         None

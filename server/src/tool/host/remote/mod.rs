@@ -36,6 +36,8 @@ pub use operator::ForgettingTool;
 const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
 /// The wait for this replica to become the one that takes hosts, for a host that was sent here.
 const HUB_WAIT: Duration = Duration::from_secs(5);
+/// The host id in the journal for a result that came by `CompleteCall`, after the host that had the call is forgotten.
+pub(in crate::tool) const UNARY: &str = "unary";
 /// Time between two looks of a shutdown if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
@@ -326,7 +328,7 @@ impl RemoteTools {
     /// When the store does not answer; the caller is to try again.
     pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
         let host = self.lock().fleet.holder(tenant, &result.call.call);
-        let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
+        let host = host.unwrap_or_else(|| HostId::parse(UNARY).expect("it is a valid id"));
         let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
         self.input(tenant, input);
         self.record(tenant, AcceptedResult { host, result: Box::new(result) }).await
