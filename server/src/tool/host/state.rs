@@ -19,6 +19,9 @@ pub(in crate::tool) struct Timeline {
     pub(in crate::tool) start: Instant,
 }
 
+/// A part of a host's offer after the checks: a tool that passed them, or the verdict on anything else.
+pub(in crate::tool) type CheckedOffer = Result<CheckedTool, CapabilityVerdict>;
+
 #[derive(Debug)]
 pub(in crate::tool) struct State {
     pub(in crate::tool) fleet: Fleet,
@@ -52,9 +55,9 @@ impl State {
         &mut self,
         tenant: &TenantId,
         by: &Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         now: Timestamp,
-    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+    ) -> Vec<CheckedOffer> {
         let mut coming = 0;
         let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
@@ -103,7 +106,7 @@ impl State {
         &mut self,
         tenant: &TenantId,
         by: &Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         judged: Vec<Option<String>>,
         now: Timestamp,
     ) -> Vec<CapabilityVerdict> {

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::extension::ExtensionDeclaration;
 use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::id::{HostId, InstanceId, TenantId};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use async_trait::async_trait;
@@ -139,6 +140,26 @@ async fn an_id_that_stands_for_no_host_is_refused() {
         assert_eq!(host.end().await, CloseReason::Violation);
     }
     assert_eq!(offered(&harness), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_hello_leaves_the_extensions_of_the_newer_connection() {
+    let harness = Harness::new();
+    tokio::task::yield_now().await;
+    let planner = |connection_no: u64, seconds: u64| {
+        let declaration = ExtensionDeclaration::Planner { timeout: Millis::secs(seconds) };
+        let capabilities = vec![Capability::Extension { name: "plan".to_owned(), declaration }];
+        let instance = InstanceId::parse("process").ok();
+        HostFrame::Hello(Box::new(Hello { instance, connection_no, capabilities, ..*hello("h", &[]) }))
+    };
+    let (mut newer, mut late) = (harness.dial(), harness.dial());
+    newer.say(planner(2, 5));
+    assert_eq!(newer.welcome().await.capabilities[0].refused, None);
+    late.say(planner(1, 9));
+    assert!(late.protocol_error().await.contains("a newer connection"));
+    assert_eq!(late.end().await, CloseReason::Replaced);
+    let offered = harness.tools.extensions().snapshot(&tenant());
+    assert_eq!(offered, BTreeMap::from([(HostId::parse("h").unwrap(), vec!["planner plan".to_owned()])]));
 }
 
 #[tokio::test(start_paused = true)]

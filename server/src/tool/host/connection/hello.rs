@@ -13,6 +13,7 @@ use super::{Connection, FrameError, Inbound};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::remote::{TakesHosts, UNARY};
+use crate::tool::host::state::CheckedOffer;
 use crate::tool::in_process::IN_PROCESS;
 
 /// The only version of the tool-host protocol that the server accepts.
@@ -100,11 +101,10 @@ impl Connection {
         let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
         let host = hello.host.clone();
         let extensions = extensions_of(&hello.capabilities);
-        let mut offered = self.check(&hello.host, hello.capabilities).await;
+        let offered = self.check(&hello.host, hello.capabilities).await;
         if self.ended.is_cancelled() {
             return;
         }
-        self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
         let by = Declarer { host: hello.host.clone(), connection: self.id };
         let joining = |tools| HostJoin {
             connection: self.id,
@@ -120,8 +120,11 @@ impl Connection {
             claims,
         };
         let join = |tools| Input::Join(Box::new(joining(tools)));
+        let offer_extensions = |verdicts: &mut [CheckedOffer]| {
+            self.offer_extensions(Some((host, max_frame_bytes)), extensions, verdicts);
+        };
         let held = self.gate.hold();
-        if !self.tools.join(&self.tenant, by, offered, join) {
+        if !self.tools.join(&self.tenant, by, offered, join, offer_extensions) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
         // Extensions are asked only now, because the welcome must be the first frame that the host gets.
