@@ -58,14 +58,18 @@ impl State {
         offered: Vec<CheckedOffer>,
         now: Timestamp,
     ) -> Vec<CheckedOffer> {
-        let mut coming = 0;
+        let names: BTreeSet<String> =
+            offered.iter().flatten().map(|tool| tool.declaration.name.clone()).collect();
+        // Tools, and names with terms, that this offer has brought until now.
+        let (mut new_tools, mut new_terms) = (0, 0);
         let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
             let refused = |refused| CapabilityVerdict { name: name.clone(), refused: Some(refused) };
-            self.terms.check(tenant, &tool, by, now).map_err(refused)?;
-            match self.catalogue.make_room(tenant, name, coming) {
+            self.terms.check(tenant, &tool, by, new_terms, now).map_err(refused)?;
+            match self.catalogue.make_room(tenant, name, new_tools, &names) {
                 Ok(forgotten) => {
-                    coming += usize::from(self.catalogue.tool(tenant, name).is_none());
+                    new_tools += usize::from(self.catalogue.tool(tenant, name).is_none());
+                    new_terms += usize::from(self.terms.known(tenant, name).is_none());
                     if let Some(tool) = forgotten {
                         let out = self.fleet.handle(tenant, Input::Forget { tool }, now);
                         debug_assert!(out.is_empty(), "forgetting asks for nothing");
