@@ -114,6 +114,8 @@ impl State {
         judged: Vec<Option<String>>,
         now: Timestamp,
     ) -> Vec<CapabilityVerdict> {
+        // The offer takes the place of the one before.
+        self.forget_differing(by.connection);
         let mut judged = judged.into_iter();
         let mut verdict = |tool: CheckedTool| {
             let name = tool.declaration.name.clone();
@@ -158,6 +160,10 @@ impl State {
     /// Forgets a stream that has ended.
     pub(in crate::tool) fn forget_stream(&mut self, connection: ConnectionId) {
         self.streams.remove(&connection);
+        self.forget_differing(connection);
+    }
+
+    fn forget_differing(&mut self, connection: ConnectionId) {
         self.differing.retain(|_, connections| {
             connections.remove(&connection);
             !connections.is_empty()

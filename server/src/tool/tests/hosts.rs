@@ -244,6 +244,25 @@ async fn a_host_with_other_terms_is_told_when_the_others_have_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_corrects_its_offer_does_not_wait_for_the_others_to_go() {
+    let harness = Harness::new();
+    let old = harness.host("old", &["a"]).await;
+    let mut new = harness.dial();
+    let other = ToolDeclaration { requires_approval: true, ..declaration("a") };
+    let capabilities = vec![Capability::Tool(Box::new(other))];
+    new.say(HostFrame::Hello(Box::new(Hello { capabilities, ..*hello("new", &[]) })));
+    assert!(new.welcome().await.capabilities[0].refused.is_some(), "another host serves it differently");
+    new.say(HostFrame::UpdateTools { capabilities: Vec::new() });
+    assert_eq!(new.frame().await, ServerFrame::ToolsUpdated(Vec::new()));
+    old.say(HostFrame::Draining);
+    while harness.tools.tools_snapshot(&tenant()).iter().any(|tool| !tool.hosts.is_empty()) {
+        tokio::task::yield_now().await;
+    }
+    new.say(HostFrame::UpdateTools { capabilities: Vec::new() });
+    assert_eq!(new.frame().await, ServerFrame::ToolsUpdated(Vec::new()), "it has no reason to connect again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_waits_for_the_replica_that_becomes_the_hub() {
     let harness = Harness::new();
     tokio::task::yield_now().await;
