@@ -32,8 +32,9 @@ use crate::tool::{CallSink, HostOptions, ReportedResult, SinkUnavailable, Verdic
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 pub use operator::ForgettingTool;
 
-/// The shortest time between two refreshes of the catalogue, however short tools are kept.
-const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
+/// The shortest time between two refreshes of the catalogue, however short tools are kept: each writes the rows of all tools that
+/// are served.
+const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(30);
 /// The wait for this replica to become the one that takes hosts, for a host that was sent here.
 const HUB_WAIT: Duration = Duration::from_secs(5);
 /// The host id in the journal for a result that came by `CompleteCall`, after the host that had the call is forgotten.
