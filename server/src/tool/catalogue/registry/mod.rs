@@ -77,7 +77,7 @@ impl OutputSchema {
     }
 }
 
-/// A known tool. `served` is true while a connected host serves it.
+/// A known tool.
 #[derive(Debug, Clone)]
 pub(in crate::tool) struct Tool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
@@ -88,6 +88,7 @@ pub(in crate::tool) struct Tool {
     pub(in crate::tool) output_schema: Option<Arc<Schema>>,
     /// Those of earlier declarations, newest first: calls that were offered under them may still be running.
     earlier_outputs: Arc<[OutputSchema]>,
+    /// True while a connected host serves it, and always for a tool of the server or the embedder.
     served: bool,
     last_seen: Timestamp,
 }
