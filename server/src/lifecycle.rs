@@ -44,6 +44,17 @@ pub enum Exit {
     Fenced,
 }
 
+/// The end of the tasks of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TasksEnded {
+    /// By themselves.
+    InTime,
+    /// The wait for them was over.
+    Late,
+    /// A second signal, or another hard stop, came first.
+    Cut,
+}
+
 impl Exit {
     /// The exit code of the process. 0 only for [`Exit::Clean`].
     #[must_use]
@@ -152,15 +163,30 @@ impl Tasks {
     /// Begins the shutdown, if it has not begun, and waits until every task has ended. Tasks that are left after `grace`
     /// are dropped.
     pub async fn shut_down(&self, grace: Duration) -> Exit {
+        let ended = self.end_tasks(grace).await;
+        self.exit(ended != TasksEnded::InTime)
+    }
+
+    /// As [`Self::shut_down`], of a process whose work goes on elsewhere: that tasks are left after `wait` is no fault.
+    pub async fn hand_over(&self, wait: Duration) -> Exit {
+        let ended = self.end_tasks(wait).await;
+        self.exit(ended == TasksEnded::Cut)
+    }
+
+    async fn end_tasks(&self, wait: Duration) -> TasksEnded {
         self.soft.cancel();
         self.tracker.close();
         let in_time = tokio::select! {
             biased;
             () = self.tracker.wait() => true,
             () = self.hard.cancelled() => false,
-            () = tokio::time::sleep(grace) => false,
+            () = tokio::time::sleep(wait) => false,
         };
-        let cut_short = self.hard.is_cancelled() || !in_time;
+        let ended = match in_time {
+            _ if self.hard.is_cancelled() => TasksEnded::Cut,
+            true => TasksEnded::InTime,
+            false => TasksEnded::Late,
+        };
         if !in_time {
             tracing::warn!(
                 tasks = self.tracker.len(),
@@ -170,7 +196,7 @@ impl Tasks {
             // A task that never awaits may remain. The end of the process ends it.
             let _late = tokio::time::timeout(HARD_STOP_WAIT, self.tracker.wait()).await;
         }
-        self.exit(cut_short)
+        ended
     }
 
     fn exit(&self, cut_short: bool) -> Exit {
@@ -257,6 +283,22 @@ mod tests {
         assert_eq!(start.elapsed(), GRACE);
         assert!(deaf.is_finished());
         assert_eq!(contained.await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hand_over_that_is_late_is_clean_and_one_that_is_cut_is_not() {
+        let late = Tasks::new();
+        late.spawn("deaf", pending());
+        assert_eq!(late.hand_over(GRACE).await, Exit::Clean);
+
+        let cut = Tasks::new();
+        cut.spawn("deaf", pending());
+        let signal = async {
+            tokio::time::sleep(GRACE / 2).await;
+            cut.hard().cancel();
+        };
+        let (exit, ()) = tokio::join!(cut.hand_over(GRACE), signal);
+        assert_eq!(exit, Exit::Forced);
     }
 
     #[tokio::test]

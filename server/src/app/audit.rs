@@ -1,4 +1,7 @@
 //! The audit log as JSON lines: a file, or the standard output, that follows the table.
+//!
+//! A file may be rotated at any time. Beside it is a small one with the number of the last row that was written, so a start
+//! that finds a new, empty file does not write what is in the others again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -25,6 +28,15 @@ pub(super) enum AuditLines {
     File(PathBuf),
     /// The standard output, from the start of the server on.
     Stdout,
+}
+
+/// The lines as they were written until now.
+#[derive(Default)]
+struct Progress {
+    /// `None` at first, and after a failure: a file may end within a line.
+    opened: Option<Lines>,
+    /// Number of the last row that is in the file, or in one that had its name before.
+    written: u64,
 }
 
 /// The end that lines are written to. Writing may block, so it is done on a thread for that.
@@ -62,7 +74,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// Opens the place of the lines. Rows up to `written` are in a file that had its name before.
+/// Opens the place of the lines. Rows up to `written` are there, or in a file that had its name before.
 async fn open(lines: &AuditLines, written: u64, store: &dyn Store) -> io::Result<Lines> {
     let in_table = store.last_audit().await.map_err(io::Error::other)?;
     match lines {
@@ -93,8 +105,15 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Opens a file to append to, and reads the number of its last row. A row that is there in part is cut off: it is written
-/// again.
+/// The file that has the number of the last row which was written to a file of this name.
+fn note_beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".last");
+    name.into()
+}
+
+/// Opens a file to append to, and finds the number of the last row that was written: the file says it, or the note beside it if
+/// it has no rows. A row that is there in part is cut off: it is written again.
 fn continued(path: &Path) -> io::Result<(File, u64)> {
     let mut file = open_file(path)?;
     let length = file.metadata()?.len();
@@ -102,7 +121,8 @@ fn continued(path: &Path) -> io::Result<(File, u64)> {
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
     let number = |line: &[u8]| serde_json::from_slice::<AuditRow>(line).ok().map(|row| row.no);
-    let last = tail.rsplit(|byte| *byte == b'\n').find_map(number).unwrap_or_default();
+    let noted = || fs::read_to_string(note_beside(path)).ok().and_then(|text| text.trim().parse().ok());
+    let last = tail.rsplit(|byte| *byte == b'\n').find_map(number).or_else(noted).unwrap_or_default();
     let rest = tail.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
     let is_torn = number(rest).is_none() && (rest.starts_with(LINE_BEGINS) || LINE_BEGINS.starts_with(rest));
     let is_cut = is_torn && file.set_len(length - rest.len() as u64).is_ok();
@@ -114,9 +134,9 @@ fn continued(path: &Path) -> io::Result<(File, u64)> {
 
 /// Writes every row of the table as a line, until the log has ended; then those that are left.
 pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: CancellationToken) {
-    let (mut opened, mut failing, mut stopping) = (None, false, false);
+    let (mut progress, mut failing, mut stopping) = (Progress::default(), false, false);
     loop {
-        match write_new(&lines, &mut opened, &*store).await {
+        match write_new(&lines, &mut progress, &*store).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
@@ -136,18 +156,31 @@ pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: 
 }
 
 /// Writes the rows that are not there yet. After a failure a file is opened again, since it may end within a line.
-async fn write_new(lines: &AuditLines, opened: &mut Option<Lines>, store: &dyn Store) -> io::Result<()> {
-    let mut current = match opened.take() {
+async fn write_new(lines: &AuditLines, progress: &mut Progress, store: &dyn Store) -> io::Result<()> {
+    let mut current = match progress.opened.take() {
         Some(current) if current.has_its_name(lines).await => current,
-        // It was rotated: what is there is in the other file.
-        Some(rotated) => open(lines, rotated.last, store).await?,
-        None => open(lines, 0, store).await?,
+        // It failed, or was rotated. What was written is there, or in the other file.
+        Some(_) | None => open(lines, progress.written, store).await?,
     };
     let done = current.write_new(store).await;
+    if current.last != progress.written {
+        progress.written = current.last;
+        note(lines, current.last).await;
+    }
     if done.is_ok() || *lines == AuditLines::Stdout {
-        *opened = Some(current);
+        progress.opened = Some(current);
     }
     done
+}
+
+/// Notes the number of the last row that was written.
+async fn note(lines: &AuditLines, last: u64) {
+    let AuditLines::File(path) = lines else { return };
+    let beside = note_beside(path);
+    // Without it, only a start that finds an empty file writes rows again.
+    if let Err(error) = blocking(move || fs::write(beside, format!("{last}\n"))).await {
+        tracing::debug!(%error, "the number of the last row cannot be noted beside the file of the audit log");
+    }
 }
 
 impl Lines {
@@ -221,8 +254,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
-        let mut opened = None;
-        write_new(&lines, &mut opened, &store).await.unwrap();
+        let mut progress = Progress::default();
+        write_new(&lines, &mut progress, &store).await.unwrap();
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
@@ -232,9 +265,9 @@ mod tests {
         for (part, rows) in [("{", 3), ("{\"no\":3,\"at_ms\":", 4)] {
             fs::write(&path, [whole.as_slice(), part.as_bytes()].concat()).unwrap();
             add(&store, 1).await;
-            opened = Some(Lines { out: out(Full), last: 2, file: None });
-            write_new(&lines, &mut opened, &store).await.unwrap_err();
-            write_new(&lines, &mut opened, &store).await.unwrap();
+            progress.opened = Some(Lines { out: out(Full), last: 2, file: None });
+            write_new(&lines, &mut progress, &store).await.unwrap_err();
+            write_new(&lines, &mut progress, &store).await.unwrap();
             assert_eq!(numbers(&path), (1..=rows).collect::<Vec<u64>>(), "after {part}");
         }
     }
@@ -245,12 +278,53 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
-        let mut opened = None;
-        write_new(&lines, &mut opened, &store).await.unwrap();
+        let mut progress = Progress::default();
+        write_new(&lines, &mut progress, &store).await.unwrap();
         fs::rename(&path, &rotated).unwrap();
         add(&store, 3).await;
-        write_new(&lines, &mut opened, &store).await.unwrap();
+        write_new(&lines, &mut progress, &store).await.unwrap();
         assert_eq!((numbers(&rotated), numbers(&path)), (vec![1, 2], vec![3, 4, 5]));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn rows_of_a_rotated_file_are_not_written_again_after_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
+        let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
+        let mut progress = Progress::default();
+        write_new(&lines, &mut progress, &store).await.unwrap();
+        fs::rename(&path, &rotated).unwrap();
+        // The new file cannot be opened for a while.
+        fs::create_dir(&path).unwrap();
+        for _ in 0..2 {
+            write_new(&lines, &mut progress, &store).await.unwrap_err();
+        }
+        fs::remove_dir(&path).unwrap();
+        add(&store, 1).await;
+        write_new(&lines, &mut progress, &store).await.unwrap();
+        assert_eq!((numbers(&rotated), numbers(&path)), (vec![1, 2], vec![3]));
+    }
+
+    #[tokio::test]
+    async fn a_start_with_an_empty_file_goes_on_where_the_rotated_one_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
+        let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
+        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        fs::rename(&path, &rotated).unwrap();
+        add(&store, 1).await;
+        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        assert_eq!((numbers(&rotated), numbers(&path)), (vec![1, 2], vec![3]));
+        // A file that has rows knows better: the end of one that was restored is written again.
+        fs::copy(&rotated, &path).unwrap();
+        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        assert_eq!(numbers(&path), [1, 2, 3]);
+        // The whole table again, for whoever wants it.
+        fs::remove_file(note_beside(&path)).unwrap();
+        fs::remove_file(&path).unwrap();
+        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        assert_eq!(numbers(&path), [1, 2, 3]);
     }
 
     #[test]
@@ -267,11 +341,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let lines = AuditLines::File(path.clone());
-        write_new(&lines, &mut None, &with_rows(4).await).await.unwrap();
-        let (mut opened, store) = (None, with_rows(1).await);
-        write_new(&lines, &mut opened, &store).await.unwrap();
+        write_new(&lines, &mut Progress::default(), &with_rows(4).await).await.unwrap();
+        let (mut progress, store) = (Progress::default(), with_rows(1).await);
+        write_new(&lines, &mut progress, &store).await.unwrap();
         add(&store, 1).await;
-        write_new(&lines, &mut opened, &store).await.unwrap();
+        write_new(&lines, &mut progress, &store).await.unwrap();
         assert_eq!(numbers(&path), [1, 2, 3, 4, 2]);
     }
 }

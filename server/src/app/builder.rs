@@ -211,11 +211,11 @@ impl ServerBuilder {
     }
 
     /// Checks the configuration and the parts of the embedder. Nothing is opened.
-    pub(super) fn check(&mut self) -> Result<CheckedParts, StartError> {
+    pub(super) fn check(&self) -> Result<CheckedParts, StartError> {
         Ok(CheckedParts {
             redactor: Redactor::new(self.config.secrets()),
             security: Security::load(&self.config, self.engine.clock.clone())?,
-            models: self.take_models()?,
+            models: self.choose_models()?,
             own_tools: self.check_tools()?,
         })
     }
@@ -269,16 +269,36 @@ impl ServerBuilder {
         Ok(Some(otlp))
     }
 
-    fn take_models(&mut self) -> Result<Arc<dyn Models>, StartError> {
-        let configured = std::mem::take(&mut self.config.providers);
-        if let Some(models) = self.models.take() {
-            return Ok(models);
+    /// The models of the embedder, or those of the configuration, which labels of metrics and the digest of replicas need later.
+    fn choose_models(&self) -> Result<Arc<dyn Models>, StartError> {
+        if let Some(models) = &self.models {
+            return Ok(models.clone());
         }
+        let configured = self.config.providers.clone();
         if configured.is_empty() {
             tracing::warn!(
                 "no model provider is configured: every run will be refused; add [providers.NAME] to the configuration"
             );
         }
         Ok(Arc::new(providers::registry(configured)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checks_take_nothing_out_of_the_configuration() {
+        let with_model = |model: &str| {
+            let provider = "[providers.p]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'";
+            let text = format!("{provider}\n[providers.p.models.'{model}']\ncontext_window = 1000");
+            let builder = ServerBuilder::new(Config::parse(&text, "agentloop.toml").expect("it is valid"));
+            let before = builder.config.clone();
+            builder.check().expect("it can be started");
+            assert_eq!(builder.config, before, "metrics and the digest of replicas are read from it later");
+            builder.config.shared_digest()
+        };
+        assert_ne!(with_model("a"), with_model("b"));
     }
 }

@@ -7,7 +7,6 @@ use agentloop_core::host::FleetOptions;
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
-use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -71,19 +70,18 @@ pub(super) async fn remembered_tools(
 /// The task that saves newly declared tools to the store.
 pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
     while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
-        let failed = save(&*store, &unsaved).await;
+        let failed = save(&*store, &unsaved.rows).await;
+        drop(unsaved);
         if !failed.is_empty() {
             tracing::warn!(tools = failed.len(), "cannot save tools; trying again");
             tools.not_saved(failed);
             tokio::time::sleep(SAVE_AGAIN_AFTER).await;
         }
     }
-    // The next start knows the terms of the last declarations.
-    if let Some(unsaved) = tools.unsaved().now_or_never() {
-        let failed = save(&*store, &unsaved).await;
-        if !failed.is_empty() {
-            tracing::warn!(tools = failed.len(), "cannot save tools");
-        }
+    // The next start knows the terms of the last declarations, and when the tools were served last.
+    let failed = save(&*store, &tools.last_unsaved().await.rows).await;
+    if !failed.is_empty() {
+        tracing::warn!(tools = failed.len(), "cannot save tools");
     }
 }
 

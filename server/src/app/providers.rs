@@ -7,7 +7,6 @@ use crate::model::{
     AnthropicOptions, GeminiOptions, HttpOptions, InvalidProvider, OpenAiOptions, ProviderKind,
     ProviderOptions, ProviderRegistry, ResponsesOptions, ScriptSource,
 };
-use crate::secret::Secret;
 
 /// A registry of all configured providers.
 pub(super) fn registry(
@@ -57,7 +56,7 @@ fn over_http(name: String, kind: ProviderKind, http: HttpProvider) -> ProviderOp
         base_url: http.base_url,
         api_key: http.api_key,
         key_header: http.key_header,
-        headers: http.headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
+        headers: http.headers,
         max_output_tokens: http.max_output_tokens,
         ..ProviderOptions::new(name, kind)
     }

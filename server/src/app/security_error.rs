@@ -8,7 +8,7 @@ use crate::auth::tokens::TokenFileError;
 use crate::grpc::edge::audit::AuditLog;
 use crate::grpc::edge::tls::BadTlsFiles;
 
-/// The reason why certificates or tokens cannot be used.
+/// The reason why certificates, tokens or keys of tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
     /// A file of `[tls]` cannot be read.

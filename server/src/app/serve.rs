@@ -44,6 +44,7 @@ const KEEPALIVE_WAIT: Duration = Duration::from_secs(20);
 const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 /// The most streams that a client may open and reset before they are accepted. More of them end its connection.
 const PENDING_RESETS_MAX: usize = 64;
+
 /// Everything that the services need.
 pub(super) struct Services {
     pub(super) engine: Engine,

@@ -140,7 +140,7 @@ impl WorkParts {
     ) -> Result<Work, StartError> {
         let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
         let hosts = self.hosts(&store).await?;
-        let agents = Arc::new(self.take_agents());
+        let agents = Arc::new(self.agents());
         let server = self.config.server.clone();
         let facts = self.facts(own_store);
         // A replica asks first if another one has taken its place.
@@ -149,7 +149,7 @@ impl WorkParts {
         }
         let (ids, models) = (self.engine.ids.clone(), self.models.clone());
         let blobs_idle = self.config.blobs.idle_timeout.duration();
-        let audited = self.config.audit.take();
+        let audited = self.config.audit.clone();
         let shared_database = self.cluster.as_ref().map(ClusterParts::shared_database);
         let (cluster, linking) = self.cluster.take().map(|parts| parts.tools(hosts.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
@@ -192,7 +192,7 @@ impl WorkParts {
         Ok(hosts)
     }
 
-    fn facts(&mut self, own_store: Option<&OwnStore>) -> ServerFacts {
+    fn facts(&self, own_store: Option<&OwnStore>) -> ServerFacts {
         ServerFacts {
             started_at: self.engine.clock.now(),
             store: own_store.map_or("custom", OwnStore::kind),
@@ -200,13 +200,13 @@ impl WorkParts {
             live_runs_max: self.config.server.max_live_runs,
             hosts_max: self.config.hosts.max_hosts,
             authentication_required: self.authentication_required,
-            agent_descriptions: std::mem::take(&mut self.config.agent_descriptions),
+            agent_descriptions: self.config.agent_descriptions.clone(),
         }
     }
 
-    fn take_agents(&mut self) -> Agents {
+    fn agents(&self) -> Agents {
         let in_doubt_timeout = self.config.runs.in_doubt_timeout;
-        let mut agents = std::mem::take(&mut self.config.agents);
+        let mut agents = self.config.agents.clone();
         for spec in agents.values_mut() {
             spec.in_doubt_timeout = in_doubt_timeout;
         }

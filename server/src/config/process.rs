@@ -82,11 +82,30 @@ pub struct PostgresLocation {
 impl PostgresLocation {
     /// The secrets that it names, which must not be shown.
     pub(super) fn secrets(&self) -> impl Iterator<Item = Secret> {
-        let of_url = self.url.expose().split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-        let of_url =
-            of_url.and_then(|(user, _)| user.split_once(':')).map(|(_, password)| Secret::new(password));
-        [Some(self.url.clone()), of_url, self.password.clone()].into_iter().flatten()
+        let (_, rest) = self.url.expose().split_once("://").unwrap_or_default();
+        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let user = address.rsplit_once('@').map(|(user, _)| user);
+        let of_user = user.and_then(|user| user.split_once(':')).map(|(_, password)| password);
+        let of_query = query.split('&').find_map(|pair| pair.strip_prefix("password="));
+        let of_url = of_user.into_iter().chain(of_query);
+        // As the address writes it, and as the database knows it.
+        let of_url = of_url.flat_map(|written| [Secret::new(written), Secret::new(percent_decoded(written))]);
+        [self.url.clone()].into_iter().chain(of_url).chain(self.password.clone())
     }
+}
+
+/// The text that `%XX` stand for in an address.
+fn percent_decoded(written: &str) -> String {
+    let mut bytes = Vec::with_capacity(written.len());
+    let mut rest = written.as_bytes();
+    while let [first, after @ ..] = rest {
+        let pair = after.get(..2).filter(|pair| *first == b'%' && pair.iter().all(u8::is_ascii_hexdigit));
+        let digits = pair.and_then(|pair| std::str::from_utf8(pair).ok());
+        let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(decoded.unwrap_or(*first));
+        rest = if decoded.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// `[log]`: format and level of the log.

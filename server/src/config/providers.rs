@@ -49,7 +49,7 @@ impl From<Backend> for ProviderConfig {
 }
 
 impl ProviderConfig {
-    /// The keys that it sends.
+    /// The keys and the values of headers that it sends.
     pub(super) fn secrets(&self) -> Vec<Secret> {
         let http = match &self.backend {
             Backend::OpenAi(OpenAiConfig { http, .. })
@@ -58,7 +58,7 @@ impl ProviderConfig {
             | Backend::Gemini(http) => http,
             Backend::Scripted { .. } | Backend::Replay { .. } => return Vec::new(),
         };
-        http.api_key.iter().cloned().collect()
+        http.api_key.iter().chain(http.headers.iter().map(|(_, value)| value)).cloned().collect()
     }
 }
 
@@ -94,8 +94,8 @@ pub struct HttpProvider {
     pub api_key: Option<Secret>,
     /// The header that carries the key, as a bearer token in `authorization`; `None` for the vendor's own.
     pub key_header: Option<String>,
-    /// Names and values of headers sent with every request.
-    pub headers: Vec<(String, String)>,
+    /// Names and values of headers sent with every request. A value may be a secret: nobody knows what a header means to a server.
+    pub headers: Vec<(String, Secret)>,
     /// Limit on the tokens of an answer, for runs that set none.
     pub max_output_tokens: Option<u32>,
 }
@@ -334,7 +334,7 @@ fn secret(text: &str) -> Option<Secret> {
     is_word.then(|| Secret::new(text))
 }
 
-fn headers(section: &mut Section<'_, '_>) -> Vec<(String, String)> {
+fn headers(section: &mut Section<'_, '_>) -> Vec<(String, Secret)> {
     let headers = section.get_texts("headers");
     let mut problems = Vec::new();
     if headers.len() > HEADERS_MAX {
@@ -344,7 +344,7 @@ fn headers(section: &mut Section<'_, '_>) -> Vec<(String, String)> {
     for message in problems {
         section.problem(&["headers"], message);
     }
-    headers
+    headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect()
 }
 
 fn header(name: &str, value: &str) -> Result<(), String> {

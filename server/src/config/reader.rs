@@ -22,6 +22,8 @@ pub(super) struct Reader<'t> {
     problems: Vec<Problem>,
     keys: Vec<Key>,
     variables: BTreeSet<String>,
+    /// The sections whose keys a variable can set, in the order in which they are read.
+    overridable: Vec<&'static str>,
 }
 
 /// A key that the server reads, set or not. A test compares them with the example file.
@@ -37,7 +39,8 @@ pub(super) struct Key {
 
 impl<'t> Reader<'t> {
     pub(super) fn new(text: &'t str, name: &'t str, environment: &'t Environment) -> Self {
-        Self { name, text, environment, problems: vec![], keys: vec![], variables: BTreeSet::new() }
+        let (problems, keys, variables, overridable) = (vec![], vec![], BTreeSet::new(), vec![]);
+        Self { name, text, environment, problems, keys, variables, overridable }
     }
 
     /// Ends the reading: the problems and the keys that were asked for.
@@ -86,6 +89,10 @@ impl<'t> Reader<'t> {
         self.keys.push(key);
     }
 
+    pub(super) fn note_overridable(&mut self, section: &'static str) {
+        self.overridable.push(section);
+    }
+
     /// Reads the variable of this name, and marks the name as known.
     pub(super) fn variable(&mut self, name: String, key: &str) -> Option<(&'t str, Place)> {
         let place = Place::Variable(name.clone());
@@ -102,6 +109,11 @@ impl<'t> Reader<'t> {
 
     fn find_unknown_variables(&mut self) {
         let known: Vec<&str> = self.variables.iter().map(String::as_str).collect();
+        let sections: Vec<String> = self.overridable.iter().map(|name| format!("[{name}]")).collect();
+        let sections = match sections.split_last() {
+            Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            _ => sections.concat(),
+        };
         let unknown = self.environment.overrides().filter(|name| !self.variables.contains(*name));
         let problems: Vec<Problem> = unknown
             .map(|name| Problem {
@@ -109,11 +121,8 @@ impl<'t> Reader<'t> {
                 key: String::new(),
                 message: format!(
                     "sets nothing; {}",
-                    did_you_mean(name, &known).unwrap_or_else(|| {
-                        "AGENTLOOP_<SECTION>_<KEY> sets a key of [server], [store], [log], [metrics], [telemetry], \
-                         [runs] or [hosts]"
-                            .to_owned()
-                    })
+                    did_you_mean(name, &known)
+                        .unwrap_or_else(|| format!("AGENTLOOP_<SECTION>_<KEY> sets a key of {sections}"))
                 ),
             })
             .collect();

@@ -1,4 +1,5 @@
-//! `[tls]` and `[auth]`: encryption of the gRPC port, and who may call. An unknown word in them refuses the start.
+//! `[tls]`, `[auth]`, `[quotas]` and `[audit]`: encryption of the gRPC port, its callers, bounds on what they use, and the record
+//! of what they do.
 
 use std::path::PathBuf;
 use std::sync::Arc;

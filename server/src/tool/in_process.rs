@@ -22,10 +22,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
 use crate::lifecycle::Tasks;
+use crate::tool::catalogue::schema::or_empty_object;
 use crate::tool::{BadOutput, CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
-const IN_PROCESS: &str = "in-process";
+pub(in crate::tool) const IN_PROCESS: &str = "in-process";
 
 /// The host id that stands for this process.
 pub(in crate::tool) fn in_process() -> HostId {
@@ -225,7 +226,7 @@ impl Tools for InProcess {
             call: call.clone(),
             attempt: offer.attempt,
             tool: offer.tool.clone(),
-            arguments: offer.arguments.clone(),
+            arguments: or_empty_object(&offer.arguments).to_owned(),
             idempotency_key: offer.idempotency_key.clone(),
             deadline: offer.deadline,
         };
@@ -287,4 +288,37 @@ fn panicked() -> CallOutcome {
 fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
     // No operation leaves the map half changed, so it is still good after a panic.
     running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::tool::tests::harness::{FakeEngine, NOW, call_id, declaration, offer, owner};
+    use crate::tool::{HostOptions, OwnTools, RemoteTools};
+
+    /// Tells the arguments that it was given.
+    struct Recorder(mpsc::UnboundedSender<String>);
+
+    #[async_trait]
+    impl ToolExecutor for Recorder {
+        async fn run(&self, call: ToolExecution) -> CallOutcome {
+            self.0.send(call.arguments).unwrap();
+            panicked()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_executor_gets_an_object_where_the_model_wrote_nothing() {
+        let own = OwnTools::check(vec![declaration("now")]).unwrap();
+        let hosted = RemoteTools::with_own(HostOptions::default(), NOW, own, Vec::new());
+        let (sender, mut given) = mpsc::unbounded_channel();
+        let executors = ToolExecutors { all: Some(Arc::new(Recorder(sender))), ..ToolExecutors::default() };
+        let tools = InProcess::around(hosted, executors, Tasks::new());
+        tools.report_to(Arc::new(FakeEngine::default()));
+        let blank = Offer { arguments: " ".to_owned(), ..offer("r/1.0", 1, &in_process(), "now") };
+        tools.offer(&owner(), &call_id("r/1.0"), blank);
+        assert_eq!(given.recv().await.as_deref(), Some("{}"));
+    }
 }

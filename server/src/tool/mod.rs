@@ -36,7 +36,7 @@ pub use self::host::identity::HostIdentity;
 pub use self::host::ids::HostIds;
 pub use self::host::options::RemoteToolsOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};
-pub use self::host::remote::RemoteTools;
+pub use self::host::remote::{ForgettingTool, RemoteTools, UnsavedTools};
 pub use self::host::snapshot::{HostSnapshot, ToolSnapshot};
 pub(crate) use in_process::{InProcess, ToolExecutors};
 pub use in_process::{ToolExecution, ToolExecutor};

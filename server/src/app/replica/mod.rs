@@ -102,14 +102,10 @@ impl ReplicaServer {
     }
 
     async fn stopped(self) -> Exit {
-        let was_cut = self.tasks.hard().is_cancelled();
         // A stop after the handover's wait is as good as any: the journal has everything.
         let owns_nothing = self.replica.holdings().borrow().held.is_empty();
         let wait = if owns_nothing { LEAVE_WAIT } else { HANDOVER_WAIT };
-        let exit = match self.tasks.shut_down(self.grace.min(wait)).await {
-            Exit::Forced if !was_cut => Exit::Clean,
-            exit => exit,
-        };
+        let exit = self.tasks.hand_over(self.grace.min(wait)).await;
         if self.store.failed().is_cancelled() {
             // It may be the first to find out that others have taken this one for dead. The next beat tells.
             let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;

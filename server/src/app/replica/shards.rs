@@ -107,6 +107,7 @@ impl Shards {
             tasks.hard().cancel();
         }
     }
+
     /// Shuts down when the store has failed, which may be the first to find out that another replica has this one's place. The next
     /// beat tells, and ends the process.
     async fn end_when_the_store_fails(self) {

@@ -250,6 +250,7 @@ impl ServerBuilder {
         Ok(JoinedReplica { listener, replica_address, replica })
     }
 }
+
 /// Warns if this replica is not at the address that it gives the others, or not with its certificate: at first, and whenever its
 /// certificate has changed. It takes its part all the same, since others may reach an address that it cannot dial itself.
 async fn dial_itself(reach: Reach, me: Peer, mut certificates: Option<watch::Receiver<Acceptor>>) {
@@ -268,6 +269,7 @@ async fn dial_itself(reach: Reach, me: Peer, mut certificates: Option<watch::Rec
         }
     }
 }
+
 /// Opens the database for this replica. It may be away for a moment.
 async fn open(options: &PostgresOptions, replica: &Replica) -> Result<Arc<PostgresStore>, OpenError> {
     let mut tries = 0;

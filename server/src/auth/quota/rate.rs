@@ -36,14 +36,14 @@ impl Bucket {
     fn filled(self, rate: u64, now: Instant) -> Self {
         let micros = u64::try_from(now.duration_since(self.at).as_micros()).unwrap_or(u64::MAX);
         // `rate` calls a second are `rate` parts a microsecond.
-        let parts = self.parts.saturating_add(micros.saturating_mul(rate)).min(rate * PARTS);
+        let parts = self.parts.saturating_add(micros.saturating_mul(rate)).min(rate.saturating_mul(PARTS));
         Self { parts, at: now }
     }
 }
 
 impl CallRates {
     fn bucket(&self, holder: &Holder, rate: u64, now: Instant) -> Bucket {
-        let full = Bucket { parts: rate * PARTS, at: now };
+        let full = Bucket { parts: rate.saturating_mul(PARTS), at: now };
         let known = self.current.get(holder).or_else(|| self.previous.get(holder));
         known.copied().unwrap_or(full).filled(rate, now)
     }
@@ -82,7 +82,8 @@ pub(super) fn take(
     for (scope, holder, rate) in bounded {
         let bucket = rates.bucket(&holder, rate, now);
         let Some(left) = bucket.parts.checked_sub(PARTS) else {
-            let micros = (PARTS - bucket.parts).div_ceil(rate);
+            // An embedder may allow no call at all.
+            let micros = (PARTS - bucket.parts).div_ceil(rate.max(1));
             return Err((scope, Duration::from_micros(micros)));
         };
         taken.push((holder, Bucket { parts: left, at: now }));
@@ -142,6 +143,14 @@ mod tests {
         let ada = Holder::of(&TenantId::parse("red").unwrap(), Some("ada"), Scope::Principal).unwrap();
         assert_eq!(used(&calls.rates, &ada, 2, later), 2);
         assert_eq!(used(&calls.rates, &ada, 2, later + Duration::from_millis(500)), 1);
+    }
+
+    #[test]
+    fn a_rate_of_none_refuses_every_call_and_the_highest_none() {
+        let now = Instant::now();
+        let refused = Calls::new(Some(0), None).take("ada", "red", now).unwrap_err();
+        assert_eq!(refused, (Scope::Principal, FULL_AFTER));
+        assert!(Calls::new(Some(u64::MAX), None).take("ada", "red", now).is_ok());
     }
 
     #[test]

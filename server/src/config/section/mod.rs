@@ -75,12 +75,13 @@ impl<'r, 't> Section<'r, 't> {
         self.child(key, false, body)
     }
 
-    /// Like [`Self::section`], with keys that environment variables can override.
+    /// Like [`Self::section`] of the top-level table, with keys that environment variables can override.
     pub(super) fn overridable_section<T>(
         &mut self,
         key: &'static str,
         body: impl FnOnce(&mut Section<'_, 't>) -> T,
     ) -> T {
+        self.reader.note_overridable(key);
         self.child(key, true, body)
     }
 

@@ -149,7 +149,7 @@ fn providers_with_keys_from_the_environment_and_from_files() {
                     api_key: Some(Secret::new("from-a-file")),
                     key_header: Some("Authorization".to_owned()),
                     max_output_tokens: Some(100),
-                    headers: vec![("x-team".to_owned(), "a".to_owned())],
+                    headers: vec![("x-team".to_owned(), Secret::new("a"))],
                     base_url: None,
                 },
                 api_version: Some("2026-10-21".to_owned()),
@@ -488,9 +488,27 @@ fn a_password_of_the_store_is_a_secret_wherever_it_stands() {
     assert!(secrets.iter().any(|secret| secret.expose() == "hunter2-long"));
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
 
+    // Messages of the database have it as it is, not as an address writes it.
+    for url in [
+        "postgres://ann:hunter%32%2Flong@db/a?application_name=a@b",
+        "postgres://db/a?user=ann&password=hunter2%2flong",
+    ] {
+        let secrets = parsed(&format!("store.url = '{url}'")).secrets();
+        assert!(secrets.iter().any(|secret| secret.expose() == "hunter2/long"), "{url}");
+    }
+
     let text = "store.url = 'postgres://ann@db/agentloop'\nstore.password_env = 'DB_PASSWORD'";
     let config = parsed_with(text, &[("DB_PASSWORD", "of-the-environment")]);
     assert!(config.secrets().iter().any(|secret| secret.expose() == "of-the-environment"));
     let config = parsed_with("", &[("AGENTLOOP_STORE_URL", "postgresql://db")]);
     assert!(matches!(config.store.location, StoreLocation::Postgres(_)) && config.store.is_set);
+}
+
+#[test]
+fn the_value_of_a_providers_header_is_a_secret() {
+    let text =
+        "[providers.p]\nkind = 'openai'\nbase_url = 'http://p/v1'\nheaders = { x-token = 'hunter2-long' }";
+    let config = parsed(text);
+    assert!(config.secrets().iter().any(|secret| secret.expose() == "hunter2-long"));
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
 }

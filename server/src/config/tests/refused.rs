@@ -168,7 +168,8 @@ fn variables_that_set_nothing_or_nonsense() {
              whole milliseconds: \"10ms\", \"30s\", \"5m\"; found \"soon\"",
             "environment variable AGENTLOOP_SERVER_LISTN: sets nothing; did you mean AGENTLOOP_SERVER_LISTEN?",
             "environment variable AGENTLOOP_WHATEVER_ELSE_THERE_IS: sets nothing; \
-             AGENTLOOP_<SECTION>_<KEY> sets a key of [server], [store], [log], [metrics], [telemetry], [runs] or [hosts]",
+             AGENTLOOP_<SECTION>_<KEY> sets a key of [tls], [auth], [quotas], [audit], [server], [store], [cluster], [log], \
+             [metrics], [telemetry], [runs], [hosts], [retention], [blobs] or [tools]",
         ]
     );
 }

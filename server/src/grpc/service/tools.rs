@@ -154,9 +154,10 @@ impl tools_server::Tools for ToolsService {
         let v1::ForgetToolRequest { name } = request.into_inner();
         check_tool_name(&name)?;
         audit::about("name", &name);
-        self.tools.can_forget_terms(&tenant, &name).map_err(|error| terms_status(&error))?;
+        let forgetting = self.tools.begin_forgetting(&tenant, &name).await;
+        let forgetting = forgetting.map_err(|error| terms_status(&error))?;
         let stored = self.engine.store().forget_tool(&tenant, &name).await?;
-        let known = self.tools.forget_terms(&tenant, &name);
+        let known = forgetting.finish();
         Ok(Response::new(v1::ForgetToolResponse { existed: stored || known }))
     }
 }

@@ -33,7 +33,7 @@ pub struct Readings {
     pub certificate_not_after: Option<i64>,
     /// Sessions that were deleted because of their age or number, since the start.
     pub retired_sessions: u64,
-    /// Counts of the SQLite store; `None` if the embedder brought its own store.
+    /// Counts of the store that the configuration names; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
     /// Rows of the audit log since the start; `None` if there is no log.
     pub audit: Option<AuditCounts>,

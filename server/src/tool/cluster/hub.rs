@@ -175,6 +175,10 @@ impl OpenLink<'_> {
 
     fn take(&mut self, frame: ToHub) {
         let (cluster, own) = (self.cluster, &self.cluster.own);
+        let unfit = match &frame {
+            ToHub::Offer { owner, offer, .. } => own.unfit(&owner.tenant, offer),
+            _ => None,
+        };
         // The lock is held until the frame is carried out, so that no other owner of the run comes in between.
         let mut state = cluster.lock();
         if !cluster.routes.is_open(self.peer, self.no) {
@@ -194,7 +198,7 @@ impl OpenLink<'_> {
             }
             ToHub::Offer { owner, call, offer } => {
                 if self.claim(&mut state, &owner, &call.run) {
-                    own.offer(&owner, &call, *offer);
+                    own.offer_checked(&owner, &call, *offer, unfit);
                 }
             }
             ToHub::Reclaim { owner, call, offer } => {

@@ -1,5 +1,11 @@
 //! Tools where several replicas share the work. One of them, the hub, has the streams of all tool hosts. The engine of every
-//! other replica reaches them over a link to the hub, and the hub reports to the engine that owns the run.
+//! other replica reaches them over a link to the hub, and the hub reports to the engine that owns the run:
+//!
+//! - the *hub* ([`hub`]) has the streams of all hosts and places calls on them. It serves one link of each other replica;
+//! - an *owner* ([`owner`], [`hub_link`]) is a replica whose engine has the run of a call. It keeps a link to the hub, unless it is
+//!   the hub itself, and answers what the hub asks its engine;
+//! - the *table* ([`table`]) is at the owner: the open calls of its runs, with what is known of each;
+//! - the *routes* ([`routes`]) are at the hub: the links of the owners, and which run is behind which link.
 //!
 //! Nothing here is durable. Each replica keeps a [`table`] of the open calls of its own runs. When its link breaks, or another
 //! replica becomes the hub, it asks for them again: it seeks a host for those that had none, and reclaims those that were

@@ -80,13 +80,15 @@ impl Tools for ClusterTools {
     }
 
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        // Another hub checks them itself. One that becomes the hub in between has no room for the call any more.
+        let unfit = self.is_hub().then(|| self.own.unfit(&owner.tenant, &offer)).flatten();
         let mut state = self.lock();
         if matches!(state.hub, HubConnection::Here) {
             if !self.take_home(owner, call) {
                 return self.not_sent(&owner.tenant, call, offer.attempt);
             }
             state.table.offered(owner, call, &offer);
-            return self.own.offer(owner, call, offer);
+            return self.own.offer_checked(owner, call, offer, unfit);
         }
         let present = state.link;
         let has_room = matches!(

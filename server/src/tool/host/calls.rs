@@ -98,9 +98,8 @@ impl Tools for RemoteTools {
     }
 
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
-        let unfit = self.unfit(&owner.tenant, &offer.tool, &offer.arguments);
-        let request = translate::request(owner, call, offer);
-        self.input(&owner.tenant, Input::Offer { request, unfit });
+        let unfit = self.unfit(&owner.tenant, &offer);
+        self.offer_checked(owner, call, offer, unfit);
     }
 
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
@@ -155,14 +154,28 @@ impl RemoteTools {
         seek
     }
 
-    /// The fault of arguments that no longer fit: the tool may be declared with another schema while a call waits.
-    fn unfit(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Option<UnfitArguments> {
-        let known =
-            self.lock().catalogue.tool(tenant, tool).map(|tool| (tool.schema.clone(), tool.terms.clone()));
-        let (schema, terms) = known?;
-        // Checked outside the lock, because a large document takes a while.
-        let message = schema.check(arguments).err()?;
+    /// The fault of arguments that no longer fit: the tool may be declared with another schema while a call waits. A large
+    /// document takes a while, so nobody holds a lock meanwhile.
+    pub(in crate::tool) fn unfit(&self, tenant: &TenantId, offer: &Offer) -> Option<UnfitArguments> {
+        let (schema, terms) = {
+            let state = self.lock();
+            let tool = state.catalogue.tool(tenant, &offer.tool)?;
+            (tool.schema.clone(), tool.terms.clone())
+        };
+        let message = schema.check(&offer.arguments).err()?;
         Some(UnfitArguments { terms: terms.digest.clone(), message })
+    }
+
+    /// As [`Tools::offer`], of a call whose arguments [`Self::unfit`] has checked.
+    pub(in crate::tool) fn offer_checked(
+        &self,
+        owner: &CallOwner,
+        call: &CallId,
+        offer: Offer,
+        unfit: Option<UnfitArguments>,
+    ) {
+        let request = translate::request(owner, call, offer);
+        self.input(&owner.tenant, Input::Offer { request, unfit });
     }
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {

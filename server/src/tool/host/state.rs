@@ -19,6 +19,9 @@ pub(in crate::tool) struct Timeline {
     pub(in crate::tool) start: Instant,
 }
 
+/// A part of a host's offer after the checks: a tool that passed them, or the verdict on anything else.
+pub(in crate::tool) type CheckedOffer = Result<CheckedTool, CapabilityVerdict>;
+
 #[derive(Debug)]
 pub(in crate::tool) struct State {
     pub(in crate::tool) fleet: Fleet,
@@ -52,17 +55,21 @@ impl State {
         &mut self,
         tenant: &TenantId,
         by: &Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         now: Timestamp,
-    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
-        let mut coming = 0;
+    ) -> Vec<CheckedOffer> {
+        let names: BTreeSet<String> =
+            offered.iter().flatten().map(|tool| tool.declaration.name.clone()).collect();
+        // Tools, and names with terms, that this offer has brought until now.
+        let (mut new_tools, mut new_terms) = (0, 0);
         let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
             let refused = |refused| CapabilityVerdict { name: name.clone(), refused: Some(refused) };
-            self.terms.check(tenant, &tool, by, now).map_err(refused)?;
-            match self.catalogue.make_room(tenant, name, coming) {
+            self.terms.check(tenant, &tool, by, new_terms, now).map_err(refused)?;
+            match self.catalogue.make_room(tenant, name, new_tools, &names) {
                 Ok(forgotten) => {
-                    coming += usize::from(self.catalogue.tool(tenant, name).is_none());
+                    new_tools += usize::from(self.catalogue.tool(tenant, name).is_none());
+                    new_terms += usize::from(self.terms.known(tenant, name).is_none());
                     if let Some(tool) = forgotten {
                         let out = self.fleet.handle(tenant, Input::Forget { tool }, now);
                         debug_assert!(out.is_empty(), "forgetting asks for nothing");
@@ -103,10 +110,12 @@ impl State {
         &mut self,
         tenant: &TenantId,
         by: &Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         judged: Vec<Option<String>>,
         now: Timestamp,
     ) -> Vec<CapabilityVerdict> {
+        // The offer takes the place of the one before.
+        self.forget_differing(by.connection);
         let mut judged = judged.into_iter();
         let mut verdict = |tool: CheckedTool| {
             let name = tool.declaration.name.clone();
@@ -151,6 +160,10 @@ impl State {
     /// Forgets a stream that has ended.
     pub(in crate::tool) fn forget_stream(&mut self, connection: ConnectionId) {
         self.streams.remove(&connection);
+        self.forget_differing(connection);
+    }
+
+    fn forget_differing(&mut self, connection: ConnectionId) {
         self.differing.retain(|_, connections| {
             connections.remove(&connection);
             !connections.is_empty()

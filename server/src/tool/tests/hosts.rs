@@ -1,17 +1,20 @@
 //! Hosts come and go; tools are remembered.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::extension::ExtensionDeclaration;
 use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::id::{HostId, InstanceId, TenantId};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 
 use super::harness::*;
@@ -127,6 +130,39 @@ async fn heartbeats_keep_a_host() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_id_that_stands_for_no_host_is_refused() {
+    let harness = Harness::new();
+    for id in ["in-process", "unary"] {
+        let mut host = harness.dial();
+        host.say(HostFrame::Hello(hello(id, &["a"])));
+        let message = host.protocol_error().await;
+        assert!(message.contains(id) && message.contains("another"), "{message}");
+        assert_eq!(host.end().await, CloseReason::Violation);
+    }
+    assert_eq!(offered(&harness), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_hello_leaves_the_extensions_of_the_newer_connection() {
+    let harness = Harness::new();
+    tokio::task::yield_now().await;
+    let planner = |connection_no: u64, seconds: u64| {
+        let declaration = ExtensionDeclaration::Planner { timeout: Millis::secs(seconds) };
+        let capabilities = vec![Capability::Extension { name: "plan".to_owned(), declaration }];
+        let instance = InstanceId::parse("process").ok();
+        HostFrame::Hello(Box::new(Hello { instance, connection_no, capabilities, ..*hello("h", &[]) }))
+    };
+    let (mut newer, mut late) = (harness.dial(), harness.dial());
+    newer.say(planner(2, 5));
+    assert_eq!(newer.welcome().await.capabilities[0].refused, None);
+    late.say(planner(1, 9));
+    assert!(late.protocol_error().await.contains("a newer connection"));
+    assert_eq!(late.end().await, CloseReason::Replaced);
+    let offered = harness.tools.extensions().snapshot(&tenant());
+    assert_eq!(offered, BTreeMap::from([(HostId::parse("h").unwrap(), vec!["planner plan".to_owned()])]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_second_connection_takes_the_firsts_place() {
     let harness = Harness::new();
     let mut first = harness.host("h", &["a"]).await;
@@ -205,6 +241,25 @@ async fn a_host_with_other_terms_is_told_when_the_others_have_gone() {
     assert!(again.welcome().await.capabilities[0].refused.is_none());
     harness.give("r/1.0", 1, "a");
     again.take().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_corrects_its_offer_does_not_wait_for_the_others_to_go() {
+    let harness = Harness::new();
+    let old = harness.host("old", &["a"]).await;
+    let mut new = harness.dial();
+    let other = ToolDeclaration { requires_approval: true, ..declaration("a") };
+    let capabilities = vec![Capability::Tool(Box::new(other))];
+    new.say(HostFrame::Hello(Box::new(Hello { capabilities, ..*hello("new", &[]) })));
+    assert!(new.welcome().await.capabilities[0].refused.is_some(), "another host serves it differently");
+    new.say(HostFrame::UpdateTools { capabilities: Vec::new() });
+    assert_eq!(new.frame().await, ServerFrame::ToolsUpdated(Vec::new()));
+    old.say(HostFrame::Draining);
+    while harness.tools.tools_snapshot(&tenant()).iter().any(|tool| !tool.hosts.is_empty()) {
+        tokio::task::yield_now().await;
+    }
+    new.say(HostFrame::UpdateTools { capabilities: Vec::new() });
+    assert_eq!(new.frame().await, ServerFrame::ToolsUpdated(Vec::new()), "it has no reason to connect again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -310,13 +365,13 @@ async fn a_stream_whose_task_is_dropped_leaves_nothing_behind() {
 async fn tools_are_remembered_across_restarts() {
     let harness = Harness::new();
     let host = harness.host("h", &["a", "b"]).await;
-    let rows = harness.tools.unsaved().await;
+    let rows = harness.tools.unsaved().await.rows;
     assert_eq!(rows.iter().map(|row| row.declaration.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    harness.tools.not_saved(rows.clone());
-    assert_eq!(harness.tools.unsaved().await.len(), 2);
+    harness.tools.not_saved(rows);
+    assert_eq!(harness.tools.unsaved().await.rows.len(), 2);
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(host);
-    let gone = harness.tools.unsaved().await;
+    let gone = harness.tools.unsaved().await.rows;
     assert_eq!(gone[0].last_seen.0, NOW.0 + 5_000);
 
     let restarted = RemoteTools::new(RemoteToolsOptions::default(), gone[0].last_seen, gone);
@@ -330,17 +385,48 @@ async fn tools_are_remembered_across_restarts() {
 async fn served_tools_are_saved_again_before_they_are_forgotten() {
     let harness = Harness::new();
     let host = harness.host("h", &["a"]).await;
-    harness.tools.unsaved().await;
+    drop(harness.tools.unsaved().await);
     let rows = async {
         loop {
             tokio::select! {
-                rows = harness.tools.unsaved() => break rows,
+                unsaved = harness.tools.unsaved() => break unsaved.rows,
                 () = tokio::time::sleep(Duration::from_secs(5)) => host.say(HostFrame::Pong),
             }
         }
     };
     let rows = rows.await;
     assert_eq!(rows[0].last_seen.0 - NOW.0, 300_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_rows_say_that_connected_hosts_were_there_until_now() {
+    let harness = Harness::new();
+    let _host = harness.host("h", &["a"]).await;
+    drop(harness.tools.unsaved().await);
+    tokio::time::advance(Duration::from_secs(9)).await;
+    let rows = harness.tools.last_unsaved().await.rows;
+    assert_eq!(rows.iter().map(|row| row.last_seen.0 - NOW.0).collect::<Vec<_>>(), [9_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_forgotten_after_a_save_that_has_taken_its_row() {
+    let harness = Harness::new();
+    drop(harness.host("h", &["a"]).await);
+    let saving = loop {
+        let saving = harness.tools.unsaved().await;
+        if !harness.tools.tools_snapshot(&tenant()).iter().any(|tool| !tool.hosts.is_empty()) {
+            break saving;
+        }
+    };
+    assert_eq!(saving.rows.len(), 1);
+    let tenant = tenant();
+    let mut forgetting = pin!(harness.tools.begin_forgetting(&tenant, "a"));
+    assert!(forgetting.as_mut().now_or_never().is_none(), "the save would write the row after its deletion");
+    drop(saving);
+    let forgetting = forgetting.await.expect("no host serves it");
+    assert!(harness.tools.unsaved().now_or_never().is_none());
+    assert!(forgetting.finish());
+    assert!(harness.tools.last_unsaved().await.rows.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,7 +77,7 @@ impl OutputSchema {
     }
 }
 
-/// A known tool. `served` is true while a connected host serves it.
+/// A known tool.
 #[derive(Debug, Clone)]
 pub(in crate::tool) struct Tool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
@@ -88,6 +88,7 @@ pub(in crate::tool) struct Tool {
     pub(in crate::tool) output_schema: Option<Arc<Schema>>,
     /// Those of earlier declarations, newest first: calls that were offered under them may still be running.
     earlier_outputs: Arc<[OutputSchema]>,
+    /// True while a connected host serves it, and always for a tool of the server or the embedder.
     served: bool,
     last_seen: Timestamp,
 }
@@ -216,25 +217,26 @@ impl Catalogue {
         }
     }
 
-    /// Makes room for a tool of this name beside `coming` other new ones. A full catalogue forgets the tool that was
-    /// unserved for the longest time, and returns its name.
+    /// Makes room for a tool of this name beside `coming` other new ones of the same offer, whose names are `offered`. A full
+    /// catalogue forgets the tool that was unserved for the longest time, and returns its name.
     ///
     /// # Errors
-    /// When every tool is served, or the server has a tool of this name.
+    /// When every tool is served or about to be, or the server has a tool of this name.
     pub(in crate::tool) fn make_room(
         &mut self,
         tenant: &TenantId,
         name: &str,
         coming: usize,
+        offered: &BTreeSet<String>,
     ) -> Result<Option<String>, String> {
         if self.own.contains_key(name) {
             return Err(format!("the server has a tool {name} of its own; choose another name"));
         }
-        let Some(hosted) = self.by_tenant.get_mut(tenant) else { return Ok(None) };
+        let hosted = self.by_tenant.entry(tenant.clone()).or_default();
         if hosted.tools.len() + coming < TOOLS_PER_TENANT_MAX || hosted.tools.contains_key(name) {
             return Ok(None);
         }
-        let unserved = hosted.tools.iter().filter(|(_, tool)| !tool.served);
+        let unserved = hosted.tools.iter().filter(|(name, tool)| !tool.served && !offered.contains(*name));
         let oldest = unserved.min_by_key(|(_, tool)| tool.last_seen).map(|(name, _)| name.clone());
         let oldest = oldest.ok_or_else(|| {
             format!(

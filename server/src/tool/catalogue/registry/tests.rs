@@ -236,15 +236,42 @@ fn a_full_catalogue_forgets_what_was_not_seen_for_the_longest_time() {
     let all: Vec<String> = (0..TOOLS_PER_TENANT_MAX).map(|index| format!("t{index}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut catalogue = catalogue(&all);
-    assert!(catalogue.make_room(&tenant(), "new", 0).is_err());
-    assert_eq!(catalogue.make_room(&tenant(), "t7", 0), Ok(None));
+    assert!(catalogue.make_room(&tenant(), "new", 0, &BTreeSet::new()).is_err());
+    assert_eq!(catalogue.make_room(&tenant(), "t7", 0, &BTreeSet::new()), Ok(None));
     catalogue.unserve(&tenant(), "t9", NOW.after(Millis(2)));
     catalogue.unserve(&tenant(), "t5", NOW.after(Millis(1)));
-    assert_eq!(catalogue.make_room(&tenant(), "new", 0), Ok(Some("t5".into())));
+    assert_eq!(catalogue.make_room(&tenant(), "new", 0, &BTreeSet::new()), Ok(Some("t5".into())));
     assert!(catalogue.tool(&tenant(), "t5").is_none());
-    assert_eq!(catalogue.make_room(&tenant(), "newer", 1), Ok(Some("t9".into())));
-    assert!(catalogue.make_room(&tenant(), "newest", 2).is_err(), "everything else is served");
-    assert_eq!(catalogue.make_room(&tenant(), "new", 0), Ok(None));
+    assert_eq!(catalogue.make_room(&tenant(), "newer", 1, &BTreeSet::new()), Ok(Some("t9".into())));
+    assert!(
+        catalogue.make_room(&tenant(), "newest", 2, &BTreeSet::new()).is_err(),
+        "everything else is served"
+    );
+    assert_eq!(catalogue.make_room(&tenant(), "new", 0, &BTreeSet::new()), Ok(None));
+}
+
+#[test]
+fn a_full_catalogue_keeps_the_tools_of_the_offer_that_needs_room() {
+    let all: Vec<String> = (0..TOOLS_PER_TENANT_MAX).map(|index| format!("t{index}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut catalogue = catalogue(&all);
+    let offered = BTreeSet::from(["t5".to_owned(), "new".to_owned()]);
+    catalogue.unserve(&tenant(), "t5", NOW.after(Millis(1)));
+    assert!(
+        catalogue.make_room(&tenant(), "new", 0, &offered).is_err(),
+        "its other tool is about to be served"
+    );
+    catalogue.unserve(&tenant(), "t9", NOW.after(Millis(2)));
+    assert_eq!(catalogue.make_room(&tenant(), "t5", 0, &offered), Ok(None));
+    assert_eq!(catalogue.make_room(&tenant(), "new", 0, &offered), Ok(Some("t9".into())));
+}
+
+#[test]
+fn the_first_offer_of_a_tenant_is_counted() {
+    let mut catalogue = catalogue(&[]);
+    let none = BTreeSet::new();
+    assert_eq!(catalogue.make_room(&tenant(), "last", TOOLS_PER_TENANT_MAX - 1, &none), Ok(None));
+    assert!(catalogue.make_room(&tenant(), "more", TOOLS_PER_TENANT_MAX, &none).is_err());
 }
 
 #[test]

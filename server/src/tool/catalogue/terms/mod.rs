@@ -137,7 +137,8 @@ impl TermsBook {
         }
     }
 
-    /// Checks a declaration against the terms of its name. A weaker one is kept for the operator.
+    /// Checks a declaration against the terms of its name. A weaker one is kept for the operator. `coming` is the number of other
+    /// new names of the same offer.
     ///
     /// # Errors
     /// The refusal.
@@ -146,6 +147,7 @@ impl TermsBook {
         tenant: &TenantId,
         tool: &CheckedTool,
         by: &Declarer,
+        coming: usize,
         now: Timestamp,
     ) -> Result<(), Refused> {
         let name = &tool.declaration.name;
@@ -167,7 +169,7 @@ impl TermsBook {
             names.entry(name.clone()).or_insert_with(|| KnownTerms::strictest(name));
         }
         let Some(known) = names.get_mut(name) else {
-            return if names.len() < TOOL_TERMS_PER_TENANT_MAX {
+            return if names.len() + coming < TOOL_TERMS_PER_TENANT_MAX {
                 Ok(())
             } else {
                 Err(RefusalKind::Other.because(format!(

@@ -34,7 +34,7 @@ fn by(host: &str) -> Declarer {
 
 /// Declares a tool, and admits it if it is not refused.
 fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), Refused> {
-    book.check(&local(), tool, &by("h"), NOW)?;
+    book.check(&local(), tool, &by("h"), 0, NOW)?;
     book.admit(&local(), "pay", tool.terms.clone());
     Ok(())
 }
@@ -136,7 +136,7 @@ fn lost_terms_are_the_strictest_until_others_are_declared_or_accepted() {
     assert!(book.forget(&local(), "pay"), "an operator says that they do not matter");
     declare(&mut book, &weak).expect("it is the first one");
     let other = TenantId::parse("other").expect("a good id");
-    let others = book.check(&other, &weak, &by("h"), NOW);
+    let others = book.check(&other, &weak, &by("h"), 0, NOW);
     assert_eq!(kind(others), RefusalKind::Weaker, "another tenant said nothing");
 
     let mut book = lost();
@@ -200,5 +200,8 @@ fn names_without_end_are_refused() {
     }
     assert_eq!(kind(declare(&mut book, &tool(EffectClass::ReadOnly, false, "a"))), RefusalKind::Other);
     book.forget(&local(), "0");
-    declare(&mut book, &tool(EffectClass::ReadOnly, false, "a")).expect("there is room");
+    let pay = tool(EffectClass::ReadOnly, false, "a");
+    let beside = book.check(&local(), &pay, &by("h"), 1, NOW);
+    assert_eq!(kind(beside), RefusalKind::Other, "the same offer has brought another name");
+    declare(&mut book, &pay).expect("there is room");
 }

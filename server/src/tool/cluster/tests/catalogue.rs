@@ -46,7 +46,7 @@ fn facts(tools: &impl Tools, name: &str) -> CallFacts {
 
 fn unsaved(tools: &RemoteTools) -> usize {
     use futures_util::FutureExt as _;
-    tools.unsaved().now_or_never().map_or(0, |rows| rows.len())
+    tools.unsaved().now_or_never().map_or(0, |unsaved| unsaved.rows.len())
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,17 +11,14 @@ use super::HostStream;
 use crate::extension::remote::{ExtensionOffer, NewConnection};
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
 use crate::tool::host::remote::RemoteTools;
+use crate::tool::host::state::CheckedOffer;
 
 /// Known tools that are checked on the stream's own task. More go to a blocking thread.
 const KNOWN_TOOLS_INLINE_MAX: usize = 16;
 
 impl HostStream {
     /// Checks a host's offer, in its order.
-    pub(super) async fn check(
-        &self,
-        host: &HostId,
-        mut capabilities: Vec<Capability>,
-    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+    pub(super) async fn check(&self, host: &HostId, mut capabilities: Vec<Capability>) -> Vec<CheckedOffer> {
         let refused = self.identity.bound(&self.tenant, &mut capabilities, &self.tools.options().reserved);
         let mut checked = self.check_declarations(capabilities).await;
         for (verdict, refused) in checked.iter_mut().zip(refused) {
@@ -43,10 +40,7 @@ impl HostStream {
 
     /// Compiling hundreds of schemas takes a while, so that runs on a blocking thread; for a few known tools a thread costs
     /// more than the check.
-    async fn check_declarations(
-        &self,
-        capabilities: Vec<Capability>,
-    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+    async fn check_declarations(&self, capabilities: Vec<Capability>) -> Vec<CheckedOffer> {
         if capabilities.len() <= KNOWN_TOOLS_INLINE_MAX && self.tools.are_known(&self.tenant, &capabilities) {
             return self.tools.check(&self.tenant, capabilities);
         }
@@ -64,7 +58,7 @@ impl HostStream {
         &self,
         joining: Option<(HostId, usize)>,
         extensions: Vec<(usize, ExtensionOffer)>,
-        verdicts: &mut [Result<CheckedTool, CapabilityVerdict>],
+        verdicts: &mut [CheckedOffer],
     ) {
         let wanted = |(at, _): &(usize, ExtensionOffer)| matches!(verdicts.get(*at), Some(Err(said)) if said.refused.is_none());
         let (places, offered): (Vec<usize>, Vec<ExtensionOffer>) =
@@ -88,11 +82,7 @@ impl HostStream {
 
 impl RemoteTools {
     /// Checks each of these; of two with one name, the second is refused.
-    fn check(
-        &self,
-        tenant: &TenantId,
-        capabilities: Vec<Capability>,
-    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+    fn check(&self, tenant: &TenantId, capabilities: Vec<Capability>) -> Vec<CheckedOffer> {
         let mut names = BTreeSet::new();
         let mut extensions = BTreeSet::new();
         let refused = |name, reason: String| CapabilityVerdict {

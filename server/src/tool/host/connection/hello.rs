@@ -12,7 +12,9 @@ use super::capabilities::extensions_of;
 use super::{FrameError, HostStream, Inbound};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::remote::TakesHosts;
+use crate::tool::host::remote::{TakesHosts, UNARY};
+use crate::tool::host::state::CheckedOffer;
+use crate::tool::in_process::IN_PROCESS;
 
 /// The only version of the tool-host protocol that the server accepts.
 const PROTOCOL_VERSION: u32 = 1;
@@ -62,6 +64,11 @@ impl HostStream {
                 format!("max_frame_bytes is {}; use at least {FRAME_BYTES_MIN}", hello.max_frame_bytes);
             return Some((CloseReason::Violation, message));
         }
+        // In the journal these stand for no host: calls of a host with such an id would not be told from those.
+        if [IN_PROCESS, UNARY].contains(&hello.host.as_str()) {
+            let message = format!("the server itself has the host_id {}; use another one", hello.host);
+            return Some((CloseReason::Violation, message));
+        }
         None
     }
 
@@ -94,11 +101,10 @@ impl HostStream {
         let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
         let host = hello.host.clone();
         let extensions = extensions_of(&hello.capabilities);
-        let mut offered = self.check(&hello.host, hello.capabilities).await;
+        let offered = self.check(&hello.host, hello.capabilities).await;
         if self.ended.is_cancelled() {
             return;
         }
-        self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
         let by = Declarer { host: hello.host.clone(), connection: self.id };
         let joining = |tools| HostJoin {
             connection: self.id,
@@ -114,8 +120,11 @@ impl HostStream {
             claims,
         };
         let join = |tools| Input::Join(Box::new(joining(tools)));
+        let offer_extensions = |verdicts: &mut [CheckedOffer]| {
+            self.offer_extensions(Some((host, max_frame_bytes)), extensions, verdicts);
+        };
         let held = self.pause.hold();
-        if !self.tools.join(&self.tenant, by, offered, join) {
+        if !self.tools.join(&self.tenant, by, offered, join, offer_extensions) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
         // Extensions are asked only now, because the welcome must be the first frame that the host gets.

@@ -23,6 +23,7 @@ use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
 use crate::tool::host::outbound::{self, OutboundFrames, SendPause};
 use crate::tool::host::remote::RemoteTools;
+use crate::tool::host::state::CheckedOffer;
 
 /// Results of one host recorded at a time. At the limit its stream is not read.
 const RESULTS_AT_ONCE_MAX: usize = 64;
@@ -187,12 +188,14 @@ impl HostStream {
         match frame {
             HostFrame::UpdateTools { capabilities } => {
                 let extensions = extensions_of(&capabilities);
-                let mut offered = self.check(host, capabilities).await;
-                self.offer_extensions(None, extensions, &mut offered);
+                let offered = self.check(host, capabilities).await;
                 let by = Declarer { host: host.clone(), connection };
+                let replace = |tools| Input::ReplaceTools { connection, tools };
+                let offer_extensions = |verdicts: &mut [CheckedOffer]| {
+                    self.offer_extensions(None, extensions, verdicts);
+                };
                 let _held = self.pause.hold();
-                self.tools
-                    .replace(&self.tenant, by, offered, |tools| Input::ReplaceTools { connection, tools });
+                self.tools.replace(&self.tenant, by, offered, replace, offer_extensions);
                 self.mirrored().await;
                 Vec::new()
             }

@@ -6,9 +6,8 @@ use agentloop_core::id::{HostId, TenantId};
 
 use super::RemoteTools;
 use crate::tool::SinkUnavailable;
-use crate::tool::catalogue::registry::CheckedTool;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::state::{State, served_tool};
+use crate::tool::host::state::{CheckedOffer, State, served_tool};
 
 impl RemoteTools {
     /// Notes that a host of this principal has this id. `false` if it is that of another principal's host.
@@ -24,53 +23,59 @@ impl RemoteTools {
         }
     }
 
-    /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because
-    /// nothing would end its stream.
+    /// Admits a host with what it offers, see [`Self::admit`]. Returns `false` and does nothing once the shutdown has begun,
+    /// because nothing would end its stream.
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
         by: Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
+        offer_extensions: impl FnOnce(&mut [CheckedOffer]),
     ) -> bool {
         let mut state = self.lock();
         if state.closing || !state.is_hub {
             return false;
         }
-        self.admit_tools(&mut state, tenant, &by, offered, input);
+        self.admit(&mut state, tenant, &by, offered, input, offer_extensions);
         true
     }
 
-    /// Replaces a connected host's tools.
+    /// Replaces what a connected host offers, see [`Self::admit`].
     pub(in crate::tool) fn replace(
         &self,
         tenant: &TenantId,
         by: Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
+        offer_extensions: impl FnOnce(&mut [CheckedOffer]),
     ) {
-        self.admit_tools(&mut self.lock(), tenant, &by, offered, input);
+        self.admit(&mut self.lock(), tenant, &by, offered, input, offer_extensions);
     }
 
-    /// Admits the tools that a host offers, at its hello or later. `offered` has, in the host's order, the tools that
-    /// passed the checks and the verdicts on the others. The lock is held until the accepted ones are in the catalogue.
-    fn admit_tools(
+    /// Admits what a host offers, at its hello or later. `offered` has, in the host's order, the tools that passed the checks and
+    /// the verdicts on the others. The lock is held until the accepted ones are in the catalogue. The extensions among the others
+    /// are offered with `offer_extensions`, which completes their verdicts, if the fleet takes the host: a late hello changes
+    /// nothing of a newer connection.
+    fn admit(
         &self,
         state: &mut State,
         tenant: &TenantId,
         by: &Declarer,
-        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
+        offered: Vec<CheckedOffer>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
+        offer_extensions: impl FnOnce(&mut [CheckedOffer]),
     ) {
         let now = self.now();
         let connection = by.connection;
-        let offered = state.make_room(tenant, by, offered, now);
+        let mut offered = state.make_room(tenant, by, offered, now);
         let served = offered.iter().flatten().map(served_tool).collect();
         let mut out = state.fleet.handle(tenant, input(served), now);
         let admitted = out
             .iter()
             .position(|output| matches!(output, Output::Joined { .. } | Output::ToolsReplaced { .. }));
         if let Some(admitted) = admitted {
+            offer_extensions(&mut offered);
             let frame = match out.remove(admitted) {
                 Output::Joined { tools, calls, .. } => {
                     self.welcome(connection, state.enter(tenant, by, offered, tools, now), calls)

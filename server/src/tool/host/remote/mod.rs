@@ -30,11 +30,15 @@ use crate::tool::host::state::{State, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
+pub use operator::ForgettingTool;
 
-/// The shortest time between two refreshes of the catalogue, however short tools are kept.
-const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(1);
+/// The shortest time between two refreshes of the catalogue, however short tools are kept: each writes the rows of all tools that
+/// are served.
+const REFRESH_PERIOD_MIN: Duration = Duration::from_secs(30);
 /// The wait for this replica to become the one that takes hosts, for a host that was sent here.
 const HUB_WAIT: Duration = Duration::from_secs(5);
+/// The host id in the journal for a result that came by `CompleteCall`, after the host that had the call is forgotten.
+pub(in crate::tool) const UNARY: &str = "unary";
 /// Time between two looks of a shutdown if hosts have answered their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
@@ -51,6 +55,9 @@ pub struct RemoteTools {
     hub_changed: Notify,
     /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
+    /// Held while rows of tools are saved, and while one is forgotten: a row that was taken to be saved before would be written
+    /// after its deletion.
+    saving: tokio::sync::Mutex<()>,
     connections: AtomicU64,
     timeline: Timeline,
     reports: CallReportSender,
@@ -59,6 +66,14 @@ pub struct RemoteTools {
     ids: OnceLock<Arc<dyn HostIds>>,
     mirrors: Mirrors,
     extensions: Arc<RemoteExtensions>,
+}
+
+/// Rows of the store that are out of date. Keep it until they are saved: no tool is forgotten meanwhile.
+#[derive(Debug)]
+pub struct UnsavedTools<'a> {
+    /// The rows, as they are now.
+    pub rows: Vec<RememberedTool>,
+    _saving: tokio::sync::MutexGuard<'a, ()>,
 }
 
 /// The engine. It is set after construction, because the engine is made after its tools.
@@ -116,6 +131,7 @@ impl RemoteTools {
             deadline_moved: Notify::new(),
             hub_changed: Notify::new(),
             unsaved: Notify::new(),
+            saving: tokio::sync::Mutex::default(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
             reports,
@@ -212,14 +228,27 @@ impl RemoteTools {
 
     /// Waits until rows in the store are out of date, and returns them. Give rows that could not be saved back to
     /// [`RemoteTools::not_saved`].
-    pub async fn unsaved(&self) -> Vec<RememberedTool> {
+    pub async fn unsaved(&self) -> UnsavedTools<'_> {
         loop {
-            let rows = self.lock().take_unsaved(self.now());
-            if !rows.is_empty() {
-                return rows;
+            let unsaved = self.take_unsaved().await;
+            if !unsaved.rows.is_empty() {
+                return unsaved;
             }
+            drop(unsaved);
             self.unsaved.notified().await;
         }
+    }
+
+    /// The rows to save at the end of the process: those that are out of date, and all that are served until now. The next start
+    /// counts from then on how long a tool is unserved.
+    pub async fn last_unsaved(&self) -> UnsavedTools<'_> {
+        self.lock().catalogue.refresh();
+        self.take_unsaved().await
+    }
+
+    async fn take_unsaved(&self) -> UnsavedTools<'_> {
+        let saving = self.saving.lock().await;
+        UnsavedTools { rows: self.lock().take_unsaved(self.now()), _saving: saving }
     }
 
     /// Takes back rows from [`RemoteTools::unsaved`]. Its next call returns them again.
@@ -300,7 +329,7 @@ impl RemoteTools {
     /// When the store does not answer; the caller is to try again.
     pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
         let host = self.lock().fleet.holder(tenant, &result.call.call);
-        let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
+        let host = host.unwrap_or_else(|| HostId::parse(UNARY).expect("it is a valid id"));
         let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
         self.input(tenant, input);
         self.record(tenant, AcceptedResult { host, result: Box::new(result) }).await

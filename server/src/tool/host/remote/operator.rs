@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agentloop_core::host::Input;
 use agentloop_core::id::TenantId;
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
+use tokio::sync::MutexGuard;
 
 use super::RemoteTools;
 use crate::tool::FleetCounts;
@@ -13,6 +14,24 @@ use crate::tool::catalogue::registry::{RememberedTool, Tool};
 use crate::tool::catalogue::terms::TermsError;
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::in_process::in_process;
+
+/// A tool that is being forgotten. No tool is saved meanwhile.
+#[derive(Debug)]
+pub struct ForgettingTool<'a> {
+    tools: &'a RemoteTools,
+    tenant: &'a TenantId,
+    name: &'a str,
+    _saving: MutexGuard<'a, ()>,
+}
+
+impl ForgettingTool<'_> {
+    /// Forgets the tool and its terms here, after the store has. A host that has begun to serve it by now keeps it, and it is
+    /// saved again. True if there was something to forget.
+    #[must_use]
+    pub fn finish(self) -> bool {
+        self.tools.forget_terms(self.tenant, self.name)
+    }
+}
 
 impl RemoteTools {
     /// A tenant's known tools, sorted by name, with the embedder's.
@@ -87,23 +106,29 @@ impl RemoteTools {
         self.route(&mut state, out, now);
     }
 
-    /// Checks that the terms of a tool can be forgotten: before the store forgets them, and [`Self::forget_terms`].
+    /// Begins to forget a tool and its terms: the store is to forget them, then [`ForgettingTool::finish`]. Waits for a save of
+    /// tools that has begun.
     ///
     /// # Errors
     /// When the configuration sets them, or a connected host serves the tool.
-    pub fn can_forget_terms(&self, tenant: &TenantId, name: &str) -> Result<(), TermsError> {
+    pub async fn begin_forgetting<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        name: &'a str,
+    ) -> Result<ForgettingTool<'a>, TermsError> {
+        let saving = self.saving.lock().await;
         let state = self.lock();
         if state.terms.is_configured(name) {
             Err(TermsError::Configured(name.to_owned()))
         } else if state.catalogue.is_served(tenant, name) {
             Err(TermsError::Served(name.to_owned()))
         } else {
-            Ok(())
+            Ok(ForgettingTool { tools: self, tenant, name, _saving: saving })
         }
     }
 
     /// Forgets a tool and its terms, unless a host has begun to serve it by now. True if there was something to forget.
-    pub fn forget_terms(&self, tenant: &TenantId, name: &str) -> bool {
+    pub(in crate::tool) fn forget_terms(&self, tenant: &TenantId, name: &str) -> bool {
         let mut state = self.lock();
         if state.catalogue.is_served(tenant, name) {
             return false;
