@@ -52,6 +52,7 @@ impl tools_server::Tools for ToolsService {
     ) -> Result<Response<v1::ListToolsResponse>, Status> {
         let tenant = tenant(&request);
         let v1::ListToolsRequest { name, page_size, page_token } = request.into_inner();
+        audit::about("name", &name);
         let after = page_request(page_size, page_token)?.after;
         let rows_max = if page_size == 0 { usize::MAX } else { page_size as usize };
         let asked = self.tools.tools_snapshot(&tenant).into_iter().filter(|tool| {
