@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::form::Form;
 use crate::limits::SHORT_TEXT_BYTES_MAX;
+use crate::link::is_address;
 use crate::message::FinishReason;
-use crate::question::{BadQuestion, is_link};
+use crate::question::BadQuestion;
 pub use crate::run::human::SelectOption;
 
 /// Most options of a planner's question.
@@ -122,7 +123,7 @@ impl Instruction {
             }
             Self::RequestUrl { question, url } => {
                 check_text("a question", question)?;
-                if is_link(url) { Ok(()) } else { Err(BadQuestion::Url.to_string()) }
+                if is_address(url) { Ok(()) } else { Err(BadQuestion::Url.to_string()) }
             }
             Self::Compact { strategy } => check_length("a strategy", strategy),
             Self::Finish { failure: Some(failure) } => check_length("a failure", failure),
@@ -205,6 +206,7 @@ mod tests {
             select("which?", (0..=OPTIONS_MAX).map(|at| option(&at.to_string())).collect()),
             Instruction::RequestForm { question: "x?".to_owned(), form: "{}".to_owned() },
             Instruction::RequestUrl { question: "x?".to_owned(), url: "file:///etc/passwd".to_owned() },
+            Instruction::RequestUrl { question: "x?".to_owned(), url: "https://x.y:99999/".to_owned() },
             Instruction::Compact { strategy: long.clone() },
             Instruction::Finish { failure: Some(long) },
         ] {
