@@ -340,6 +340,24 @@ async fn a_file_of_the_audit_log_that_cannot_be_written_refuses_the_start() {
 }
 
 #[tokio::test]
+async fn a_compaction_strategy_that_nobody_has_refuses_the_start() {
+    let text = "[server]\nlisten = \"127.0.0.1:0\"\n[agents.default.context]\nstrategy = \"forget\"\n";
+    let builder = async || {
+        let config = Config::parse(text, "embed.toml").expect("a configuration");
+        let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+        Server::builder(config).store(store).models(Arc::new(Parrot))
+    };
+    let refused = Box::pin(builder().await.start()).await.err().expect("it does not start").to_string();
+    assert!(
+        refused.starts_with("agents.default.context.strategy: ") && refused.contains("forget"),
+        "{refused}"
+    );
+    assert!(refused.contains("truncate, summarize"), "{refused}");
+    let own = builder().await.compactor("forget", Arc::new(Forget::default()));
+    Box::pin(own.start()).await.expect("the embedder has it").shutdown().await;
+}
+
+#[tokio::test]
 async fn a_server_is_made_of_ones_own_parts() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let (tools, seen) = (Arc::new(LocalTools::default()), Arc::new(Seen::default()));

@@ -406,6 +406,60 @@ async fn the_row_of_a_refused_run_names_what_another_caller_has() {
 }
 
 #[tokio::test]
+async fn a_row_about_a_question_has_its_session_and_tool_also_where_it_is_refused() {
+    let (model, files) = (Model::start().await, SecurityFiles::new());
+    let [ada, ann, olga, tools] =
+        [("ada", "caller"), ("ann", "approver"), ("olga", "operator"), ("tools", "host")]
+            .map(|(name, role)| files.token(name, "local", &[role]));
+    let rule = "[[policy.rules]]\naction = 'ask'\ntool = 'mail'\napprovers = ['ann']\n";
+    let more = format!("{}[audit]\nenabled = true\nreads = true\n{rule}", files.auth());
+    let server = TestServer::with(&model, &more).await;
+    let _host = Host::presenting(&server, "host-1", Some(&tools), |tool| tool == "mail").await;
+    let [ada, ann, olga] = [&ada, &ann, &olga].map(|token| server.as_caller(token));
+    model.asks("mail", json!({ "to": "bob" })).says("done");
+    let waits = soon(ada.run(in_session("s1", "r1", "mail bob"))).await.expect("it asks");
+    let question = waits.pending[0].request_id.clone();
+    let approval = || wire::SubmitApprovalRequest {
+        request_id: question.clone(),
+        decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
+        ..Default::default()
+    };
+    let step = wire::StepRequest {
+        run_id: "r1".to_owned(),
+        request_id: "step-1".to_owned(),
+        approve_request_id: question.clone(),
+    };
+    let refused = soon(ada.agent_loop().step(step)).await.expect_err("a caller approves nothing");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let refused = soon(olga.submit_approval(approval())).await.expect_err("the question is for ann");
+    assert_eq!(refused.code(), Some(Code::PermissionDenied));
+    soon(ann.submit_approval(approval())).await.expect("she approves");
+    let check = wire::CheckPolicyRequest { tool: "mail".to_owned(), ..Default::default() };
+    soon(olga.check_policy(check)).await.expect("checked");
+    let list = wire::ListToolsRequest { name: "mail".to_owned(), ..Default::default() };
+    soon(olga.tools().list_tools(list)).await.expect("listed");
+
+    let rows = records(&olga, wire::AuditFilter::default()).await;
+    let told: Vec<[&str; 5]> = rows
+        .iter()
+        .rev()
+        .filter(|row| !row.tool.is_empty())
+        .map(|row| [&row.rpc, &row.session_id, &row.run_id, &row.request_id, &row.tool].map(String::as_str))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ["AgentLoop/Step", "s1", "r1", &question, "mail"],
+            ["AgentLoop/SubmitApproval", "s1", "r1", &question, "mail"],
+            ["AgentLoop/SubmitApproval", "s1", "r1", &question, "mail"],
+            ["Tools/CheckPolicy", "", "", "", "mail"],
+            ["Tools/ListTools", "", "", "", "mail"],
+        ],
+        "{rows:?}"
+    );
+}
+
+#[tokio::test]
 async fn what_cannot_be_recorded_does_not_happen() {
     let (model, files) = (Model::start().await, SecurityFiles::new());
     let ada = files.token("ada", "local", &["caller"]);

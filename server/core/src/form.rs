@@ -4,12 +4,13 @@
 //! several strings. A keyword that this server does not check is refused when the question is asked, so that nobody relies
 //! on it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Number, Value};
+use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 use crate::limits::{
     ANSWER_BYTES_MAX, FORM_CHOICES_MAX, FORM_FIELDS_MAX, FORM_SCHEMA_BYTES_MAX, ID_BYTES_MAX,
@@ -174,7 +175,8 @@ impl Form {
         Ok(Self { fields: fields? })
     }
 
-    /// Checks an answer, and returns it in its canonical form, so that equal answers are equal texts.
+    /// Checks an answer, and returns it in its canonical form. Numbers keep the text that they were given in: another one may be
+    /// rounded.
     ///
     /// # Errors
     /// The first fault, with the name of its field.
@@ -183,24 +185,28 @@ impl Form {
         if answer.len() > ANSWER_BYTES_MAX {
             return Err(whole(format!("must be at most {ANSWER_BYTES_MAX} bytes")));
         }
-        let Ordered(given) = serde_json::from_str::<Ordered<Value>>(answer)
+        let Ordered(given) = serde_json::from_str::<Ordered<Box<RawValue>>>(answer)
             .map_err(|error| whole(format!("must be a JSON object: {error}")))?;
         let of_field =
             |name: &str, problem: &str| BadField { field: name.to_owned(), problem: problem.to_owned() };
-        let mut checked = Map::new();
-        for (name, value) in given {
+        let mut checked: BTreeMap<&str, String> = BTreeMap::new();
+        for (name, text) in given {
             let Some(field) = self.fields.iter().find(|field| field.name == name) else {
                 let shown = &name[..name.floor_char_boundary(ID_BYTES_MAX)];
                 return Err(of_field(shown, "is no field of the form"));
             };
-            field.kind.check(&value).map_err(|problem| BadField { field: name.clone(), problem })?;
-            checked.insert(name, value);
+            let value = serde_json::from_str::<Value>(text.get())
+                .map_err(|error| of_field(&name, &format!("must be a JSON value: {error}")))?;
+            field.kind.check(&value, text.get()).map_err(|problem| of_field(&name, &problem))?;
+            let text = if value.is_number() { text.get().to_owned() } else { value.to_string() };
+            checked.insert(&field.name, text);
         }
-        let missing = self.fields.iter().find(|field| field.required && !checked.contains_key(&field.name));
-        match missing {
-            Some(field) => Err(of_field(&field.name, "is required")),
-            None => Ok(Value::Object(checked).to_string()),
+        let missing = self.fields.iter().find(|field| field.required && !checked.contains_key(&*field.name));
+        if let Some(field) = missing {
+            return Err(of_field(&field.name, "is required"));
         }
+        let fields = checked.iter().map(|(name, text)| format!("{}:{text}", Value::from(*name)));
+        Ok(format!("{{{}}}", fields.collect::<Vec<_>>().join(",")))
     }
 }
 
@@ -216,7 +222,7 @@ impl FieldSchema {
         }
         let kind = self.kind()?;
         if let Some(default) = &self.default {
-            kind.check(default).map_err(|problem| format!("default {problem}"))?;
+            kind.check(default, &default.to_string()).map_err(|problem| format!("default {problem}"))?;
         }
         Ok(Field { name: name.to_owned(), required, kind })
     }
@@ -273,7 +279,8 @@ impl FieldSchema {
 }
 
 impl FieldKind {
-    fn check(&self, value: &Value) -> Result<(), String> {
+    /// Checks a value. `text` is its JSON.
+    fn check(&self, value: &Value, text: &str) -> Result<(), String> {
         match (self, value) {
             (Self::Text { chars_min, chars_max, format }, Value::String(text)) => {
                 let chars = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
@@ -288,7 +295,10 @@ impl FieldKind {
             (Self::OneOf { choices }, Value::String(text)) if choices.contains(text) => Ok(()),
             (Self::OneOf { choices }, _) => Err(not_one_of(choices)),
             (Self::Number { is_whole, min, max }, Value::Number(number)) => {
-                check_number(number, *is_whole, *min, *max)
+                if *is_whole && !is_whole_of_64_bits(text) {
+                    return Err("must be a whole number of at most 64 bits".to_owned());
+                }
+                check_number(number, *min, *max)
             }
             (Self::Number { is_whole: true, .. }, _) => Err("must be a whole number".to_owned()),
             (Self::Number { .. }, _) => Err("must be a number".to_owned()),
@@ -309,10 +319,26 @@ fn not_one_of(choices: &[String]) -> String {
     }
 }
 
-fn check_number(number: &Number, is_whole: bool, min: Option<f64>, max: Option<f64>) -> Result<(), String> {
-    if is_whole && !number.is_i64() && !number.is_u64() {
-        return Err("must be a whole number of at most 64 bits, without a point".to_owned());
+/// True for a JSON number without a fraction, which JSON schema counts as an integer however it is written: `3`, `3.0` and
+/// `3e0`. Its text is looked at, because a floating-point number rounds.
+fn is_whole_of_64_bits(number: &str) -> bool {
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let Ok(exponent) = exponent.parse::<i16>() else { return false };
+    // All digits, moved to the left of the point by the exponent.
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_end_matches('0');
+    if digits.trim_start_matches('-').trim_start_matches('0').is_empty() {
+        return true;
     }
+    let Ok(whole) = i64::try_from(whole.len()) else { return false };
+    let zeros = usize::try_from(whole + i64::from(exponent)).ok().and_then(|at| at.checked_sub(digits.len()));
+    let Some(zeros) = zeros else { return false };
+    let number = format!("{digits}{}", "0".repeat(zeros));
+    number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok()
+}
+
+fn check_number(number: &Number, min: Option<f64>, max: Option<f64>) -> Result<(), String> {
     let number = number.as_f64().ok_or("must be a number")?;
     match (min, max) {
         (Some(min), _) if number < min => Err(format!("must be at least {min}")),
@@ -473,6 +499,46 @@ mod tests {
         ] {
             assert_eq!(checked(two, answer), field(at), "{answer}");
         }
+        let whole = r#""a":{"type":"integer","default":2.0,"maximum":18446744073709551615}"#;
+        for good in [
+            "3",
+            "-3",
+            "0",
+            "-0",
+            "3.0",
+            "3e0",
+            "3.00E+0",
+            "0.3e1",
+            "30e-1",
+            "0.000",
+            "0e9",
+            "12.50e1",
+            "-9223372036854775808",
+            "18446744073709551615",
+            "18446744073709551615.0",
+            "9007199254740993.0",
+        ] {
+            let answer = format!(r#"{{"a":{good}}}"#);
+            assert_eq!(checked(whole, &format!(r#"{{ "a" : {good} }}"#)), Ok(answer), "as it was given");
+        }
+        for bad in [
+            "3.5",
+            "3e-1",
+            "0.03e1",
+            "9007199254740993.5",
+            "18446744073709551616",
+            "18446744073709551616.0",
+            "-9223372036854775809",
+            "1e20",
+            "1e300",
+            "1e99999",
+            "\"3\"",
+            "[3]",
+        ] {
+            assert_eq!(checked(whole, &format!(r#"{{"a":{bad}}}"#)), field("a"), "{bad}");
+        }
+        let number = r#""a":{"type":"number"}"#;
+        assert_eq!(checked(number, r#"{"a":1.50}"#), Ok(r#"{"a":1.50}"#.to_owned()));
         let choice = r#""a":{"type":"string","enum":["x","y"]}"#;
         assert!(checked(choice, r#"{"a":"y"}"#).is_ok());
         assert_eq!(checked(choice, r#"{"a":"z"}"#), field("a"));

@@ -154,6 +154,7 @@ pub mod limits;
 pub mod time;
 
 mod canonical;
+pub mod character;
 mod hex;
 
 pub mod agent;
@@ -163,6 +164,7 @@ pub mod entry;
 pub mod error;
 pub mod extension;
 pub mod form;
+pub mod link;
 pub mod message;
 pub mod model;
 pub mod model_traits;

@@ -10,6 +10,7 @@ use crate::limits::{
     ID_BYTES_MAX, LINK_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, QUESTION_METADATA_BYTES_MAX,
     SHORT_TEXT_BYTES_MAX,
 };
+use crate::link::is_address;
 
 /// Content of a question that asks for a choice, a form or a visit to a link, or else for text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,8 +73,11 @@ pub enum BadQuestion {
     /// The schema of the form has this fault.
     #[error("form_schema_json: {0}")]
     Form(String),
-    /// The link is too long, of another scheme, or malformed.
-    #[error("url: must be an http: or https: address of at most {LINK_BYTES_MAX} bytes")]
+    /// The link is too long, of another scheme, or no address that people can be sent to.
+    #[error(
+        "url: must be an http: or https: address of at most {LINK_BYTES_MAX} bytes, with a host, without a user, blanks \
+         and characters that are not seen"
+    )]
     Url,
     /// The metadata is no object, or too long.
     #[error("metadata_json: must be a JSON object of at most {QUESTION_METADATA_BYTES_MAX} bytes")]
@@ -96,7 +100,7 @@ impl QuestionContent {
         if let Some(schema) = &self.form {
             Form::parse(schema).map_err(BadQuestion::Form)?;
         }
-        if self.url.as_ref().is_some_and(|url| !is_link(url)) {
+        if self.url.as_ref().is_some_and(|url| !is_address(url)) {
             return Err(BadQuestion::Url);
         }
         if self.metadata.as_ref().is_some_and(|metadata| !is_metadata(metadata)) {
@@ -126,18 +130,6 @@ impl QuestionContent {
         let texts = [&self.input, &self.form, &self.url, &self.metadata];
         self.text.len() + options + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
-}
-
-/// True for an address that people can be sent to: `http:` or `https:`, with a host and without blanks.
-#[must_use]
-pub fn is_link(url: &str) -> bool {
-    let after = |scheme: &str| {
-        url.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme))?;
-        Some(&url[scheme.len()..])
-    };
-    let rest = after("https://").or_else(|| after("http://"));
-    let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#']));
-    has_host && url.len() <= LINK_BYTES_MAX && !url.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
 /// True for facts about a question: a JSON object of bounded size.

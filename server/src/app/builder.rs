@@ -16,7 +16,7 @@ use crate::app::{Server, StartError, metrics, providers, serve};
 use crate::auth::Quotas;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::{Compactor, EngineParts, Executors, JobExecutor, LogObserver, Observer};
+use crate::engine::{Compactor, EngineParts, Executors, JobExecutor, LogObserver, Observer, STRATEGIES};
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::ids::Ids;
@@ -212,6 +212,7 @@ impl ServerBuilder {
 
     /// Checks the configuration and the parts of the embedder. Nothing is opened.
     pub(super) fn check(&self) -> Result<CheckedParts, StartError> {
+        self.check_strategies()?;
         Ok(CheckedParts {
             redactor: Redactor::new(self.config.secrets()),
             security: Security::load(&self.config, self.engine.clock.clone())?,
@@ -236,6 +237,20 @@ impl ServerBuilder {
     fn observe(&mut self, metrics: Option<&Metrics>) {
         if let Some(metrics) = metrics {
             self.engine.observers.push(Arc::new(MetricsObserver(metrics.clone())));
+        }
+    }
+
+    /// Only here are the compaction strategies of the embedder known, which agents may name beside the built-in ones.
+    fn check_strategies(&self) -> Result<(), StartError> {
+        let known = || STRATEGIES.into_iter().chain(self.engine.compactors.keys().map(String::as_str));
+        let is_known = |strategy: &str| known().any(|known| known == strategy);
+        match self.config.agents.iter().find(|(_, spec)| !is_known(&spec.context.strategy)) {
+            None => Ok(()),
+            Some((agent, spec)) => Err(StartError::Strategy {
+                agent: agent.clone(),
+                strategy: spec.context.strategy.clone(),
+                known: known().collect::<Vec<_>>().join(", "),
+            }),
         }
     }
 

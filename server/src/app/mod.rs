@@ -55,6 +55,18 @@ pub enum StartError {
     /// A tool of the embedder has an invalid declaration.
     #[error(transparent)]
     Tool(#[from] crate::tool::BadTool),
+    /// An agent has a compaction strategy that neither the server nor the embedder has: each of its runs would be refused.
+    #[error(
+        "agents.{agent}.context.strategy: no compaction strategy is named \"{strategy}\"; there is {known}"
+    )]
+    Strategy {
+        /// The name of the agent.
+        agent: String,
+        /// The name of the strategy.
+        strategy: String,
+        /// The names of those that there are.
+        known: String,
+    },
     /// The export of traces and metrics cannot be set up.
     #[error(transparent)]
     Telemetry(#[from] OtlpError),

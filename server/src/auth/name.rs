@@ -1,10 +1,10 @@
 //! Names of principals and groups. Two principals must not have names that look the same: people who read a question, an
 //! approval or the audit log know a principal only by the name that they see.
 
+use agentloop_core::character::is_unseen;
 use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 use agentloop_core::policy::Approvers;
 use unicode_normalization::is_nfkc;
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use unicode_security::MixedScript as _;
 use unicode_security::confusable_detection::skeleton;
 use unicode_security::mixed_script::AugmentedScriptSet;
@@ -68,30 +68,6 @@ fn lookalike(name: &str) -> Option<String> {
         return Some("looks like a name in ASCII".to_owned());
     }
     None
-}
-
-/// True for characters that are invisible, change the direction of the text, or are not assigned.
-fn is_unseen(character: char) -> bool {
-    use GeneralCategory as Of;
-    let is_blank = matches!(
-        character,
-        // Joiners, selectors of variants, and fillers, whose categories are those of letters and marks.
-        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}' | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
-    );
-    let is_space = character.general_category() == Of::SpaceSeparator && character != ' ';
-    is_blank
-        || is_space
-        || matches!(
-            character.general_category(),
-            Of::Control
-                | Of::Format
-                | Of::Surrogate
-                | Of::PrivateUse
-                | Of::Unassigned
-                | Of::LineSeparator
-                | Of::ParagraphSeparator
-        )
 }
 
 /// True if all letters may be of one script. Latin letters beside Chinese, Japanese or Korean ones are usual, and look like

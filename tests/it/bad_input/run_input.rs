@@ -84,6 +84,24 @@ const INPUTS: &[Case] = &[
         &["input.allowed_tools.names[1]"],
     ),
     (|input| input.tool_order = vec!["x".repeat(65)], &["input.tool_order[0]"]),
+    (
+        |input| {
+            // No tool can have such a name, and the configuration refuses it too.
+            let names = || Some(wire::ToolNames { names: vec!["a b".to_owned()] });
+            input.allowed_tools = names();
+            input.tool_order = vec!["a.b".to_owned()];
+            input.tool_policy = Some(wire::ToolPolicy { allow_list: names(), ..Default::default() });
+            let choice = Some(wire::tool_choice::Choice::Name("ä".to_owned()));
+            let tool_choice = Some(wire::ToolChoice { choice });
+            input.model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+        },
+        &[
+            "input.allowed_tools.names[0]",
+            "input.tool_order[0]",
+            "input.tool_policy.allow_list.names[0]",
+            "input.model_options.tool_choice.name",
+        ],
+    ),
     (|input| input.tool_order = vec!["x".to_owned(); 1_025], &["input.tool_order"]),
     (
         |input| {
@@ -214,6 +232,14 @@ const INPUTS: &[Case] = &[
             });
         },
         &["input.retry_policy.max_backoff"],
+    ),
+    (
+        |input| {
+            // Longer than the agent's max_backoff.
+            let initial_backoff = seconds(1);
+            input.retry_policy = Some(wire::RetryPolicy { initial_backoff, ..Default::default() });
+        },
+        &["input.retry_policy.initial_backoff"],
     ),
     (
         |input| {

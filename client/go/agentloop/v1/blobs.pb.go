@@ -116,7 +116,8 @@ type BlobHeader struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Length in bytes. In an upload 0 means that it is not known yet.
 	SizeBytes uint64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Type of the contents, such as `application/pdf`. At most 256 bytes. Not part of the digest.
+	// Type of the contents, such as `application/pdf`. At most 256 bytes. Not part of the digest. Bytes that a caller stores
+	// again keep the type that it gave first.
 	MediaType     string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

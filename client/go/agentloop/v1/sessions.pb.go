@@ -997,7 +997,7 @@ func (x *SessionFilter) GetCreatedBy() string {
 // Returns a page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions, the last changed first.
+	// The sessions, the one that got an entry last first.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// Token of the next page; empty on the last page. With a filter, a page may have few sessions, or none, and a next page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -1179,9 +1179,9 @@ type ImportEntriesRequest struct {
 	AutoCreateSession bool `protobuf:"varint,3,opt,name=auto_create_session,json=autoCreateSession,proto3" json:"auto_create_session,omitempty"`
 	// The messages, oldest first. 1 to 1,024. Every tool call has one result, in a TOOL message after it and before the next
 	// message of another role. `call_id`s may be of any form and are replaced by the server's. A TOOL message with several
-	// results becomes an entry for each. Reasoning without a text is left out. A request has at most twice
-	// `ServerLimits.message_bytes_max`, so that every call fits with its result. Of a message whose results are larger
-	// together, import some calls at a time, each with its result.
+	// results becomes an entry for each. Reasoning without a text is left out. A message has at most 3,145,728 bytes; of a TOOL
+	// message, each result. A request has at most twice `ServerLimits.message_bytes_max`, so that every call fits with its
+	// result. Of a message whose results are larger together, import some calls at a time, each with its result.
 	Messages []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Labels of the run. At most 64.
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -53,12 +53,14 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
-	// Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-	// session. Any session with these labels counts, forks too, but none that another caller created.
+	// Answers with the session of a user and project that got an entry last, in the order of `ListSessions`, or creates one.
+	// Two calls at a time create one session. Any session with these labels counts, forks too, but none that another caller
+	// created.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	GetOrCreateSession(ctx context.Context, in *GetOrCreateSessionRequest, opts ...grpc.CallOption) (*GetOrCreateSessionResponse, error)
-	// Lists sessions, the last changed first.
+	// Lists sessions, the one that got an entry last first; one without entries counts from its creation. `UpdateSession` does
+	// not count. A session that gets an entry between two pages moves to the front, and may be on no later page.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
@@ -267,12 +269,14 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
-	// Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-	// session. Any session with these labels counts, forks too, but none that another caller created.
+	// Answers with the session of a user and project that got an entry last, in the order of `ListSessions`, or creates one.
+	// Two calls at a time create one session. Any session with these labels counts, forks too, but none that another caller
+	// created.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	GetOrCreateSession(context.Context, *GetOrCreateSessionRequest) (*GetOrCreateSessionResponse, error)
-	// Lists sessions, the last changed first.
+	// Lists sessions, the one that got an entry last first; one without entries counts from its creation. `UpdateSession` does
+	// not count. A session that gets an entry between two pages moves to the front, and may be on no later page.
 	//
 	// INVALID_ARGUMENT, UNAVAILABLE.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)

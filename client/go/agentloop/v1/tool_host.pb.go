@@ -3452,7 +3452,7 @@ type NeedInput struct {
 	Timeout *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Ask for a form: see `HumanRequest.form_schema_json`. Not with `options` or `url`. At most 64 KiB.
 	FormSchemaJson string `protobuf:"bytes,8,opt,name=form_schema_json,json=formSchemaJson,proto3" json:"form_schema_json,omitempty"`
-	// Ask for a visit to this link. Not with `options` or `form_schema_json`. At most 8 KiB.
+	// Ask for a visit to this link: see `HumanRequest.url`. Not with `options` or `form_schema_json`. At most 8 KiB.
 	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
 	// A JSON object for user interfaces. At most 16 KiB.
 	MetadataJson string `protobuf:"bytes,10,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`

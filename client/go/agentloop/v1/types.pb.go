@@ -1063,7 +1063,7 @@ func (UrlOutcome) EnumDescriptor() ([]byte, []int) {
 type TodoStatus int32
 
 const (
-	// Taken as PENDING.
+	// Not used: the model gives every item a status.
 	TodoStatus_TODO_STATUS_UNSPECIFIED TodoStatus = 0
 	// Not begun.
 	TodoStatus_TODO_STATUS_PENDING TodoStatus = 1
@@ -1124,7 +1124,7 @@ func (TodoStatus) EnumDescriptor() ([]byte, []int) {
 type TodoPriority int32
 
 const (
-	// Taken as MEDIUM.
+	// Not used: an item that the model gives no priority is MEDIUM.
 	TodoPriority_TODO_PRIORITY_UNSPECIFIED TodoPriority = 0
 	// Can wait.
 	TodoPriority_TODO_PRIORITY_LOW TodoPriority = 1
@@ -3111,7 +3111,7 @@ type RequestUrlInstruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Question for the human. At most 4 KiB.
 	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
-	// The link, `https:` or `http:`. At most 8 KiB.
+	// The link: see `HumanRequest.url`. At most 8 KiB.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// As `HumanRequest.metadata_json`.
 	MetadataJson  string `protobuf:"bytes,3,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
@@ -3943,9 +3943,11 @@ type HumanRequest struct {
 	InputId string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
 	// JSON schema of the answer, for FORM: an object of flat fields. A field is a string (`minLength`, `maxLength`, `format`
 	// email, uri, date or date-time), a number or integer (`minimum`, `maximum`), a boolean, or a string with an `enum`
-	// (`enumNames`). Each may have `title`, `description` and `default`. Any other keyword is refused.
+	// (`enumNames`). Each may have `title`, `description` and `default`. Any other keyword is refused. An integer has at most
+	// 64 bits, and may be written `3.0`.
 	FormSchemaJson string `protobuf:"bytes,17,opt,name=form_schema_json,json=formSchemaJson,proto3" json:"form_schema_json,omitempty"`
-	// The link, for URL: `https:` or `http:`. It is shown to people; the server never fetches it.
+	// The link, for URL: `https:` or `http:`, with a host, and without a user, blanks and characters that are not seen. It is
+	// shown to people; the server never fetches it.
 	Url string `protobuf:"bytes,18,opt,name=url,proto3" json:"url,omitempty"`
 	// True if an empty text is an answer to a PROMPT.
 	AllowEmpty bool `protobuf:"varint,19,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`

@@ -132,8 +132,9 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetOrCreateSession(self, request, context):
-        """Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-        session. Any session with these labels counts, forks too, but none that another caller created.
+        """Answers with the session of a user and project that got an entry last, in the order of `ListSessions`, or creates one.
+        Two calls at a time create one session. Any session with these labels counts, forks too, but none that another caller
+        created.
 
         INVALID_ARGUMENT, UNAVAILABLE.
         """
@@ -142,7 +143,8 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists sessions, the last changed first.
+        """Lists sessions, the one that got an entry last first; one without entries counts from its creation. `UpdateSession` does
+        not count. A session that gets an entry between two pages moves to the front, and may be on no later page.
 
         INVALID_ARGUMENT, UNAVAILABLE.
         """

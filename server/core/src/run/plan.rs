@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::form::Form;
 use crate::limits::{OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::link::is_address;
 use crate::message::FinishReason;
-use crate::question::{BadQuestion, is_link, is_metadata};
+use crate::question::{BadQuestion, is_metadata};
 pub use crate::run::human::SelectOption;
 
 /// Reasons why a run needs an instruction.
@@ -131,7 +132,7 @@ impl Instruction {
             }
             Self::RequestUrl { question, url, metadata } => {
                 check_question(question, metadata.as_ref())?;
-                if is_link(url) { Ok(()) } else { Err(BadQuestion::Url.to_string()) }
+                if is_address(url) { Ok(()) } else { Err(BadQuestion::Url.to_string()) }
             }
             Self::Compact { strategy } => check_length("a strategy", strategy),
             Self::Finish { failure: Some(failure) } => check_length("a failure", failure),
@@ -230,6 +231,11 @@ mod tests {
             Instruction::RequestUrl {
                 question: "x?".to_owned(),
                 url: "file:///etc/passwd".to_owned(),
+                metadata: None,
+            },
+            Instruction::RequestUrl {
+                question: "x?".to_owned(),
+                url: "https://x.y:99999/".to_owned(),
                 metadata: None,
             },
             Instruction::Compact { strategy: long.clone() },

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::limits::{TODO_CHARS_MAX, TODO_ID_CHARS_MAX, TODOS_MAX};
 use crate::run::built_in::{self, text_schema};
-use crate::todo::{TodoItem, TodoStatus};
+use crate::todo::{TodoItem, TodoPriority, TodoStatus};
 use crate::tool::{EffectClass, ToolDeclaration};
 
 /// Name of the tool. No host may declare a tool with this name.
@@ -33,7 +33,18 @@ fn schema() -> String {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    todos: Vec<TodoItem>,
+    todos: Vec<Item>,
+}
+
+/// An item as the model writes it. The stored one may get further fields, which a model does not set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    id: String,
+    content: String,
+    status: TodoStatus,
+    #[serde(default)]
+    priority: TodoPriority,
 }
 
 /// The list in the arguments of a call.
@@ -47,7 +58,7 @@ pub fn list(arguments: &str) -> Result<Vec<TodoItem>, String> {
         return Err(format!("todos: at most {TODOS_MAX} items"));
     }
     let mut ids = BTreeSet::new();
-    for (at, TodoItem { id, content, .. }) in todos.iter().enumerate() {
+    for (at, Item { id, content, .. }) in todos.iter().enumerate() {
         if !is_within(id, TODO_ID_CHARS_MAX) {
             return Err(format!("todos[{at}].id: 1 to {TODO_ID_CHARS_MAX} characters"));
         }
@@ -58,7 +69,8 @@ pub fn list(arguments: &str) -> Result<Vec<TodoItem>, String> {
             return Err(format!("todos[{at}].id: another item has it"));
         }
     }
-    Ok(todos)
+    let stored = |Item { id, content, status, priority }| TodoItem { id, content, status, priority };
+    Ok(todos.into_iter().map(stored).collect())
 }
 
 /// True if the text has 1 to `max` characters, as JSON schema counts them.
@@ -77,7 +89,6 @@ pub fn told(items: &[TodoItem]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::todo::TodoPriority;
 
     #[test]
     fn a_list_is_read_whole() {
@@ -113,6 +124,7 @@ mod tests {
             String::new(),
             "{}".to_owned(),
             r#"{"todos":[],"more":1}"#.to_owned(),
+            r#"{"todos":[{"id":"1","content":"x","status":"pending","owner":"bob"}]}"#.to_owned(),
             r#"{"todos":[{"id":"1","content":"x"}]}"#.to_owned(),
             r#"{"todos":[{"id":"1","content":"x","status":"later"}]}"#.to_owned(),
             todos(&[item("", "x")]),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::prompt::{InstructionFile, assemble};
-use agentloop_core::limits::{KEEP_RECENT_MAX, RUN_COUNT_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::limits::{KEEP_RECENT_MAX, RUN_COUNT_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 
-use super::within;
+use super::{name, within};
 use crate::grpc::status::Violations;
 use crate::model::Models;
 
@@ -33,7 +33,10 @@ pub(super) fn apply_context_settings(
         context_policy(&mut spec.context, policy, bad);
     }
     if let Some(planner) = input.planner.take() {
-        name("input.planner", &planner, bad);
+        // Empty: the run has none.
+        if !planner.is_empty() {
+            name("input.planner", &planner, bad);
+        }
         spec.planner = Some(planner).filter(|planner| !planner.is_empty());
     }
     if let Some(hooks) = input.hooks.take() {
@@ -97,17 +100,7 @@ fn names(field: &str, list: wire::Names, bad: &mut Violations) -> Vec<String> {
         bad.add(field, format!("must be at most {NAMES_MAX}"));
     }
     for (at, one) in list.names.iter().enumerate() {
-        if one.is_empty() {
-            bad.add(format!("{field}[{at}]"), "must not be empty");
-        }
         name(&format!("{field}[{at}]"), one, bad);
     }
     list.names
-}
-
-fn name(field: &str, name: &str, bad: &mut Violations) {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if name.len() > TOOL_NAME_BYTES_MAX || !name.bytes().all(fits) {
-        bad.add(field, format!("must be at most {TOOL_NAME_BYTES_MAX} of [A-Za-z0-9_-]"));
-    }
 }

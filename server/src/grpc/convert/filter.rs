@@ -1,5 +1,7 @@
 //! Conversion of the filters of lists.
 
+use std::ops::RangeInclusive;
+
 use agentloop_core::id::{RunId, SessionId};
 use agentloop_core::limits::{FILTER_TEXT_BYTES_MAX, FILTER_VALUES_MAX};
 use agentloop_core::run::status::RunStatus;
@@ -53,6 +55,8 @@ pub fn run_filter(filter: wire::RunFilter, bad: &mut Violations) -> RunFilter {
     }
 }
 
+/// The seconds since 1970 that protobuf can express: the years 1 to 9999.
+const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 /// A stretch of time in which nothing lies.
 const NEVER: TimeRange = TimeRange { from: None, before: Some(Timestamp(0)) };
 
@@ -158,6 +162,9 @@ pub fn times(
 pub(super) fn time_of(at: &prost_types::Timestamp) -> Result<Timestamp, &'static str> {
     let nanos = u64::try_from(at.nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
     let nanos = nanos.ok_or("must have 0 to 999,999,999 nanos")?;
+    if !TIMESTAMP_SECONDS.contains(&at.seconds) {
+        return Err("must be of the years 1 to 9999, the range of protobuf");
+    }
     // A time before 1970 is before all stored ones.
     let Ok(seconds) = u64::try_from(at.seconds) else { return Ok(Timestamp(0)) };
     Ok(Timestamp(seconds.saturating_mul(1_000).saturating_add(nanos.div_ceil(1_000_000))))
@@ -225,7 +232,11 @@ mod tests {
         assert_eq!(at(1, 1), Ok(Timestamp(1_001)));
         assert_eq!(at(-1, 0), Ok(Timestamp(0)));
         assert!(at(1, -1).is_err() && at(1, 1_000_000_000).is_err());
-        assert!(at(i64::MAX, 0).is_ok());
+        assert_eq!(at(-62_135_596_800, 0), Ok(Timestamp(0)));
+        assert_eq!(at(253_402_300_799, 999_999_999), Ok(Timestamp(253_402_300_800_000)));
+        assert!(
+            at(-62_135_596_801, 0).is_err() && at(253_402_300_800, 0).is_err() && at(i64::MAX, 0).is_err()
+        );
     }
 
     #[test]

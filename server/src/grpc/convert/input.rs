@@ -10,7 +10,7 @@ use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::limits::{
     BACKOFF_MILLIS_MAX, CALLS_PER_MESSAGE_MAX, INITIAL_BACKOFF_MILLIS_MAX, INPUT_MESSAGE_BYTES_MAX,
     INPUT_MESSAGES_MAX, LABELS_MAX, MODEL_RETRIES_MAX, OUTPUT_TOKENS_MAX, RUN_COUNT_MAX, RUN_MILLIS_MAX,
-    SHORT_TEXT_BYTES_MAX, STOP_TEXTS_MAX, TEMPERATURE_MAX, TOOL_NAME_BYTES_MAX,
+    SHORT_TEXT_BYTES_MAX, STOP_TEXTS_MAX, TEMPERATURE_MAX,
 };
 use agentloop_core::message::{Message, Role, SharedMessage};
 use agentloop_core::time::Millis;
@@ -22,7 +22,7 @@ use tonic::Status;
 use super::context::apply_context_settings;
 use super::message::input_message;
 use super::policy::rules;
-use super::{json_object, millis, provider_options, within};
+use super::{json_object, millis, name, provider_options, within};
 use crate::engine::{Author, OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 use crate::model::Models;
@@ -244,10 +244,8 @@ fn tool_names(field: &str, names: Vec<String>, bad: &mut Violations) -> Vec<Stri
     if names.len() > TOOL_NAMES_MAX {
         bad.add(field, format!("must be at most {TOOL_NAMES_MAX}"));
     }
-    for (at, name) in names.iter().enumerate() {
-        if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
-            bad.add(format!("{field}[{at}]"), format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes"));
-        }
+    for (at, one) in names.iter().enumerate() {
+        name(&format!("{field}[{at}]"), one, bad);
     }
     names
 }
@@ -346,14 +344,25 @@ fn retry_policy(to: &mut RetryPolicy, retry: &wire::RetryPolicy, bad: &mut Viola
         length(&format!("{FIELD}.{field}"), given.as_ref(), Millis(longest), bad)
     };
     let initial = wait("initial_backoff", &retry.initial_backoff, INITIAL_BACKOFF_MILLIS_MAX);
-    to.initial_backoff = initial.unwrap_or(to.initial_backoff);
     let longest = wait("max_backoff", &retry.max_backoff, BACKOFF_MILLIS_MAX);
-    if let (Some(initial), Some(longest)) = (initial, longest)
-        && initial > longest
-    {
-        bad.add(format!("{FIELD}.max_backoff"), "must be no shorter than initial_backoff");
-    }
+    to.initial_backoff = initial.unwrap_or(to.initial_backoff);
     to.max_backoff = longest.unwrap_or(to.max_backoff);
+    if to.initial_backoff > to.max_backoff {
+        match (initial, longest) {
+            (_, Some(_)) => {
+                let least = humantime::format_duration(to.initial_backoff.duration());
+                let problem = format!("must be no shorter than initial_backoff, which is {least}");
+                bad.add(format!("{FIELD}.max_backoff"), problem);
+            }
+            (Some(_), None) => {
+                let most = humantime::format_duration(to.max_backoff.duration());
+                let problem = format!("must be no longer than max_backoff, which is {most}");
+                bad.add(format!("{FIELD}.initial_backoff"), problem);
+            }
+            // The request left the agent's policy as it is.
+            (None, None) => {}
+        }
+    }
     if let Some(pause) = retry.pause_when_exhausted {
         to.pause_when_exhausted = pause;
     }
@@ -401,11 +410,7 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
             json_object(&schema.schema_json).and_then(|()| check_response_schema(&schema.schema_json));
         bad.take(&format!("{FIELD}.response_schema.schema_json"), checked);
         let name = if schema.name.is_empty() { "answer".to_owned() } else { schema.name };
-        if name.len() > TOOL_NAME_BYTES_MAX
-            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-        {
-            bad.add(format!("{FIELD}.response_schema.name"), "must be at most 64 of [A-Za-z0-9_-]");
-        }
+        super::name(&format!("{FIELD}.response_schema.name"), &name, bad);
         to.response_schema = Some(ResponseSchema { name, schema: schema.schema_json, strict: schema.strict });
     }
     if let Some(text) = options.provider_options_json {
@@ -419,9 +424,7 @@ fn tool_choice(choice: wire::tool_choice::Choice, bad: &mut Violations) -> Optio
     const FIELD: &str = "input.model_options.tool_choice";
     match choice {
         Choice::Name(name) => {
-            if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
-                bad.add(format!("{FIELD}.name"), format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes"));
-            }
+            super::name(&format!("{FIELD}.name"), &name, bad);
             Some(ToolChoice::Named(name))
         }
         Choice::Mode(mode) => match wire::ToolChoiceMode::try_from(mode) {
@@ -433,5 +436,50 @@ fn tool_choice(choice: wire::tool_choice::Choice, bad: &mut Violations) -> Optio
                 None
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_the_request_fits_to_the_one_of_the_agent() {
+        let refused = |initial: Option<u64>, longest: Option<u64>| {
+            let wait = |seconds: u64| crate::grpc::convert::duration(Millis::secs(seconds));
+            let retry = wire::RetryPolicy {
+                initial_backoff: initial.map(wait),
+                max_backoff: longest.map(wait),
+                ..Default::default()
+            };
+            // From 2 s to 10 s.
+            let mut agents = RetryPolicy { initial_backoff: Millis::secs(2), ..RetryPolicy::default() };
+            let mut bad = Violations::default();
+            retry_policy(&mut agents, &retry, &mut bad);
+            bad.check().err().map(|status| status.message().to_owned())
+        };
+        for (initial, longest) in [(None, None), (Some(10), None), (None, Some(2)), (Some(20), Some(20))] {
+            assert_eq!(refused(initial, longest), None, "{initial:?} {longest:?}");
+        }
+        for (initial, longest, told) in [
+            (
+                Some(11),
+                None,
+                "input.retry_policy.initial_backoff: must be no longer than max_backoff, which is 10s",
+            ),
+            (
+                None,
+                Some(1),
+                "input.retry_policy.max_backoff: must be no shorter than initial_backoff, which is 2s",
+            ),
+            (
+                Some(4),
+                Some(3),
+                "input.retry_policy.max_backoff: must be no shorter than initial_backoff, which is 4s",
+            ),
+        ] {
+            let refused = refused(initial, longest).expect("it is refused");
+            assert!(refused.contains(told), "{refused}");
+        }
     }
 }

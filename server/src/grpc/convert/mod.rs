@@ -26,7 +26,7 @@ pub mod usage;
 
 use std::ops::RangeInclusive;
 
-use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
+use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};
 
 use crate::grpc::status::Violations;
@@ -117,6 +117,14 @@ fn within<T: PartialOrd + Copy + std::fmt::Display>(
         bad.add(field, format!("must be at most {}", bounds.end()));
     }
     Some(value)
+}
+
+/// The name of a tool or an extension. No other name can be declared, so the configuration refuses others too.
+fn name(field: &str, name: &str, bad: &mut Violations) {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if !(1..=TOOL_NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(fits) {
+        bad.add(field, format!("must be 1 to {TOOL_NAME_BYTES_MAX} of [A-Za-z0-9_-]"));
+    }
 }
 
 #[cfg(test)]

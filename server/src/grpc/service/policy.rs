@@ -15,6 +15,7 @@ use agentloop_core::run::state::Phase;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
 
+use crate::audit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::input::{Agents, tool_policy};
@@ -200,6 +201,7 @@ impl PolicyChecker<'_> {
 fn parse(request: wire::CheckPolicyRequest) -> Result<PolicyQuery, Status> {
     let run = optional("run_id", request.run_id, RunId::parse)?;
     let session = optional("session_id", request.session_id, SessionId::parse)?;
+    audit::about("tool", &request.tool);
     let mut bad = Violations::default();
     if request.tool.is_empty() || request.tool.len() > TOOL_NAME_BYTES_MAX {
         bad.add("tool", format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes"));

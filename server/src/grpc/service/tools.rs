@@ -55,6 +55,7 @@ impl tools_server::Tools for ToolsService {
         let rows_max = rows_max(message.page_size);
         let (list, PageRequest { after, .. }) = List::begin(&tenant, &mut message)?;
         let name = message.name;
+        audit::about("name", &name);
         let asked = self.tools.tools_snapshot(&tenant).into_iter().filter(|tool| {
             let own = &tool.declaration.name;
             (name.is_empty() || *own == name) && after.as_ref().is_none_or(|after| own > after)

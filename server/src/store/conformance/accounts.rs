@@ -61,9 +61,12 @@ pub async fn a_blob_that_is_stored_again_keeps_its_type(store: Arc<dyn Store>) {
     if store.blob_bytes_max() == 0 {
         return;
     }
-    for (given, wanted, existed) in
-        [("text/plain", "text/plain", false), ("", "text/plain", true), ("text/csv", "text/csv", true)]
-    {
+    for (given, wanted, existed) in [
+        ("", "", false),
+        ("text/plain", "text/plain", true),
+        ("", "text/plain", true),
+        ("text/html", "text/plain", true),
+    ] {
         let media_type = given.to_owned();
         let new = NewBlob { tenant: tenant(), owner: None, digest: None, size: None, media_type };
         let mut upload = store.begin_blob(new).await.unwrap();
@@ -72,6 +75,21 @@ pub async fn a_blob_that_is_stored_again_keeps_its_type(store: Arc<dyn Store>) {
         assert_eq!((&*stored.row.media_type, stored.existed), (wanted, existed));
         let found = store.blob(&tenant(), None, &stored.row.digest).await.unwrap();
         assert_eq!(found, Some(stored.row));
+    }
+    let put = async |owner: &str, media_type: &str, at: u64| {
+        let media_type = media_type.to_owned();
+        let owner = Some(owner.to_owned());
+        let new = NewBlob { tenant: tenant(), owner, digest: None, size: None, media_type };
+        let mut upload = store.begin_blob(new).await.unwrap();
+        upload.write(b"xyz").await.unwrap();
+        upload.finish(Timestamp(START + at)).await.unwrap().row
+    };
+    let first = put("tools", "image/png", 0).await;
+    let own = put("eve", "text/html", 1).await;
+    assert_eq!(own.media_type, "text/html", "nobody learns that others have the bytes");
+    for (reader, seen) in [(None, &first), (Some("tools"), &first), (Some("eve"), &own)] {
+        let found = store.blob(&tenant(), reader, &first.digest).await.unwrap();
+        assert_eq!(found.as_ref(), Some(seen), "{reader:?}");
     }
 }
 

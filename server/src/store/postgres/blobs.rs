@@ -37,10 +37,12 @@ const COUNTED_FOR: Millis = Millis::secs(60);
 /// Rows that one write of a sweep deletes, at most.
 const SWEPT_AT_ONCE: u32 = 64;
 
+/// A caller's own row; one that was stored by those who read everything, for them; or else the one that was used last the
+/// longest time ago. Storing bytes that are there does not change the type that others see.
 const FIND: &str = concat!(
     "SELECT b.size_bytes, b.media_type FROM blobs AS b WHERE b.tenant = $1 AND b.digest = $2 AND ",
     readable!(),
-    " ORDER BY (b.owner = $3) DESC NULLS LAST, b.touched_at DESC LIMIT 1"
+    " ORDER BY (b.owner = coalesce($3, '')) DESC, b.touched_at, b.owner LIMIT 1"
 );
 
 /// The next rows after the one of tenant `$2`, digest `$3` and owner `$4` that nobody has used for a time.

@@ -286,8 +286,14 @@ fn a_malformed_question_is_refused() {
     bench.running(1, "h", "a/1.0", "t");
     let empty = bench.frame(1, need_input("a/1.0", ""));
     assert!(empty[0].starts_with("c1 <- input q Refused(\"question: must be"), "{empty:?}");
+    let mut nowhere = need_input("a/1.0", "Pay here");
+    if let HostFrame::NeedInput { question, .. } = &mut nowhere {
+        question.url = Some("https://pay.example/\u{202e}gpj.exe".to_owned());
+    }
+    let refused = bench.frame(1, nowhere);
+    assert!(refused[0].starts_with("c1 <- input q Refused(\"url: must be"), "{refused:?}");
     assert_eq!(bench.frame(1, need_input("x/1.0", "Which?")), ["c1 <- lease lost x/1.0#1"]);
-    for _ in 1..INPUT_FRAMES_PER_CALL_MAX {
+    for _ in 2..INPUT_FRAMES_PER_CALL_MAX {
         assert_eq!(bench.frame(1, need_input("a/1.0", "Which?")).len(), 1);
     }
     let more = bench.frame(1, need_input("a/1.0", "Which?"));

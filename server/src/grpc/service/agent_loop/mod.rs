@@ -166,11 +166,20 @@ fn take_fitting(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Ve
     events.take_while(fits).collect()
 }
 
-/// Notes in the audit log which run a question is of.
-fn about_run_of(question: &RequestId) {
+/// Notes in the audit log which run a question is of, and, if there is such a question, its session and tool. An act that is
+/// refused has no write that could tell them.
+async fn about_question(engine: &Engine, tenant: &TenantId, question: &RequestId) -> Result<(), Status> {
+    if audit::current().is_none() {
+        return Ok(());
+    }
     if let Some(run) = question.run() {
         audit::about("run_id", run.as_str());
     }
+    if let Some(row) = engine.store().request(tenant, question).await? {
+        audit::about("session_id", row.session.as_str());
+        audit::about("tool", &row.question.tool);
+    }
+    Ok(())
 }
 
 /// Parses an id that a request must have.
@@ -278,7 +287,7 @@ impl AgentLoop for AgentLoopService {
         let mut message = request.into_inner();
         message.decided_by = caller.name_or(message.decided_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
-        about_run_of(&request);
+        about_question(&self.engine, tenant, &request).await?;
         let resolution = human::approval_resolution(message)?;
         let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
         let resolution = self.unmask(tenant, &request, resolution).await?;
@@ -296,7 +305,7 @@ impl AgentLoop for AgentLoopService {
         let mut message = request.into_inner();
         message.answered_by = caller.name_or(message.answered_by);
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
-        about_run_of(&request);
+        about_question(&self.engine, tenant, &request).await?;
         let resolution = human::input_resolution(message)?;
         let resolution = Resolution { by: caller.person(resolution.by.name), ..resolution };
         check_question(&self.engine, &caller, &request).await?;
@@ -312,12 +321,16 @@ impl AgentLoop for AgentLoopService {
         let caller = Caller::of(&request);
         let tenant = caller.tenant();
         let message = request.into_inner();
-        if !message.approve_request_id.is_empty() && !caller.has_any(&[Role::Approver, Role::Operator]) {
-            return Err(permission_denied("approve_request_id is for approvers"));
-        }
         let run = required("run_id", message.run_id, RunId::parse)?;
         let request = required("request_id", message.request_id, RequestId::parse)?;
         let approve = optional("approve_request_id", message.approve_request_id, RequestId::parse)?;
+        // The question of another run is refused, and the call is about the run that it names.
+        if let Some(approve) = approve.as_ref().filter(|approve| approve.run().as_ref() == Some(&run)) {
+            about_question(&self.engine, tenant, approve).await?;
+        }
+        if approve.is_some() && !caller.has_any(&[Role::Approver, Role::Operator]) {
+            return Err(permission_denied("approve_request_id is for approvers"));
+        }
         check_run(&self.engine, &caller, &run, Right::Change).await?;
         let done = self
             .engine

@@ -33,7 +33,7 @@ const KEEP: &str = "
     VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (tenant, digest, owner) DO UPDATE
     SET touched_at = greatest(blobs.touched_at, excluded.touched_at),
-        media_type = CASE WHEN excluded.media_type = '' THEN blobs.media_type ELSE excluded.media_type END
+        media_type = CASE WHEN blobs.media_type = '' THEN excluded.media_type ELSE blobs.media_type END
     RETURNING media_type";
 
 const CLAIM: &str = concat!(

@@ -34,11 +34,13 @@ use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBl
 /// Rows that one look of a sweep finds.
 const SWEPT_AT_ONCE: i64 = 64;
 
+/// A caller's own row; one that was stored by those who read everything, for them; or else the one that was used last the
+/// longest time ago. Storing bytes that are there does not change the type that others see.
 const FIND: &str = concat!(
     "SELECT b.size_bytes, b.media_type FROM blobs AS b
      WHERE b.tenant = ?1 AND b.digest = ?2 AND b.stored = 1 AND ",
     readable!(),
-    " ORDER BY b.owner = ?3 DESC, b.touched_at DESC LIMIT 1"
+    " ORDER BY b.owner = coalesce(?3, '') DESC, b.touched_at, b.owner LIMIT 1"
 );
 
 /// The rows after a key whose blob may be deleted.

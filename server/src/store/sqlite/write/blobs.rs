@@ -89,7 +89,7 @@ const ANNOUNCE: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
     ON CONFLICT (tenant, digest, owner) DO UPDATE
     SET touched_at = max(touched_at, excluded.touched_at),
-        media_type = iif(excluded.media_type = '', media_type, excluded.media_type)
+        media_type = iif(stored = 0 OR media_type = '', excluded.media_type, media_type)
     RETURNING media_type";
 
 const CLAIM: &str = concat!(

@@ -47,7 +47,10 @@ export interface BlobHeader {
   digest: string;
   /** Length in bytes. In an upload 0 means that it is not known yet. */
   sizeBytes: bigint;
-  /** Type of the contents, such as `application/pdf`. At most 256 bytes. Not part of the digest. */
+  /**
+   * Type of the contents, such as `application/pdf`. At most 256 bytes. Not part of the digest. Bytes that a caller stores
+   * again keep the type that it gave first.
+   */
   mediaType: string;
 }
 

@@ -258,7 +258,7 @@ export interface SessionFilter_LabelsEntry {
 
 /** Returns a page of sessions. */
 export interface ListSessionsResponse {
-  /** The sessions, the last changed first. */
+  /** The sessions, the one that got an entry last first. */
   sessions: Session[];
   /** Token of the next page; empty on the last page. With a filter, a page may have few sessions, or none, and a next page. */
   nextPageToken: string;
@@ -297,9 +297,9 @@ export interface ImportEntriesRequest {
   /**
    * The messages, oldest first. 1 to 1,024. Every tool call has one result, in a TOOL message after it and before the next
    * message of another role. `call_id`s may be of any form and are replaced by the server's. A TOOL message with several
-   * results becomes an entry for each. Reasoning without a text is left out. A request has at most twice
-   * `ServerLimits.message_bytes_max`, so that every call fits with its result. Of a message whose results are larger
-   * together, import some calls at a time, each with its result.
+   * results becomes an entry for each. Reasoning without a text is left out. A message has at most 3,145,728 bytes; of a TOOL
+   * message, each result. A request has at most twice `ServerLimits.message_bytes_max`, so that every call fits with its
+   * result. Of a message whose results are larger together, import some calls at a time, each with its result.
    */
   messages: Message[];
   /** Labels of the run. At most 64. */
@@ -3709,8 +3709,9 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): UpdateSessionResponse => UpdateSessionResponse.decode(value),
   },
   /**
-   * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-   * session. Any session with these labels counts, forks too, but none that another caller created.
+   * Answers with the session of a user and project that got an entry last, in the order of `ListSessions`, or creates one.
+   * Two calls at a time create one session. Any session with these labels counts, forks too, but none that another caller
+   * created.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -3726,7 +3727,8 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): GetOrCreateSessionResponse => GetOrCreateSessionResponse.decode(value),
   },
   /**
-   * Lists sessions, the last changed first.
+   * Lists sessions, the one that got an entry last first; one without entries counts from its creation. `UpdateSession` does
+   * not count. A session that gets an entry between two pages moves to the front, and may be on no later page.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -3876,14 +3878,16 @@ export interface SessionsServer extends UntypedServiceImplementation {
    */
   updateSession: handleUnaryCall<UpdateSessionRequest, UpdateSessionResponse>;
   /**
-   * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-   * session. Any session with these labels counts, forks too, but none that another caller created.
+   * Answers with the session of a user and project that got an entry last, in the order of `ListSessions`, or creates one.
+   * Two calls at a time create one session. Any session with these labels counts, forks too, but none that another caller
+   * created.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
   getOrCreateSession: handleUnaryCall<GetOrCreateSessionRequest, GetOrCreateSessionResponse>;
   /**
-   * Lists sessions, the last changed first.
+   * Lists sessions, the one that got an entry last first; one without entries counts from its creation. `UpdateSession` does
+   * not count. A session that gets an entry between two pages moves to the front, and may be on no later page.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -4004,8 +4008,9 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: UpdateSessionResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Answers with the session of a user and project that was touched last, or creates one. Two calls at a time create one
-   * session. Any session with these labels counts, forks too, but none that another caller created.
+   * Answers with the session of a user and project that got an entry last, in the order of `ListSessions`, or creates one.
+   * Two calls at a time create one session. Any session with these labels counts, forks too, but none that another caller
+   * created.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */
@@ -4025,7 +4030,8 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: GetOrCreateSessionResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Lists sessions, the last changed first.
+   * Lists sessions, the one that got an entry last first; one without entries counts from its creation. `UpdateSession` does
+   * not count. A session that gets an entry between two pages moves to the front, and may be on no later page.
    *
    * INVALID_ARGUMENT, UNAVAILABLE.
    */

@@ -768,7 +768,7 @@ export interface NeedInput {
     | undefined;
   /** Ask for a form: see `HumanRequest.form_schema_json`. Not with `options` or `url`. At most 64 KiB. */
   formSchemaJson: string;
-  /** Ask for a visit to this link. Not with `options` or `form_schema_json`. At most 8 KiB. */
+  /** Ask for a visit to this link: see `HumanRequest.url`. Not with `options` or `form_schema_json`. At most 8 KiB. */
   url: string;
   /** A JSON object for user interfaces. At most 16 KiB. */
   metadataJson: string;

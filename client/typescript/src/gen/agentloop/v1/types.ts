@@ -313,7 +313,7 @@ export enum UrlOutcome {
 
 /** State of an item of a to-do list. */
 export enum TodoStatus {
-  /** UNSPECIFIED - Taken as PENDING. */
+  /** UNSPECIFIED - Not used: the model gives every item a status. */
   UNSPECIFIED = 0,
   /** PENDING - Not begun. */
   PENDING = 1,
@@ -327,7 +327,7 @@ export enum TodoStatus {
 
 /** Urgency of an item of a to-do list. */
 export enum TodoPriority {
-  /** UNSPECIFIED - Taken as MEDIUM. */
+  /** UNSPECIFIED - Not used: an item that the model gives no priority is MEDIUM. */
   UNSPECIFIED = 0,
   /** LOW - Can wait. */
   LOW = 1,
@@ -700,7 +700,7 @@ export interface RequestFormInstruction {
 export interface RequestUrlInstruction {
   /** Question for the human. At most 4 KiB. */
   question: string;
-  /** The link, `https:` or `http:`. At most 8 KiB. */
+  /** The link: see `HumanRequest.url`. At most 8 KiB. */
   url: string;
   /** As `HumanRequest.metadata_json`. */
   metadataJson: string;
@@ -948,10 +948,14 @@ export interface HumanRequest {
   /**
    * JSON schema of the answer, for FORM: an object of flat fields. A field is a string (`minLength`, `maxLength`, `format`
    * email, uri, date or date-time), a number or integer (`minimum`, `maximum`), a boolean, or a string with an `enum`
-   * (`enumNames`). Each may have `title`, `description` and `default`. Any other keyword is refused.
+   * (`enumNames`). Each may have `title`, `description` and `default`. Any other keyword is refused. An integer has at most
+   * 64 bits, and may be written `3.0`.
    */
   formSchemaJson: string;
-  /** The link, for URL: `https:` or `http:`. It is shown to people; the server never fetches it. */
+  /**
+   * The link, for URL: `https:` or `http:`, with a host, and without a user, blanks and characters that are not seen. It is
+   * shown to people; the server never fetches it.
+   */
   url: string;
   /** True if an empty text is an answer to a PROMPT. */
   allowEmpty: boolean;
