@@ -1435,7 +1435,7 @@ type Image struct {
 	//	*Image_Url
 	//	*Image_Data
 	Source isImage_Source `protobuf_oneof:"source"`
-	// The type of `data`, such as `image/png`.
+	// The type of `data`, such as `image/png`: an image, without parameters.
 	MediaType     string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1513,7 +1513,7 @@ type Image_Url struct {
 }
 
 type Image_Data struct {
-	// The bytes of the picture; `media_type` is required with them.
+	// The bytes of the picture, at least one; `media_type` is required with them.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 

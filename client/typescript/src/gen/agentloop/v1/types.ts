@@ -383,10 +383,10 @@ export interface Image {
     /** An `https:` or `http:` URL, which the model's provider fetches. */
     { $case: "url"; value: string }
     | //
-    /** The bytes of the picture; `media_type` is required with them. */
+    /** The bytes of the picture, at least one; `media_type` is required with them. */
     { $case: "data"; value: Buffer }
     | undefined;
-  /** The type of `data`, such as `image/png`. */
+  /** The type of `data`, such as `image/png`: an image, without parameters. */
   mediaType: string;
 }
 
