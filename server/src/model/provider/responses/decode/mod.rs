@@ -134,7 +134,7 @@ impl ResponsesDecoder {
         let kind = if kind.is_empty() { name } else { kind };
         let piece = event.text_of("delta");
         match kind {
-            "error" => return Err(ProviderFailure::from_value(None, event.value).into_error(None)),
+            "error" => self.failed(event.value, deltas)?,
             "response.output_item.added" => {
                 self.added(item_ref, &event.value["item"], deltas)?;
             }
@@ -171,7 +171,7 @@ impl ResponsesDecoder {
             }
             // A gateway's error in the stream has no event type of the protocol.
             _ if event.value.get("error").is_some_and(|error| !error.is_null()) => {
-                return Err(ProviderFailure::from_value(None, event.value).into_error(None));
+                self.failed(event.value, deltas)?;
             }
             _ => {}
         }
@@ -391,7 +391,7 @@ impl ResponsesDecoder {
     fn finish(&mut self, kind: &str, response: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(usage(response).map(Delta::Usage));
         if matches!(kind, "response.failed" | "response.cancelled") {
-            return Err(ProviderFailure::from_value(None, response).into_error(None));
+            return self.failed(response, deltas);
         }
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut known = 0;
@@ -403,6 +403,17 @@ impl ResponsesDecoder {
         let reason = self.reason(kind, response);
         deltas.extend(self.items.iter().filter_map(Item::invalidation));
         deltas.push(Delta::Finish { reason });
+        self.done = true;
+        Ok(())
+    }
+
+    /// Ends the response with its error, or as one that a filter cut.
+    fn failed(&mut self, error: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let failure = ProviderFailure::from_value(None, error);
+        if !failure.is_content_filter() {
+            return Err(failure.into_error(None));
+        }
+        deltas.push(Delta::Finish { reason: FinishReason::ContentFilter });
         self.done = true;
         Ok(())
     }

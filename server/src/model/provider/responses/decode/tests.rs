@@ -347,3 +347,31 @@ fn text_that_comes_only_at_the_end_of_its_part_is_not_lost() {
         (vec!["says No.".to_owned()], FinishReason::Refusal)
     );
 }
+
+#[test]
+fn failures_that_stay_are_told_from_those_that_pass() {
+    let failed = |code: &str| json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": code, "message": "m"}}});
+    let flat = |code: &str| json!({"type": "error", "code": code, "message": "m"});
+    for code in [
+        "invalid_encrypted_content",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "data_residency_mismatch",
+        "invalid_image",
+        "invalid_image_format",
+        "image_too_large",
+        "failed_to_download_image",
+        "unsupported_parameter",
+        "string_above_max_length",
+    ] {
+        for event in [failed(code), flat(code)] {
+            assert_eq!(read(&[event]).unwrap_err().kind, ModelErrorKind::BadRequest, "{code}");
+        }
+    }
+    for code in ["server_error", "vector_store_timeout", "something_new"] {
+        assert_eq!(read(&[failed(code)]).unwrap_err().kind, ModelErrorKind::Unavailable, "{code}");
+    }
+    for event in [failed("content_filter"), flat("content_filter")] {
+        assert_eq!(finished(&[event]).finish_reason, FinishReason::ContentFilter);
+    }
+}
