@@ -3461,7 +3461,8 @@ type ModelOptions struct {
 	// Texts that end the answer. At most 8.
 	Stop []string `protobuf:"bytes,4,rep,name=stop,proto3" json:"stop,omitempty"`
 	// Use of tools in the answer. REQUIRED and a name hold until the model has called tools once in the run. Then it chooses,
-	// so that the run can end.
+	// so that the run can end. A call against the choice, such as any call after NONE, is REJECTED and does not run. An answer
+	// without a call after REQUIRED or a name ends the run as any other. REQUIRED needs a tool that the run is offered.
 	ToolChoice *ToolChoice `protobuf:"bytes,5,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
 	// Amount of reasoning.
 	ReasoningEffort ReasoningEffort `protobuf:"varint,6,opt,name=reasoning_effort,json=reasoningEffort,proto3,enum=agentloop.v1.ReasoningEffort" json:"reasoning_effort,omitempty"`

@@ -9,7 +9,7 @@ use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{EntryNo, RunId, TenantId};
 use agentloop_core::message::ToolCall;
-use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
+use agentloop_core::run::input::{CallFacts, Input, ModelFailure, ModelFinished};
 use agentloop_core::run::view::{LoopPhase, ProcessState};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::stream::BoxStream;
@@ -101,12 +101,14 @@ impl ModelCall {
         self.check_quotas().await?;
         let (model, name) = self.model()?;
         let count = messages.len();
+        let options = self.options(&offered);
+        let tool_choice = options.tool_choice.clone();
         let deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: self.system_prompt.clone(),
             messages,
             encoded,
-            options: self.options(&offered),
+            options,
             tools: offered.tools,
             timeouts: self.spec.timeouts.clone(),
         });
@@ -117,7 +119,10 @@ impl ModelCall {
         let ended = self.now();
         let CompleteResponse { message, finish, usage } = self.feed.complete_response()?;
         let calls: Vec<&ToolCall> = message.tool_calls().collect();
-        let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        let mut facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        if let Some(choice) = tool_choice {
+            reject_others(&choice, &calls, &mut facts);
+        }
         let (facts, hooked) = match &self.extensions {
             Some(extensions) => before_tools(extensions, &calls, facts).await,
             None => (facts, Vec::new()),
@@ -224,6 +229,15 @@ impl ModelCall {
 
 fn millis(time: Duration) -> Millis {
     Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Rejects the calls that the model made against the choice of tools.
+fn reject_others(choice: &ToolChoice, calls: &[&ToolCall], facts: &mut [CallFacts]) {
+    for (call, facts) in calls.iter().zip(facts) {
+        if let Some(message) = choice.refusal(&call.name) {
+            *facts = CallFacts::Rejected { message };
+        }
+    }
 }
 
 fn failure_of(error: ModelError) -> ModelFailure {

@@ -792,7 +792,8 @@ export interface ModelOptions {
   stop: string[];
   /**
    * Use of tools in the answer. REQUIRED and a name hold until the model has called tools once in the run. Then it chooses,
-   * so that the run can end.
+   * so that the run can end. A call against the choice, such as any call after NONE, is REJECTED and does not run. An answer
+   * without a call after REQUIRED or a name ends the run as any other. REQUIRED needs a tool that the run is offered.
    */
   toolChoice?:
     | ToolChoice
