@@ -3283,7 +3283,7 @@ type LoopLimits struct {
 	MaxToolRounds *uint32 `protobuf:"varint,2,opt,name=max_tool_rounds,json=maxToolRounds,proto3,oneof" json:"max_tool_rounds,omitempty"`
 	// Time from start to end, with waiting. Default: no limit.
 	MaxRunDuration *durationpb.Duration `protobuf:"bytes,3,opt,name=max_run_duration,json=maxRunDuration,proto3" json:"max_run_duration,omitempty"`
-	// Input and output tokens together. Default: no limit.
+	// Input and output tokens together, estimated if the provider reports none. Default: no limit.
 	MaxTokens *uint64 `protobuf:"varint,4,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
 	// Cost in millionths of the currency of the configured prices. Default: no limit.
 	MaxCostMicros *uint64 `protobuf:"varint,5,opt,name=max_cost_micros,json=maxCostMicros,proto3,oneof" json:"max_cost_micros,omitempty"`

@@ -59,7 +59,7 @@ pub(in crate::engine) async fn complete(
     if let Some(error) = unfit(&done.finish_reason) {
         return Err(error);
     }
-    Ok((done.message.plain_text(), priced(models, reference, done.usage)))
+    Ok((done.message.plain_text(), priced(models, reference, plausible(done.usage))))
 }
 
 /// The error of a response that is no text to keep, because of how it ended.
@@ -83,6 +83,25 @@ fn unfit(finish: &FinishReason) -> Option<ModelError> {
         FinishReason::Other(word) => (ModelErrorKind::BadRequest, format!("the answer ended with {word:?}")),
     };
     Some(ModelError::new(kind, message))
+}
+
+/// The most tokens of one model call that are believed.
+const TOKENS_MAX: u64 = 1 << 53;
+
+/// The usage that a provider reported, as far as it is plausible: an absurd count is not known, and a part is at most its
+/// whole.
+pub(in crate::engine) fn plausible(usage: Usage) -> Usage {
+    let known = |count: u64| if count <= TOKENS_MAX { count } else { 0 };
+    let (input, output) = (known(usage.input_tokens), known(usage.output_tokens));
+    let cached = known(usage.cached_input_tokens).min(input);
+    Usage {
+        input_tokens: input,
+        output_tokens: output,
+        cached_input_tokens: cached,
+        cache_write_tokens: known(usage.cache_write_tokens).min(input - cached),
+        reasoning_tokens: known(usage.reasoning_tokens).min(output),
+        ..usage
+    }
 }
 
 /// The usage of one model call with its cost. Without prices, the call counts as one whose cost is not known.
@@ -119,6 +138,24 @@ mod tests {
             max_output_tokens: 9,
         };
         complete(&models, &request, "all of it").await.map(|(text, _)| text)
+    }
+
+    #[test]
+    fn absurd_counts_are_not_known_and_parts_are_within_their_whole() {
+        let reported = Usage {
+            input_tokens: 10,
+            output_tokens: 5,
+            cached_input_tokens: 99,
+            cache_write_tokens: 7,
+            reasoning_tokens: 77,
+            ..Usage::default()
+        };
+        let bounded =
+            Usage { cached_input_tokens: 10, cache_write_tokens: 0, reasoning_tokens: 5, ..reported };
+        assert_eq!(plausible(reported), bounded);
+        assert_eq!(plausible(bounded), bounded);
+        let absurd = Usage { input_tokens: u64::MAX, output_tokens: 1 << 60, ..Usage::default() };
+        assert_eq!(plausible(absurd), Usage::default());
     }
 
     #[tokio::test]

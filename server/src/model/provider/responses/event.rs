@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::model::response::fields::count_of;
+
 /// One event of the stream.
 pub(super) struct ResponseEvent<'a> {
     pub(super) value: &'a Value,
@@ -60,7 +62,7 @@ pub(super) struct ItemRef<'a> {
 /// Returns the token counts of a response; `None` if it has none.
 pub(super) fn usage(response: &Value) -> Option<Usage> {
     let usage = response.get("usage").filter(|usage| usage.is_object())?;
-    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let count = |pointer: &str| usage.pointer(pointer).and_then(count_of).unwrap_or(0);
     Some(Usage {
         input_tokens: count("/input_tokens"),
         output_tokens: count("/output_tokens"),

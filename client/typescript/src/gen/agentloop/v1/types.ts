@@ -734,7 +734,7 @@ export interface LoopLimits {
   maxRunDuration?:
     | Duration
     | undefined;
-  /** Input and output tokens together. Default: no limit. */
+  /** Input and output tokens together, estimated if the provider reports none. Default: no limit. */
   maxTokens?:
     | bigint
     | undefined;

@@ -371,3 +371,10 @@ fn input_in_other_forms_is_not_lost() {
         assert_eq!(arguments(empty, Some(json!("{\"x\":1}"))), ["{\"x\":1}"]);
     }
 }
+
+#[test]
+fn counts_in_other_forms_are_read() {
+    let usage = r#"{"type":"message_start","message":{"usage":{"input_tokens":"12","output_tokens":3.0,"cache_read_input_tokens":1.5}}}"#;
+    let finished = finished(&[usage, TEXT, HELLO, TEXT_END, STOP]);
+    assert_eq!(finished.usage, Usage { input_tokens: 12, output_tokens: 3, ..Usage::default() });
+}

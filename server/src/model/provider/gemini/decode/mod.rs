@@ -12,6 +12,7 @@ use super::state::PartState;
 use crate::model::ModelError;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::{ProviderFailure, short};
+use crate::model::response::fields::count_of;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 
@@ -196,7 +197,7 @@ impl GeminiDecoder {
 
 /// Reads token counts. The API counts thoughts beside the response, not as part of it.
 fn usage(usage: &Value) -> Option<Usage> {
-    let count = |name: &str| usage[name].as_u64().unwrap_or(0);
+    let count = |name: &str| count_of(&usage[name]).unwrap_or(0);
     usage.is_object().then(|| Usage {
         input_tokens: count("promptTokenCount").saturating_add(count("toolUsePromptTokenCount")),
         output_tokens: count("candidatesTokenCount").saturating_add(count("thoughtsTokenCount")),

@@ -228,3 +228,11 @@ fn a_call_within_a_thought_is_a_call() {
         [("thinks hm".to_owned(), None), ("f {}".to_owned(), Some(json!({"thoughtSignature": "S"})))];
     assert_eq!(parts_of(&answer), expected);
 }
+
+#[test]
+fn counts_in_other_forms_are_read() {
+    let usage = json!({"usageMetadata": {"promptTokenCount": "12", "candidatesTokenCount": 3.0}});
+    let answer =
+        finished(&[parts(json!([{"text": "so"}])), json!({"candidates": [{"finishReason": "STOP"}]}), usage]);
+    assert_eq!((answer.usage.input_tokens, answer.usage.output_tokens), (12, 3));
+}
