@@ -372,6 +372,26 @@ async fn a_tool_that_the_model_must_call_is_called_once() {
 }
 
 #[tokio::test]
+async fn a_call_against_the_choice_of_tools_does_not_run() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let choosing = |mode: wire::ToolChoiceMode| {
+        let choice = Some(wire::tool_choice::Choice::Mode(mode.into()));
+        let tool_choice = Some(wire::ToolChoice { choice });
+        let model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+        wire::RunInput { model_options, ..prompt("How is Bergen?") }
+    };
+    let required = server.try_run(choosing(wire::ToolChoiceMode::Required)).await;
+    assert_invalid(required, &["input.model_options.tool_choice.mode"]);
+    let _host = Host::start(&server).await;
+    model.asks("weather", json!({ "city": "Bergen" })).says("I may not look.");
+    let done = server.run(choosing(wire::ToolChoiceMode::None)).await;
+    assert_eq!(done.status(), RunStatus::Completed);
+    let told = model.last_request()["messages"].to_string();
+    assert!(told.contains("no tools may be called"), "{told}");
+}
+
+#[tokio::test]
 async fn misspelt_names_of_tools_are_told() {
     let (log, _logged) = Log::of_this_thread("warn");
     let model = Model::start().await;

@@ -337,6 +337,20 @@ pub enum ToolChoice {
     Named(String),
 }
 
+impl ToolChoice {
+    /// The reason, for the model, why a call of this tool must not run. Some models call tools against the choice. `None`: it
+    /// may run.
+    #[must_use]
+    pub fn refusal(&self, tool: &str) -> Option<String> {
+        match self {
+            Self::Auto | Self::Required => None,
+            Self::None => Some("no tools may be called; answer without them".to_owned()),
+            Self::Named(name) if name == tool => None,
+            Self::Named(name) => Some(format!("only the tool `{name}` may be called now")),
+        }
+    }
+}
+
 /// Effort of a model's reasoning before its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -360,4 +374,18 @@ pub struct ResponseSchema {
     pub schema: String,
     /// True if the provider is to enforce the schema while it generates.
     pub strict: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_against_the_choice_is_refused() {
+        let refuses = |choice: ToolChoice| ["f", "g"].map(|tool| choice.refusal(tool).is_some());
+        assert_eq!(refuses(ToolChoice::Auto), [false, false]);
+        assert_eq!(refuses(ToolChoice::Required), [false, false]);
+        assert_eq!(refuses(ToolChoice::None), [true, true]);
+        assert_eq!(refuses(ToolChoice::Named("f".to_owned())), [false, true]);
+    }
 }

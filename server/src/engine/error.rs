@@ -71,6 +71,9 @@ pub enum EngineError {
         /// The name that was demanded.
         name: String,
     },
+    /// The request demands a tool call of a run that is offered no tools.
+    #[error("the run is offered no tools, so the model cannot be required to call one")]
+    NoToolOffered,
     /// The subscriber was ended because it did not read for too long.
     #[error("the subscriber did not read; subscribe again from the last event that it has seen")]
     SubscriberTooSlow,

@@ -197,6 +197,7 @@ impl From<EngineError> for Status {
             EngineError::ToolNotOffered { .. } => {
                 Violations::single("input.model_options.tool_choice.name", message)
             }
+            EngineError::NoToolOffered => Violations::single("input.model_options.tool_choice.mode", message),
             EngineError::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
             EngineError::SessionBusy { run } => {
                 let metadata = [("run_id", run.to_string())];

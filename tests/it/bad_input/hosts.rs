@@ -33,6 +33,11 @@ async fn completing_a_call() {
         (with(picture(None, "image/png")), "call_result.images.source"),
         (with(picture(Some(wire::image::Source::Data(vec![1])), "")), "call_result.images.media_type"),
         (
+            with(picture(Some(wire::image::Source::Data(vec![1])), "text/html")),
+            "call_result.images.media_type",
+        ),
+        (with(picture(Some(wire::image::Source::Data(vec![])), "image/png")), "call_result.images.data"),
+        (
             with(picture(Some(wire::image::Source::Url("ftp://there".to_owned())), "")),
             "call_result.images.url",
         ),

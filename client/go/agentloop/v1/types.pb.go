@@ -1435,7 +1435,7 @@ type Image struct {
 	//	*Image_Url
 	//	*Image_Data
 	Source isImage_Source `protobuf_oneof:"source"`
-	// The type of `data`, such as `image/png`.
+	// The type of `data`, such as `image/png`: an image, without parameters.
 	MediaType     string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1513,7 +1513,7 @@ type Image_Url struct {
 }
 
 type Image_Data struct {
-	// The bytes of the picture; `media_type` is required with them.
+	// The bytes of the picture, at least one; `media_type` is required with them.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
@@ -3319,7 +3319,7 @@ type LoopLimits struct {
 	MaxToolRounds *uint32 `protobuf:"varint,2,opt,name=max_tool_rounds,json=maxToolRounds,proto3,oneof" json:"max_tool_rounds,omitempty"`
 	// Time from start to end, with waiting. Default: no limit.
 	MaxRunDuration *durationpb.Duration `protobuf:"bytes,3,opt,name=max_run_duration,json=maxRunDuration,proto3" json:"max_run_duration,omitempty"`
-	// Input and output tokens together. Default: no limit.
+	// Input and output tokens together, estimated if the provider reports none. Default: no limit.
 	MaxTokens *uint64 `protobuf:"varint,4,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
 	// Cost in millionths of the currency of the configured prices. Default: no limit.
 	MaxCostMicros *uint64 `protobuf:"varint,5,opt,name=max_cost_micros,json=maxCostMicros,proto3,oneof" json:"max_cost_micros,omitempty"`
@@ -3497,7 +3497,8 @@ type ModelOptions struct {
 	// Texts that end the answer. At most 8.
 	Stop []string `protobuf:"bytes,4,rep,name=stop,proto3" json:"stop,omitempty"`
 	// Use of tools in the answer. REQUIRED and a name hold until the model has called tools once in the run. Then it chooses,
-	// so that the run can end.
+	// so that the run can end. A call against the choice, such as any call after NONE, is REJECTED and does not run. An answer
+	// without a call after REQUIRED or a name ends the run as any other. REQUIRED needs a tool that the run is offered.
 	ToolChoice *ToolChoice `protobuf:"bytes,5,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
 	// Amount of reasoning.
 	ReasoningEffort ReasoningEffort `protobuf:"varint,6,opt,name=reasoning_effort,json=reasoningEffort,proto3,enum=agentloop.v1.ReasoningEffort" json:"reasoning_effort,omitempty"`

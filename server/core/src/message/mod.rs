@@ -278,6 +278,16 @@ impl Part {
 }
 
 impl Image {
+    /// The media type of an inline image, in lower case. `None` if it is no `image/…`, or has parameters or characters that
+    /// a media type may not have (RFC 9110, section 8.3.1): providers refuse such a message in every later request.
+    #[must_use]
+    pub fn checked_media_type(given: &str) -> Option<String> {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let lower = given.to_ascii_lowercase();
+        let subtype = lower.strip_prefix("image/")?;
+        (!subtype.is_empty() && subtype.bytes().all(is_token)).then_some(lower)
+    }
+
     /// Digest of the picture or of its address.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -382,5 +392,28 @@ impl Message {
                 | Part::ToolResult(_) => None,
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_of_images() {
+        for (given, expected) in [
+            ("image/png", Some("image/png")),
+            ("IMAGE/PNG", Some("image/png")),
+            ("image/svg+xml", Some("image/svg+xml")),
+            ("image/vnd.x-y.1", Some("image/vnd.x-y.1")),
+            ("image/", None),
+            ("image/png; q=1", None),
+            ("image/png\n", None),
+            ("image/a/b", None),
+            ("text/html", None),
+            ("", None),
+        ] {
+            assert_eq!(Image::checked_media_type(given).as_deref(), expected, "{given:?}");
+        }
     }
 }

@@ -27,8 +27,8 @@ pub const STRATEGIES: [&str; 4] = ["truncate", "summarize", "extract", "trim"];
 const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
 /// The most bytes of one tool call's arguments or output in that text.
 const TRANSCRIPT_OUTPUT_BYTES_MAX: usize = 2 * 1024;
-/// The most tokens of a summary.
-const SUMMARY_TOKENS_MAX: u32 = 1_024;
+/// The most tokens of a summary, with room for models that reason first. A summary that is cut off does not count.
+const SUMMARY_TOKENS_MAX: u32 = 4_096;
 /// The most retries of a summary whose request is too long. Each one has half of the text.
 const HALVINGS: u32 = 4;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, RunSpec};
 use agentloop_core::context::assemble::Assembler;
-use agentloop_core::message::{Message, Role, Usage};
+use agentloop_core::message::{FinishReason, Message, Role, Usage};
 use futures_util::StreamExt as _;
 
-use crate::model::{EncodedPrefix, ModelError, ModelRequest, Models};
+use crate::model::{EncodedPrefix, ModelError, ModelErrorKind, ModelRequest, Models};
 
 /// A request for one text.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,8 @@ pub(in crate::engine) struct CompletionRequest<'a> {
 /// The model's response, which may be empty, and its usage.
 ///
 /// # Errors
-/// The model's. Nothing is retried here.
+/// The model's, and a response that did not end normally: its text would take the place of the conversation. Nothing is
+/// retried here.
 pub(in crate::engine) async fn complete(
     models: &dyn Models,
     request: &CompletionRequest<'_>,
@@ -55,7 +56,52 @@ pub(in crate::engine) async fn complete(
         assembler.consume(seq, delta?)?;
     }
     let done = assembler.finish()?;
-    Ok((done.message.plain_text(), priced(models, reference, done.usage)))
+    if let Some(error) = unfit(&done.finish_reason) {
+        return Err(error);
+    }
+    Ok((done.message.plain_text(), priced(models, reference, plausible(done.usage))))
+}
+
+/// The error of a response that is no text to keep, because of how it ended.
+fn unfit(finish: &FinishReason) -> Option<ModelError> {
+    let (kind, message) = match finish {
+        FinishReason::Stop => return None,
+        FinishReason::ContextWindow => (
+            ModelErrorKind::ContextOverflow,
+            "the context was full before the answer was complete".to_owned(),
+        ),
+        FinishReason::Length | FinishReason::CutOff => {
+            (ModelErrorKind::TooLarge, "the answer was cut off".to_owned())
+        }
+        FinishReason::Refusal => (ModelErrorKind::BadRequest, "the model declined to answer".to_owned()),
+        FinishReason::ContentFilter => {
+            (ModelErrorKind::BadRequest, "the provider's filter cut the answer".to_owned())
+        }
+        FinishReason::ToolCalls => {
+            (ModelErrorKind::BadRequest, "the model called a tool that it was not offered".to_owned())
+        }
+        FinishReason::Other(word) => (ModelErrorKind::BadRequest, format!("the answer ended with {word:?}")),
+    };
+    Some(ModelError::new(kind, message))
+}
+
+/// The most tokens of one model call that are believed.
+const TOKENS_MAX: u64 = 1 << 53;
+
+/// The usage that a provider reported, as far as it is plausible: an absurd count is not known, and a part is at most its
+/// whole.
+pub(in crate::engine) fn plausible(usage: Usage) -> Usage {
+    let known = |count: u64| if count <= TOKENS_MAX { count } else { 0 };
+    let (input, output) = (known(usage.input_tokens), known(usage.output_tokens));
+    let cached = known(usage.cached_input_tokens).min(input);
+    Usage {
+        input_tokens: input,
+        output_tokens: output,
+        cached_input_tokens: cached,
+        cache_write_tokens: known(usage.cache_write_tokens).min(input - cached),
+        reasoning_tokens: known(usage.reasoning_tokens).min(output),
+        ..usage
+    }
 }
 
 /// The usage of one model call with its cost. Without prices, the call counts as one whose cost is not known.
@@ -63,5 +109,70 @@ pub(in crate::engine) fn priced(models: &dyn Models, reference: &str, usage: Usa
     match models.facts(reference).prices {
         Some(prices) => Usage { cost_micros: prices.cost_micros(&usage), unpriced_calls: 0, ..usage },
         None => Usage { cost_micros: 0, unpriced_calls: 1, ..usage },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::error::ErrorClass;
+
+    use super::*;
+    use crate::model::{Model, Script, ScriptedModel, UnknownModel};
+
+    /// Every reference is the name of a script's model.
+    struct Scripted(Arc<ScriptedModel>);
+
+    impl Models for Scripted {
+        fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+            Ok((Arc::<ScriptedModel>::clone(&self.0), reference.to_owned()))
+        }
+    }
+
+    async fn answer(script: &str) -> Result<String, ModelError> {
+        let models = Scripted(Arc::new(ScriptedModel::new(Script::parse("test.toml", script).unwrap())));
+        let spec = RunSpec::default();
+        let request = CompletionRequest {
+            spec: &spec,
+            model: Some("m"),
+            system_prompt: "Sum up.",
+            max_output_tokens: 9,
+        };
+        complete(&models, &request, "all of it").await.map(|(text, _)| text)
+    }
+
+    #[test]
+    fn absurd_counts_are_not_known_and_parts_are_within_their_whole() {
+        let reported = Usage {
+            input_tokens: 10,
+            output_tokens: 5,
+            cached_input_tokens: 99,
+            cache_write_tokens: 7,
+            reasoning_tokens: 77,
+            ..Usage::default()
+        };
+        let bounded =
+            Usage { cached_input_tokens: 10, cache_write_tokens: 0, reasoning_tokens: 5, ..reported };
+        assert_eq!(plausible(reported), bounded);
+        assert_eq!(plausible(bounded), bounded);
+        let absurd = Usage { input_tokens: u64::MAX, output_tokens: 1 << 60, ..Usage::default() };
+        assert_eq!(plausible(absurd), Usage::default());
+    }
+
+    #[tokio::test]
+    async fn a_text_counts_only_if_the_answer_ends_normally() {
+        assert_eq!(answer("[[reply]]\ntext = \"short\"").await.unwrap(), "short");
+        for (finish, class) in [
+            ("refusal", ErrorClass::Fatal),
+            ("content_filter", ErrorClass::Fatal),
+            ("length", ErrorClass::Fatal),
+            ("odd", ErrorClass::Fatal),
+            ("context_window", ErrorClass::Overflow),
+        ] {
+            let script = format!("[[reply]]\ntext = \"I cannot\"\nfinish = \"{finish}\"");
+            let error = answer(&script).await.unwrap_err();
+            assert_eq!(error.kind.class(), class, "{finish}: {error}");
+        }
+        let call = "[[reply]]\ntext = \"I look\"\ntool_calls = [{ name = \"f\" }]";
+        assert_eq!(answer(call).await.unwrap_err().kind.class(), ErrorClass::Fatal);
     }
 }

@@ -8,8 +8,8 @@ use agentloop_core::agent::{ModelOptions, RunSpec, ToolChoice};
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{EntryNo, RunId, TenantId};
-use agentloop_core::message::ToolCall;
-use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
+use agentloop_core::message::{Message, ToolCall, Usage};
+use agentloop_core::run::input::{CallFacts, Input, ModelFailure, ModelFinished};
 use agentloop_core::run::view::{LoopPhase, ProcessState};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::stream::BoxStream;
@@ -17,7 +17,7 @@ use futures_util::stream::BoxStream;
 use crate::engine::deps::Deps;
 use crate::engine::effect::coalesce::DeltaCoalescer;
 use crate::engine::effect::compact;
-use crate::engine::effect::complete::priced;
+use crate::engine::effect::complete::{plausible, priced};
 use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::before_tools;
 use crate::engine::error::EngineError;
@@ -101,12 +101,18 @@ impl ModelCall {
         self.check_quotas().await?;
         let (model, name) = self.model()?;
         let count = messages.len();
+        let request_tokens = self.limits_tokens().then(|| {
+            let tools = offered.tools.iter().map(|tool| &**tool);
+            estimate::tokens(&messages, &self.system_prompt, tools)
+        });
+        let options = self.options(&offered);
+        let tool_choice = options.tool_choice.clone();
         let deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: self.system_prompt.clone(),
             messages,
             encoded,
-            options: self.options(&offered),
+            options,
             tools: offered.tools,
             timeouts: self.spec.timeouts.clone(),
         });
@@ -117,11 +123,18 @@ impl ModelCall {
         let ended = self.now();
         let CompleteResponse { message, finish, usage } = self.feed.complete_response()?;
         let calls: Vec<&ToolCall> = message.tool_calls().collect();
-        let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        let mut facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        if let Some(choice) = tool_choice {
+            reject_others(&choice, &calls, &mut facts);
+        }
         let (facts, hooked) = match &self.extensions {
             Some(extensions) => before_tools(extensions, &calls, facts).await,
             None => (facts, Vec::new()),
         };
+        let mut usage = plausible(usage);
+        if let Some(tokens) = request_tokens {
+            estimate_missing(&mut usage, tokens, &message);
+        }
         let usage = priced(&*self.deps.models, &self.spec.model, usage);
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         // The next request also has this message and a result for each of its calls.
@@ -139,6 +152,11 @@ impl ModelCall {
             hooked,
             full,
         })
+    }
+
+    /// True if the run has a limit on tokens or cost. It also holds if the provider reports no usage, by an estimate.
+    fn limits_tokens(&self) -> bool {
+        self.spec.limits.max_tokens.is_some() || self.spec.limits.max_cost_micros.is_some()
     }
 
     /// The options of the run. A model that must call tools does so once: otherwise the run would never end. Providers refuse a
@@ -224,6 +242,25 @@ impl ModelCall {
 
 fn millis(time: Duration) -> Millis {
     Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Rejects the calls that the model made against the choice of tools.
+fn reject_others(choice: &ToolChoice, calls: &[&ToolCall], facts: &mut [CallFacts]) {
+    for (call, facts) in calls.iter().zip(facts) {
+        if let Some(message) = choice.refusal(&call.name) {
+            *facts = CallFacts::Rejected { message };
+        }
+    }
+}
+
+/// Estimates the counts that the provider did not report.
+fn estimate_missing(usage: &mut Usage, request_tokens: u64, message: &Message) {
+    if usage.input_tokens == 0 {
+        usage.input_tokens = request_tokens;
+    }
+    if usage.output_tokens == 0 && !message.parts.is_empty() {
+        usage.output_tokens = u64::from(estimate::message_tokens(message));
+    }
 }
 
 fn failure_of(error: ModelError) -> ModelFailure {

@@ -182,7 +182,9 @@ impl History {
             self.push(content.expect("an event that adds an entry has its content, or names a held message"));
             if let Event::AssistantMessage { usage, .. } = &record.event {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-                self.counted = (tokens > 0).then_some(TokenCount { messages: self.view.len(), tokens });
+                // Without the tokens of the request, the count does not cover what is sent.
+                let count = TokenCount { messages: self.view.len(), tokens };
+                self.counted = (usage.input_tokens > 0).then_some(count);
             }
         }
     }

@@ -203,11 +203,14 @@ impl Engine {
     /// Refuses a request that demands calls of a tool which its run is not offered.
     ///
     /// # Errors
-    /// [`EngineError::ToolNotOffered`]
+    /// [`EngineError::ToolNotOffered`], [`EngineError::NoToolOffered`]
     pub fn check_tool_choice(&self, tenant: &TenantId, spec: &RunSpec) -> Result<(), EngineError> {
         match &spec.options.tool_choice {
             Some(ToolChoice::Named(name)) if !self.tools().offered(tenant, spec).has(name) => {
                 Err(EngineError::ToolNotOffered { name: name.clone() })
+            }
+            Some(ToolChoice::Required) if self.tools().offered(tenant, spec).tools.is_empty() => {
+                Err(EngineError::NoToolOffered)
             }
             _ => Ok(()),
         }

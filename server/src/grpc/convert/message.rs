@@ -218,11 +218,11 @@ pub fn input_image(image: wire::Image) -> Result<Image, &'static str> {
             Ok(Image::Url { url })
         }
         Some(wire::image::Source::Url(_)) => Err("the url must begin with https:// or http://"),
-        Some(wire::image::Source::Data(_)) if !image.media_type.starts_with("image/") => {
-            Err("data needs a media_type such as image/png")
-        }
+        Some(wire::image::Source::Data(data)) if data.is_empty() => Err("data must not be empty"),
         Some(wire::image::Source::Data(data)) => {
-            Ok(Image::Inline { media_type: image.media_type, base64: BASE64_STANDARD.encode(data) })
+            let media_type = Image::checked_media_type(&image.media_type);
+            let media_type = media_type.ok_or("data needs a media_type such as image/png")?;
+            Ok(Image::Inline { media_type, base64: BASE64_STANDARD.encode(data) })
         }
         None => Err("must have a url or data"),
     }

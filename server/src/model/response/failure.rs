@@ -27,6 +27,34 @@ const MONEY: [&str; 9] = [
     PER_DAY,
 ];
 
+/// Codes inside a stream for a request that would be refused again, in lower case.
+///
+/// Source: <https://platform.openai.com/docs/api-reference/responses/object>, `error.code`.
+const BAD_REQUEST: [&str; 13] = [
+    "invalid_",
+    "badrequest",
+    "bad_request",
+    "not_found",
+    "unsupported",
+    "missing_required",
+    "above_max",
+    "below_min",
+    "policy",
+    "data_residency",
+    "image_",
+    "_image",
+    "unprocessable",
+];
+
+/// Codes of a request that a filter refused, in lower case.
+///
+/// Sources: <https://learn.microsoft.com/azure/ai-services/openai/concepts/content-filter>,
+/// <https://openrouter.ai/docs/api-reference/errors>.
+const CONTENT_FILTERS: [&str; 2] = ["content_filter", FLAGGED];
+
+/// Our own code for a request that moderation flagged.
+const FLAGGED: &str = "flagged_input";
+
 /// Our own code for a daily quota that is used up.
 const PER_DAY: &str = "daily_quota";
 
@@ -73,6 +101,10 @@ impl ProviderFailure {
         if let Some(text) = ["message", "msg"].iter().find_map(|key| object.get(key)?.as_str()) {
             text.clone_into(&mut self.message);
         }
+        // OpenRouter's moderation, which has the status of a refused key.
+        if object.pointer("/metadata/flagged_input").is_some() {
+            self.codes = format!("{} {FLAGGED}", self.codes);
+        }
         let details = object.get("details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         details.iter().for_each(|detail| self.add_detail(detail));
         for code in ["type", "code", "status"].iter().filter_map(|key| object.get(key)) {
@@ -103,6 +135,11 @@ impl ProviderFailure {
     fn add_number(&mut self, code: Option<u64>) {
         let code = code.and_then(|code| u16::try_from(code).ok()).filter(|code| (300..600).contains(code));
         self.status = self.status.filter(|status| *status >= 300).or(code);
+    }
+
+    /// True if a filter of the provider refused the request. That is an answer: a retry or another key would not help.
+    pub(crate) fn is_content_filter(&self) -> bool {
+        self.codes.to_ascii_lowercase().split(' ').any(|code| CONTENT_FILTERS.contains(&code))
     }
 
     /// Converts to the error that the caller gets. `retry_after` is the wait from the headers, and wins
@@ -139,9 +176,7 @@ impl ProviderFailure {
             None if has(&["authentication", "permission", "invalid_api_key", "unauthorized"]) => {
                 ModelErrorKind::Unauthorised
             }
-            None if has(&["invalid_request", "badrequest", "bad_request", "not_found", "invalid_prompt"]) => {
-                ModelErrorKind::BadRequest
-            }
+            None if has(&BAD_REQUEST) => ModelErrorKind::BadRequest,
             None => ModelErrorKind::Unavailable,
         }
     }

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// An object of an event: the fields that matter, at their defaults until they are read.
@@ -58,7 +59,7 @@ impl<'de, A: MapAccess<'de>> FieldValue<'_, A> {
         Ok(text.filter(|text| !text.is_empty()))
     }
 
-    /// Reads a whole number that is not negative.
+    /// Reads a whole number that is not negative, also one that is written as `12.0` or `"12"`.
     pub(in crate::model) fn count(self) -> Result<Option<u64>, A::Error> {
         self.0.next_value().map(|Lenient(Count(count))| count)
     }
@@ -103,6 +104,10 @@ trait FromAny<'de>: Default {
         Self::default()
     }
 
+    fn from_float(_number: f64) -> Self {
+        Self::default()
+    }
+
     fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Self::default())
@@ -141,8 +146,8 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for AnyVisitor<T> {
         Ok(T::from_count(value))
     }
 
-    fn visit_f64<E>(self, _value: f64) -> Result<T, E> {
-        Ok(T::default())
+    fn visit_f64<E>(self, value: f64) -> Result<T, E> {
+        Ok(T::from_float(value))
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<T, E> {
@@ -179,10 +184,33 @@ impl<'de> FromAny<'de> for Text<'de> {
 #[derive(Default)]
 struct Count(Option<u64>);
 
-impl FromAny<'_> for Count {
+impl<'de> FromAny<'de> for Count {
     fn from_count(count: u64) -> Self {
         Self(Some(count))
     }
+
+    fn from_float(number: f64) -> Self {
+        Self(whole(number))
+    }
+
+    fn from_text(text: Cow<'de, str>) -> Self {
+        Self(text.trim().parse().ok())
+    }
+}
+
+/// Reads a whole number that is not negative, also from servers that write `12.0` or `"12"`.
+pub(in crate::model) fn count_of(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole)),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// The number, if a float holds it exactly.
+fn whole(number: f64) -> Option<u64> {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    ((0.0..=EXACT_MAX).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }
 
 struct Object<T>(Option<T>);
@@ -343,7 +371,10 @@ mod tests {
         for json in ["null", "7", "\"text\"", "[]", r#"[{"text":"a"}]"#] {
             assert_eq!(event(json), Event::default(), "{json}");
         }
-        assert_eq!(event(r#"{"text":7,"count":"7","inner":"7","list":"7"}"#), Event::default());
+        assert_eq!(event(r#"{"text":7,"count":"seven","inner":"7","list":"7"}"#), Event::default());
+        for count in ["\"12\"", "12.0", "12"] {
+            assert_eq!(event(&format!(r#"{{"count":{count}}}"#)).count, Some(12), "{count}");
+        }
     }
 
     #[test]

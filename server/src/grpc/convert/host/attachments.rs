@@ -108,12 +108,13 @@ pub(super) fn picture(image: v1::Image) -> Parsed<Image> {
             Ok(Image::Url { url })
         }
         Some(image::Source::Url(_)) => malformed("call_result.images.url", "must be an https: or http: URL"),
-        Some(image::Source::Data(_)) if image.media_type.is_empty() => {
-            malformed("call_result.images.media_type", "is required with data")
+        Some(image::Source::Data(data)) if data.is_empty() => {
+            malformed("call_result.images.data", "must not be empty")
         }
-        Some(image::Source::Data(data)) => {
-            Ok(Image::Inline { media_type: image.media_type, base64: STANDARD.encode(data) })
-        }
+        Some(image::Source::Data(data)) => match Image::checked_media_type(&image.media_type) {
+            Some(media_type) => Ok(Image::Inline { media_type, base64: STANDARD.encode(data) }),
+            None => malformed("call_result.images.media_type", "must be an image type such as image/png"),
+        },
         None => malformed("call_result.images.source", "is required"),
     }
 }

@@ -143,7 +143,11 @@ impl AgentLoopService {
             }
         }
         if let Err(error) = self.engine.check_tool_choice(tenant, spec) {
-            bad.add("input.model_options.tool_choice.name", error.to_string());
+            let field = match error {
+                EngineError::NoToolOffered => "input.model_options.tool_choice.mode",
+                _ => "input.model_options.tool_choice.name",
+            };
+            bad.add(field, error.to_string());
         }
         bad.check()
     }

@@ -155,20 +155,19 @@ impl Conversation {
         pieces
     }
 
-    /// True if any part of the model's message is encoded.
-    fn has_content(&self, message: &Message) -> bool {
-        message.parts.iter().any(|part| match part {
-            Part::Text { text, .. } => !text.trim().is_empty(),
-            Part::Reasoning(reasoning) => self.rules.may_go_back(reasoning),
-            Part::Opaque(state) => self.rules.opaque(state).is_some(),
-            Part::ToolCall(_) | Part::Image { .. } => true,
-            Part::ToolResult(_) => false,
-        })
+    /// Returns the number of parts of the model's message up to the last one that is encoded and is no thinking. The API
+    /// refuses a turn that ends with thinking, such as one that was cut off.
+    fn parts_before_end(&self, message: &Message) -> usize {
+        let is_thinking = |part: &&Part| matches!(part, Part::Reasoning(_));
+        let last = self.rules.sent_parts(message).rfind(|part| !is_thinking(part));
+        last.and_then(|last| message.parts.iter().rposition(|part| std::ptr::eq(part, last)))
+            .map_or(0, |last| last + 1)
     }
 
     /// Encodes a message of the model.
     fn assistant(&mut self, message: &Message) {
-        if !self.has_content(message) {
+        let parts = &message.parts[..self.parts_before_end(message)];
+        if parts.is_empty() {
             return;
         }
         if self.ends_with_model() {
@@ -180,7 +179,7 @@ impl Conversation {
         let prefix = self.digest.clone();
         // True while everything in this message is encoded exactly as the model wrote it.
         let mut is_unchanged = true;
-        for part in &message.parts {
+        for part in parts {
             match part {
                 Part::Reasoning(reasoning) => {
                     let state = self.rules.thought(reasoning, prefix.as_ref());

@@ -168,7 +168,9 @@ impl Conversation {
         let state = self.rules.call(call, is_first);
         element(parts, |part| {
             part.object("functionCall", |function| {
-                function.optional("id", state.id.as_ref()).field("name", &*tool_name(&call.name));
+                // The same id as with the result: a model may give two calls the same one.
+                let id = state.id.is_some().then_some(&call.provider_id);
+                function.optional("id", id).field("name", &*tool_name(&call.name));
                 function.text("args", &arguments_object(&call.arguments));
             });
             part.optional("thoughtSignature", state.thought_signature);
@@ -222,11 +224,16 @@ impl Encoder for Conversation {
 
     fn add(&mut self, message: &Message) {
         match message.role {
-            Role::System => message.parts.iter().for_each(|part| {
+            // Moving a later system message to the front would change the cached prompt.
+            Role::System if self.open.is_none() => message.parts.iter().for_each(|part| {
                 if let Part::Text { text, .. } = part {
                     text_part(&mut self.system, text);
                 }
             }),
+            Role::System => {
+                let text = format!("<system>\n{}\n</system>", message.plain_text());
+                text_part(self.parts(Speaker::User), &text);
+            }
             Role::User => self.user(message),
             Role::Assistant => self.assistant(message),
             Role::Tool => message.parts.iter().for_each(|part| {

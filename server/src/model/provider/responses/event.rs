@@ -1,9 +1,13 @@
 //! Reads single events of the stream. A missing field, or one of an unexpected type, reads as absent.
 
+use std::borrow::Cow;
+
 use agentloop_core::message::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::model::response::fields::count_of;
 
 /// One event of the stream.
 pub(super) struct ResponseEvent<'a> {
@@ -21,6 +25,11 @@ impl<'a> ResponseEvent<'a> {
     /// Returns the text field of this name; empty if there is none.
     pub(super) fn text_of(&self, name: &str) -> &'a str {
         self.value[name].as_str().unwrap_or_default()
+    }
+
+    /// Returns the part of the item that the event is about.
+    pub(super) fn part(&self) -> Option<u64> {
+        ["summary_index", "content_index"].iter().find_map(|at| self.value[*at].as_u64())
     }
 
     /// Returns the reference to the item that the event is about.
@@ -53,7 +62,7 @@ pub(super) struct ItemRef<'a> {
 /// Returns the token counts of a response; `None` if it has none.
 pub(super) fn usage(response: &Value) -> Option<Usage> {
     let usage = response.get("usage").filter(|usage| usage.is_object())?;
-    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let count = |pointer: &str| usage.pointer(pointer).and_then(count_of).unwrap_or(0);
     Some(Usage {
         input_tokens: count("/input_tokens"),
         output_tokens: count("/output_tokens"),
@@ -63,6 +72,15 @@ pub(super) fn usage(response: &Value) -> Option<Usage> {
         cost_micros: 0,
         unpriced_calls: 0,
     })
+}
+
+/// Returns the arguments of a call: a text, or from some servers the object itself.
+pub(super) fn call_arguments(call: &Value) -> Cow<'_, str> {
+    match &call["arguments"] {
+        Value::Null => Cow::Borrowed(""),
+        Value::String(text) => Cow::Borrowed(text),
+        other => Cow::Owned(other.to_string()),
+    }
 }
 
 /// Returns the text of a message item, including refusals.

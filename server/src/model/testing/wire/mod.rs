@@ -470,3 +470,30 @@ async fn connections_are_used_again() {
     assert_eq!(error.kind, ModelErrorKind::Timeout, "it went to the connection that answers only once");
     assert_eq!(server.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn a_request_that_a_filter_refused_is_an_answer() {
+    let azure =
+        json!({"error": {"code": "content_filter", "message": "The response was filtered", "status": 400}});
+    let moderated =
+        json!({"error": {"code": 403, "message": "flagged", "metadata": {"flagged_input": "bad"}}});
+    for (head, body) in [("400 Bad Request", azure), ("403 Forbidden", moderated)] {
+        let deltas = ask(openai(), answer(head, body.to_string())).await.unwrap();
+        assert_eq!(deltas, [Delta::Finish { reason: FinishReason::ContentFilter }]);
+    }
+}
+
+#[tokio::test]
+async fn an_encoded_error_body_is_not_shown() {
+    let encoded = answer("400 Bad Request\r\ncontent-encoding: gzip", b"\x1f\x8b\x08");
+    let error = error(openai(), encoded).await;
+    assert_eq!((error.kind, error.status), (ModelErrorKind::BadRequest, Some(400)));
+    assert!(error.message.starts_with("Bad Request; the error's text is gzip-encoded"), "{error}");
+}
+
+#[tokio::test]
+async fn a_lone_surrogate_is_replaced() {
+    let body = CHAT.replace("ezi", "\\ud83d");
+    let finished = assemble(ask(openai(), events(body)).await.unwrap());
+    assert_eq!(finished.message.plain_text(), "Grü\u{fffd}");
+}

@@ -111,6 +111,21 @@ async fn state_that_is_refused_is_left_out_once() {
     }
 }
 
+#[tokio::test]
+async fn state_that_is_refused_in_a_stream_is_left_out_too() {
+    let error =
+        r#"{"code":"invalid_encrypted_content","message":"The encrypted content could not be verified."}"#;
+    let created = r#"data: {"type":"response.created","response":{}}"#;
+    let failed =
+        format!(r#"data: {{"type":"response.failed","response":{{"status":"failed","error":{error}}}}}"#);
+    let refused = events(format!("{created}\n\n{failed}\n\n"));
+    let server = TestServer::start(vec![refused, events(RESPONSES)]).await;
+    let model = provider(responses(), &server.base_url, None);
+    check_greeting(&answered(&model, history().await).await);
+    let items = |asked: usize| server.requests()[asked].body["input"].as_array().unwrap().len();
+    assert_eq!((server.requests().len(), items(0), items(1)), (2, 5, 4));
+}
+
 const NO_SUMMARIES: &str = r#"{"error":{"message":"Your organization must be verified to generate reasoning summaries.","param":"reasoning.summary","code":"unsupported_value"}}"#;
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::{MODEL_MESSAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
+use agentloop_core::message::FinishReason;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use reqwest::Response;
@@ -149,7 +150,12 @@ impl<D: Decoder> Exchange<D> {
         let response = deadlines.within(sending).await?.map_err(transport_error)?;
         self.http_status = Some(response.status().as_u16());
         if !response.status().is_success() {
-            return Err(error_answer(response, deadlines).await);
+            let failure = error_answer(response, deadlines).await;
+            if failure.is_content_filter() {
+                self.ready.push_back(Ok(Delta::Finish { reason: FinishReason::ContentFilter }));
+                return Ok(());
+            }
+            return Err(failure.into_error(None));
         }
         match headers::content(response.headers()) {
             Content::Events => {
@@ -222,23 +228,33 @@ async fn drain(response: &mut Response) {
     let _late = tokio::time::timeout(DRAIN, to_the_end).await;
 }
 
-async fn error_answer(response: Response, deadlines: &mut CallDeadlines) -> ModelError {
+async fn error_answer(response: Response, deadlines: &mut CallDeadlines) -> ProviderFailure {
     let status = response.status();
     let retry_after = headers::retry_after(response.headers());
     if status.is_redirection() {
-        let failure = ProviderFailure {
+        return ProviderFailure {
             status: Some(status.as_u16()),
             message: "the provider redirects, which is not followed; is base_url right?".to_owned(),
             ..ProviderFailure::default()
         };
-        return failure.into_error(None);
+    }
+    if let Some(encoding) = headers::encoding(response.headers()) {
+        let reason = status.canonical_reason().unwrap_or("error");
+        return ProviderFailure {
+            status: Some(status.as_u16()),
+            message: format!("{reason}; the error's text is {encoding}-encoded, which is not read"),
+            retry_after,
+            ..ProviderFailure::default()
+        };
     }
     let body = read_error_body(response, deadlines).await;
     let mut failure = ProviderFailure::read(Some(status.as_u16()), &body);
     if failure.message.is_empty() {
         failure.message = status.canonical_reason().unwrap_or_default().to_owned();
     }
-    failure.into_error(retry_after)
+    // A wait in the headers counts before the error's own.
+    failure.retry_after = retry_after.or(failure.retry_after);
+    failure
 }
 
 /// Reads a JSON document that came with a success status: an error, or the response of a server that does not stream.

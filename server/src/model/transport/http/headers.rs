@@ -39,11 +39,16 @@ fn millis(text: &str, unit: f64) -> Option<Millis> {
     (number.is_finite() && number >= 0.0).then(|| Millis((number * unit).ceil() as u64))
 }
 
+/// Returns the encoding of a body that is encoded, against what the request says.
+pub(super) fn encoding(headers: &HeaderMap) -> Option<&str> {
+    let encoding = headers.get(CONTENT_ENCODING)?.to_str().ok()?.trim();
+    (!matches!(encoding, "" | "identity")).then_some(encoding)
+}
+
 /// Determines the kind of body from the headers.
 pub(super) fn content(headers: &HeaderMap) -> Content {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let encoding = text(CONTENT_ENCODING).trim();
-    if !matches!(encoding, "" | "identity") {
+    if let Some(encoding) = encoding(headers) {
         return Content::Other(format!("{encoding}-encoded"));
     }
     let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

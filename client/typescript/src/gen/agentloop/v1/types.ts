@@ -383,10 +383,10 @@ export interface Image {
     /** An `https:` or `http:` URL, which the model's provider fetches. */
     { $case: "url"; value: string }
     | //
-    /** The bytes of the picture; `media_type` is required with them. */
+    /** The bytes of the picture, at least one; `media_type` is required with them. */
     { $case: "data"; value: Buffer }
     | undefined;
-  /** The type of `data`, such as `image/png`. */
+  /** The type of `data`, such as `image/png`: an image, without parameters. */
   mediaType: string;
 }
 
@@ -742,7 +742,7 @@ export interface LoopLimits {
   maxRunDuration?:
     | Duration
     | undefined;
-  /** Input and output tokens together. Default: no limit. */
+  /** Input and output tokens together, estimated if the provider reports none. Default: no limit. */
   maxTokens?:
     | bigint
     | undefined;
@@ -800,7 +800,8 @@ export interface ModelOptions {
   stop: string[];
   /**
    * Use of tools in the answer. REQUIRED and a name hold until the model has called tools once in the run. Then it chooses,
-   * so that the run can end.
+   * so that the run can end. A call against the choice, such as any call after NONE, is REJECTED and does not run. An answer
+   * without a call after REQUIRED or a name ends the run as any other. REQUIRED needs a tool that the run is offered.
    */
   toolChoice?:
     | ToolChoice

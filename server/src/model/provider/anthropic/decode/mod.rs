@@ -203,7 +203,7 @@ impl MessagesDecoder {
         self.calls += 1;
         let name = block.name.unwrap_or_default().into_owned();
         deltas.push(Delta::ToolCallStart { index, provider_id: block.id.map(Cow::into_owned), name });
-        Ok(OpenBlock::Call { index, full_input: block.input.map(str::to_owned) })
+        Ok(OpenBlock::Call { index, full_input: block.input.map(Cow::into_owned) })
     }
 
     fn grow(&mut self, index: u64, delta: BlockDelta<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {

@@ -346,3 +346,35 @@ fn a_call_that_is_cut_off_before_its_input_is_not_one_without_input() {
     assert_eq!(arguments(TOOL_USE), ["{}"]);
     assert_eq!(arguments(LENGTH), ["(cut off)"]);
 }
+
+#[test]
+fn input_in_other_forms_is_not_lost() {
+    let arguments = |input: Value, piece: Option<Value>| {
+        let block = json!({"type": "tool_use", "id": "t", "name": "f", "input": input});
+        let open = json!({"type": "content_block_start", "index": 0, "content_block": block}).to_string();
+        let grow = piece.map(|piece| {
+            let delta = json!({"type": "input_json_delta", "partial_json": piece});
+            json!({"type": "content_block_delta", "index": 0, "delta": delta}).to_string()
+        });
+        let mut lines = vec![START, &open];
+        lines.extend(grow.as_deref());
+        lines.extend([TEXT_END, TOOL_USE, STOP]);
+        let finished = finished(&lines);
+        finished.message.tool_calls().map(|call| call.arguments.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(arguments(json!("{\"path\":\"/x\"}"), None), ["{\"path\":\"/x\"}"]);
+    assert_eq!(arguments(json!("/x"), None), ["/x"], "it is rejected");
+    assert_eq!(arguments(json!(["/x"]), None), ["[\"/x\"]"], "it is rejected");
+    assert_eq!(arguments(json!({}), Some(json!({"path": "/x"}))), ["{\"path\":\"/x\"}"]);
+    for empty in [json!({}), json!([]), json!(""), json!("{}"), Value::Null] {
+        assert_eq!(arguments(empty.clone(), None), ["{}"], "{empty}");
+        assert_eq!(arguments(empty, Some(json!("{\"x\":1}"))), ["{\"x\":1}"]);
+    }
+}
+
+#[test]
+fn counts_in_other_forms_are_read() {
+    let usage = r#"{"type":"message_start","message":{"usage":{"input_tokens":"12","output_tokens":3.0,"cache_read_input_tokens":1.5}}}"#;
+    let finished = finished(&[usage, TEXT, HELLO, TEXT_END, STOP]);
+    assert_eq!(finished.usage, Usage { input_tokens: 12, output_tokens: 3, ..Usage::default() });
+}

@@ -33,8 +33,8 @@ pub(super) struct ContentBlock<'a> {
     pub(super) data: Option<Cow<'a, str>>,
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
-    /// Arguments that come in one piece, as the JSON text of an object with fields.
-    pub(super) input: Option<&'a str>,
+    /// Arguments that come in one piece, as JSON text. `None` if nothing is in them.
+    pub(super) input: Option<Cow<'a, str>>,
 }
 
 /// A `delta`. Texts are not empty, except the kind and the reason.
@@ -96,16 +96,16 @@ impl<'de> Fields<'de> for ContentBlock<'de> {
             "data" => self.data = value.filled_text()?,
             "id" => self.id = value.filled_text()?,
             "name" => self.name = value.filled_text()?,
-            "input" => self.input = value.json()?.filter(|json| has_fields(json)),
+            "input" => self.input = value.text_or_json()?.filter(|json| has_content(json)),
             _ => value.skip()?,
         }
         Ok(())
     }
 }
 
-/// True for the JSON text of an object that is not empty.
-fn has_fields(json: &str) -> bool {
-    json.strip_prefix('{').is_some_and(|rest| !rest.trim_start().starts_with('}'))
+/// False for the text of an empty object or list, which stands for arguments that are yet to come.
+fn has_content(json: &str) -> bool {
+    !json.bytes().all(|byte| byte.is_ascii_whitespace() || b"{}[]".contains(&byte))
 }
 
 impl<'de> Fields<'de> for BlockDelta<'de> {
@@ -115,7 +115,7 @@ impl<'de> Fields<'de> for BlockDelta<'de> {
             "text" => self.text = value.filled_text()?,
             "thinking" => self.thinking = value.filled_text()?,
             "signature" => self.signature = value.filled_text()?,
-            "partial_json" => self.partial_json = value.filled_text()?,
+            "partial_json" => self.partial_json = value.text_or_json()?.filter(|json| !json.is_empty()),
             "citation" => self.citation = value.json()?,
             "stop_reason" => self.stop_reason = value.text()?,
             _ => value.skip()?,

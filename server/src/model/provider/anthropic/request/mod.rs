@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use agentloop_core::agent::ToolChoice;
+use agentloop_core::message::{Part, Role, SharedMessage};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use super::Dialect;
@@ -49,7 +50,6 @@ pub(super) fn body(
 ) -> Result<EncodedRequest, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let claude = claude(&request.model, dialect.traits.get(&request.model));
-    let head = head(request, dialect, &claude, call)?;
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
     let rules = StateRules {
         origin: call.origin.clone(),
@@ -59,6 +59,7 @@ pub(super) fn body(
             .binds_thoughts
             .then(|| Digest::of(&[request.system_prompt.as_bytes(), tools.as_deref().unwrap_or_default()])),
     };
+    let head = head(request, dialect, &claude, &rules)?;
     // A request without state is a repetition, and one that continues a response is no beginning of the next
     // request. Neither is cached.
     let is_usual = call.policy == StatePolicy::Keep && !call.continues;
@@ -99,16 +100,13 @@ fn head(
     request: &ModelRequest,
     dialect: &Dialect,
     claude: &Claude,
-    call: &CallContext,
+    rules: &StateRules,
 ) -> Result<Vec<u8>, ModelError> {
     let mut options = Cow::Borrowed(&request.options);
     if request.tools.is_empty() && options.tool_choice.is_some() {
         options.to_mut().tool_choice = None;
     }
-    let past = match call.policy {
-        StatePolicy::Keep => PastThinking::Complete,
-        StatePolicy::Drop => PastThinking::LeftOut,
-    };
+    let past = past_thinking(&request.messages, rules);
     let plan = plan(&request.model, &options, claude, dialect.default_max_tokens, past, &dialect.omissions);
     let format = options.response_schema.as_ref().map(response_schema).transpose()?;
     let mut out = Vec::with_capacity(256);
@@ -135,6 +133,20 @@ fn head(
         }
     });
     Ok(out)
+}
+
+/// Returns if the history that is sent has the thinking that a model needs to think within a budget: before the calls of its
+/// last turn, which may have been made without thinking.
+fn past_thinking(messages: &[SharedMessage], rules: &StateRules) -> PastThinking {
+    let last = messages.iter().rfind(|message| message.role == Role::Assistant);
+    let loops_without = last.is_some_and(|message| {
+        let calls = message.tool_calls().next().is_some();
+        calls && !rules.sent_parts(message).next().is_some_and(|first| matches!(first, Part::Reasoning(_)))
+    });
+    match rules.policy {
+        StatePolicy::Keep if !loops_without => PastThinking::Complete,
+        StatePolicy::Keep | StatePolicy::Drop => PastThinking::LeftOut,
+    }
 }
 
 /// Encodes the tools, each followed by a comma.

@@ -12,14 +12,21 @@ use super::state::PartState;
 use crate::model::ModelError;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::{ProviderFailure, short};
+use crate::model::response::fields::count_of;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
+
+/// Arguments of a call that streams them in pieces, which a request has to ask for. They are no JSON, so that the call is
+/// rejected to the model and does not run without its arguments.
+const STREAMED_ARGUMENTS: &str = "(streamed in pieces, which are not read)";
 
 /// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct GeminiDecoder {
     origin: Origin,
     calls: u32,
+    /// True while the last call has further pieces.
+    in_pieces: bool,
     /// True while a thought is open.
     is_thinking: bool,
     /// True while a text is open.
@@ -102,14 +109,15 @@ impl GeminiDecoder {
         let signature = part["thoughtSignature"].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let state = PartState { thought_signature: signature, id: None };
         let text = part["text"].as_str();
+        if part["functionCall"].is_object() {
+            self.end_thought(deltas);
+            return self.call(&part["functionCall"], state, deltas);
+        }
         if part["thought"] == true {
             self.thought(text.unwrap_or_default(), &state, deltas);
             return Ok(());
         }
         self.end_thought(deltas);
-        if part["functionCall"].is_object() {
-            return self.call(&part["functionCall"], state, deltas);
-        }
         match text {
             // A signature without a text arrives at the end of a stream.
             Some("") if state.thought_signature.is_none() => {}
@@ -161,6 +169,12 @@ impl GeminiDecoder {
     }
 
     fn call(&mut self, call: &Value, state: PartState, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let name = call["name"].as_str().unwrap_or_default().to_owned();
+        let continues = call["willContinue"] == true;
+        let is_piece = continues || call["partialArgs"].is_array();
+        if std::mem::replace(&mut self.in_pieces, continues) && name.is_empty() {
+            return Ok(());
+        }
         if self.calls as usize >= CALLS_PER_MESSAGE_MAX {
             return Err(ModelError::too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
         }
@@ -168,9 +182,12 @@ impl GeminiDecoder {
         self.calls += 1;
         self.is_speaking = false;
         let id = call["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
-        let name = call["name"].as_str().unwrap_or_default().to_owned();
         deltas.push(Delta::ToolCallStart { index, provider_id: id.clone(), name });
-        let fragment = if call["args"].is_null() { "{}".to_owned() } else { call["args"].to_string() };
+        let fragment = match &call["args"] {
+            _ if is_piece => STREAMED_ARGUMENTS.to_owned(),
+            Value::Null => "{}".to_owned(),
+            args => args.to_string(),
+        };
         deltas.push(Delta::ToolCallArguments { index, fragment });
         let state = PartState { id, ..state }.to_provider_state(&self.origin);
         deltas.extend(state.map(|state| Delta::ToolCallState { index, state }));
@@ -180,7 +197,7 @@ impl GeminiDecoder {
 
 /// Reads token counts. The API counts thoughts beside the response, not as part of it.
 fn usage(usage: &Value) -> Option<Usage> {
-    let count = |name: &str| usage[name].as_u64().unwrap_or(0);
+    let count = |name: &str| count_of(&usage[name]).unwrap_or(0);
     usage.is_object().then(|| Usage {
         input_tokens: count("promptTokenCount").saturating_add(count("toolUsePromptTokenCount")),
         output_tokens: count("candidatesTokenCount").saturating_add(count("thoughtsTokenCount")),

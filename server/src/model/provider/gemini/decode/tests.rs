@@ -203,3 +203,36 @@ fn a_document_is_an_answer() {
     assert_eq!(failed.unwrap_err().kind, ModelErrorKind::RateLimited);
     assert_eq!(document(json!({"choices": []})).unwrap_err().kind, ModelErrorKind::BadRequest);
 }
+
+#[test]
+fn a_call_whose_arguments_stream_is_not_run_without_them() {
+    let call = |call: Value| parts(json!([{"functionCall": call}]));
+    let piece = |more: bool| json!({"partialArgs": [{"jsonPath": "$.path", "stringValue": "/x"}], "willContinue": more});
+    let answer = finished(&[
+        call(json!({"name": "f", "willContinue": true})),
+        call(piece(true)),
+        call(piece(false)),
+        call(json!({"name": "g", "args": {"y": 1}})),
+        ends("STOP"),
+    ]);
+    let calls: Vec<_> = parts_of(&answer).into_iter().map(|(said, _)| said).collect();
+    assert_eq!(calls, [format!("f {STREAMED_ARGUMENTS}"), "g {\"y\":1}".to_owned()]);
+    assert!(serde_json::from_str::<Value>(STREAMED_ARGUMENTS).is_err(), "it is rejected");
+}
+
+#[test]
+fn a_call_within_a_thought_is_a_call() {
+    let call = json!({"functionCall": {"name": "f", "args": {}}, "thought": true, "thoughtSignature": "S"});
+    let answer = finished(&[parts(json!([{"text": "hm", "thought": true}, call])), ends("STOP")]);
+    let expected =
+        [("thinks hm".to_owned(), None), ("f {}".to_owned(), Some(json!({"thoughtSignature": "S"})))];
+    assert_eq!(parts_of(&answer), expected);
+}
+
+#[test]
+fn counts_in_other_forms_are_read() {
+    let usage = json!({"usageMetadata": {"promptTokenCount": "12", "candidatesTokenCount": 3.0}});
+    let answer =
+        finished(&[parts(json!([{"text": "so"}])), json!({"candidates": [{"finishReason": "STOP"}]}), usage]);
+    assert_eq!((answer.usage.input_tokens, answer.usage.output_tokens), (12, 3));
+}

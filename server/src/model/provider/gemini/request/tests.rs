@@ -313,3 +313,32 @@ fn parts_of_the_provider_go_back_as_they_came() {
         json!([{"executableCode": {"language": "PYTHON", "code": "1.50"}}, {"text": "so"}])
     );
 }
+
+#[test]
+fn calls_with_one_id_are_sent_under_those_of_their_results() {
+    let own = |id: &str| {
+        let Part::ToolCall(made) = call(id, "weather", "{}") else { unreachable!() };
+        Part::ToolCall(ToolCall { state: state(Some("S"), Some("x")), ..made })
+    };
+    let sent = contents(vec![
+        user("hi"),
+        assistant(vec![own("x"), own("x_2")]),
+        result("x", ToolStatus::Succeeded, "1", vec![]),
+        result("x_2", ToolStatus::Succeeded, "2", vec![]),
+    ]);
+    let ids = |content: usize, field: &str| {
+        let parts = sent[content]["parts"].as_array().unwrap();
+        parts.iter().map(|part| part[field]["id"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(1, "functionCall"), ["x", "x_2"]);
+    assert_eq!(ids(2, "functionResponse"), ["x", "x_2"]);
+}
+
+#[test]
+fn a_later_system_message_keeps_its_place() {
+    let system = |rules: &str| Message { role: Role::System, parts: vec![text(rules)] };
+    let sent =
+        sent(&asking(vec![system("a"), system("b"), user("hi"), assistant(vec![text("so")]), system("c")]));
+    assert_eq!(sent["systemInstruction"], json!({"parts": [{"text": "a"}, {"text": "b"}]}));
+    assert_eq!(sent["contents"][2], json!({"role": "user", "parts": [{"text": "<system>\nc\n</system>"}]}));
+}

@@ -11,7 +11,9 @@ use agentloop_core::message::FinishReason;
 use agentloop_core::tool::Digest;
 use serde_json::Value;
 
-use super::event::{ItemRef, PARAGRAPH_BREAK, ResponseEvent, message_text, reasoning_text, refuses, usage};
+use super::event::{
+    ItemRef, PARAGRAPH_BREAK, ResponseEvent, call_arguments, message_text, reasoning_text, refuses, usage,
+};
 use super::state::{ItemState, call_digest, is_encrypted, reasoning_digest, text_digest};
 use crate::model::ModelError;
 use crate::model::request::history::arguments_text;
@@ -50,8 +52,7 @@ struct Item {
 
 #[derive(Debug)]
 enum ItemKind {
-    /// A message, with the text that was sent as deltas.
-    Message(String),
+    Message(MessageItem),
     /// Reasoning, with the text that was sent as deltas and the part of the last piece.
     Reasoning {
         shown: String,
@@ -60,6 +61,15 @@ enum ItemKind {
     Call(CallItem),
     /// An item that only the provider understands.
     Other,
+}
+
+/// A message, with the text that was sent as deltas.
+#[derive(Debug, Default)]
+struct MessageItem {
+    shown: String,
+    /// The part of the last piece, and where it begins in the text.
+    part: Option<u64>,
+    part_begin: usize,
 }
 
 #[derive(Debug, Default)]
@@ -124,7 +134,7 @@ impl ResponsesDecoder {
         let kind = if kind.is_empty() { name } else { kind };
         let piece = event.text_of("delta");
         match kind {
-            "error" => return Err(ProviderFailure::from_value(None, event.value).into_error(None)),
+            "error" => self.failed(event.value, deltas)?,
             "response.output_item.added" => {
                 self.added(item_ref, &event.value["item"], deltas)?;
             }
@@ -134,25 +144,34 @@ impl ResponsesDecoder {
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.refused |= kind == "response.refusal.delta";
-                let item = self.item(item_ref, || ItemKind::Message(String::new()))?;
-                self.text(item, piece, deltas);
+                let item = self.item(item_ref, || ItemKind::Message(MessageItem::default()))?;
+                self.text(item, event.part(), piece, deltas);
+            }
+            "response.output_text.done" | "response.refusal.done" => {
+                self.refused |= kind == "response.refusal.done";
+                let item = self.item(item_ref, || ItemKind::Message(MessageItem::default()))?;
+                let field = if kind == "response.refusal.done" { "refusal" } else { "text" };
+                self.whole_part(item, event.part(), event.text_of(field), deltas);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let part = ["summary_index", "content_index"].iter().find_map(|at| event.value[*at].as_u64());
                 let item =
                     self.item(item_ref, || ItemKind::Reasoning { shown: String::new(), part: None })?;
-                self.thought(item, part, piece, deltas);
+                self.thought(item, event.part(), piece, deltas);
             }
             "response.function_call_arguments.delta" => {
                 let item = self.item(item_ref, || ItemKind::Call(CallItem::default()))?;
                 self.arguments(item, piece, deltas);
+            }
+            "response.function_call_arguments.done" => {
+                let item = self.item(item_ref, || ItemKind::Call(CallItem::default()))?;
+                self.whole_arguments(item, event.value, deltas);
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
                 self.finish(kind, &event.value["response"], deltas)?;
             }
             // A gateway's error in the stream has no event type of the protocol.
             _ if event.value.get("error").is_some_and(|error| !error.is_null()) => {
-                return Err(ProviderFailure::from_value(None, event.value).into_error(None));
+                self.failed(event.value, deltas)?;
             }
             _ => {}
         }
@@ -238,13 +257,27 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn text(&mut self, at: usize, piece: &str, deltas: &mut Vec<Delta>) {
+    fn text(&mut self, at: usize, part: Option<u64>, piece: &str, deltas: &mut Vec<Delta>) {
         let item = &mut self.items[at];
-        if let (ItemKind::Message(shown), false, false) = (&mut item.kind, item.is_complete, piece.is_empty())
+        if let (ItemKind::Message(message), false, false) =
+            (&mut item.kind, item.is_complete, piece.is_empty())
         {
-            shown.push_str(piece);
+            if message.part != part {
+                (message.part, message.part_begin) = (part, message.shown.len());
+            }
+            message.shown.push_str(piece);
             deltas.push(Delta::Text { text: piece.to_owned() });
         }
+    }
+
+    /// Sends what is missing of a part of a message.
+    fn whole_part(&mut self, at: usize, part: Option<u64>, whole: &str, deltas: &mut Vec<Delta>) {
+        let ItemKind::Message(message) = &self.items[at].kind else { return };
+        // Some servers number the parts in a few events only.
+        let is_same = message.part == part || message.part.is_none() || part.is_none();
+        let shown = if is_same { &message.shown[message.part_begin..] } else { "" };
+        let rest = rest(shown, whole);
+        self.text(at, part, rest, deltas);
     }
 
     fn thought(&mut self, at: usize, part: Option<u64>, piece: &str, deltas: &mut Vec<Delta>) {
@@ -272,6 +305,13 @@ impl ResponsesDecoder {
         }
     }
 
+    /// Sends what is missing of a call's arguments.
+    fn whole_arguments(&mut self, at: usize, whole: &Value, deltas: &mut Vec<Delta>) {
+        let ItemKind::Call(call) = &self.items[at].kind else { return };
+        let rest = rest(&call.arguments, &call_arguments(whole)).to_owned();
+        self.arguments(at, &rest, deltas);
+    }
+
     /// Completes an item: sends the text that did not arrive in pieces, and its state.
     fn complete(
         &mut self,
@@ -283,23 +323,22 @@ impl ResponsesDecoder {
         if self.items[at].is_complete {
             return Ok(());
         }
-        let rest = |shown: &str, whole: &str| whole.strip_prefix(shown).unwrap_or_default().to_owned();
         match &self.items[at].kind {
-            ItemKind::Message(shown) => {
-                let rest = rest(shown, &message_text(whole));
+            ItemKind::Message(MessageItem { shown, part, .. }) => {
+                let (part, whole_text) = (*part, message_text(whole));
+                let rest = rest(shown, &whole_text).to_owned();
                 self.refused |= refuses(whole);
-                self.text(at, &rest, deltas);
+                self.text(at, part, &rest, deltas);
                 let after = self.reasoning.take();
                 self.sign_text(at, whole, after, deltas);
             }
             ItemKind::Reasoning { shown, .. } => {
-                let rest = rest(shown, &reasoning_text(whole));
+                let rest = rest(shown, &reasoning_text(whole)).to_owned();
                 self.thought(at, None, &rest, deltas);
                 self.sign_reasoning(at, whole, text, deltas);
             }
-            ItemKind::Call(call) => {
-                let rest = rest(&call.arguments, whole["arguments"].as_str().unwrap_or_default());
-                self.arguments(at, &rest, deltas);
+            ItemKind::Call(_) => {
+                self.whole_arguments(at, whole, deltas);
                 self.items[at].is_cut = whole["status"] == "incomplete";
                 let after = self.reasoning.take();
                 self.sign_call(at, after, deltas);
@@ -315,7 +354,7 @@ impl ResponsesDecoder {
     }
 
     fn sign_text(&self, at: usize, whole: &Value, after: Option<Digest>, deltas: &mut Vec<Delta>) {
-        let ItemKind::Message(shown) = &self.items[at].kind else { return };
+        let ItemKind::Message(MessageItem { shown, .. }) = &self.items[at].kind else { return };
         if !shown.is_empty() {
             let phase = whole["phase"].as_str().map(short);
             let state =
@@ -352,7 +391,7 @@ impl ResponsesDecoder {
     fn finish(&mut self, kind: &str, response: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(usage(response).map(Delta::Usage));
         if matches!(kind, "response.failed" | "response.cancelled") {
-            return Err(ProviderFailure::from_value(None, response).into_error(None));
+            return self.failed(response, deltas);
         }
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut known = 0;
@@ -364,6 +403,17 @@ impl ResponsesDecoder {
         let reason = self.reason(kind, response);
         deltas.extend(self.items.iter().filter_map(Item::invalidation));
         deltas.push(Delta::Finish { reason });
+        self.done = true;
+        Ok(())
+    }
+
+    /// Ends the response with its error, or as one that a filter cut.
+    fn failed(&mut self, error: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let failure = ProviderFailure::from_value(None, error);
+        if !failure.is_content_filter() {
+            return Err(failure.into_error(None));
+        }
+        deltas.push(Delta::Finish { reason: FinishReason::ContentFilter });
         self.done = true;
         Ok(())
     }
@@ -403,9 +453,14 @@ impl Item {
     }
 }
 
+/// Returns what is missing of a whole text after the text that was shown.
+fn rest<'a>(shown: &str, whole: &'a str) -> &'a str {
+    whole.strip_prefix(shown).unwrap_or_default()
+}
+
 fn kind_of(item: &Value) -> ItemKind {
     match item["type"].as_str() {
-        Some("message") => ItemKind::Message(String::new()),
+        Some("message") => ItemKind::Message(MessageItem::default()),
         Some("reasoning") => ItemKind::Reasoning { shown: String::new(), part: None },
         Some("function_call") => ItemKind::Call(CallItem::default()),
         _ => ItemKind::Other,

@@ -309,3 +309,69 @@ fn reasoning_is_bound_to_what_it_led_to() {
     assert_eq!(after(vec![over(0, one.clone()), over(1, bare)]), None, "it cannot go back as it was");
     assert_eq!(after(vec![over(0, one), over(1, call("a", "{}"))]), None, "it led to the call");
 }
+
+#[test]
+fn arguments_in_other_forms_are_not_lost() {
+    let mut object = call("a", "");
+    object["arguments"] = json!({"path": "/x"});
+    assert_eq!(says(&finished(&[over(0, object.clone()), completed()])), [r#"a {"path":"/x"}"#]);
+    let whole =
+        json!({"type": "response.completed", "response": {"status": "completed", "output": [object]}});
+    assert_eq!(says(&finished(&[whole])), [r#"a {"path":"/x"}"#]);
+    object = call("a", "");
+    object["arguments"] = json!(["/x"]);
+    assert_eq!(says(&finished(&[over(0, object), completed()])), [r#"a ["/x"]"#], "it is rejected");
+    let done =
+        json!({"type": "response.function_call_arguments.done", "output_index": 0, "arguments": "{\"x\":1}"});
+    let pieces = [added(0, call("a", "")), piece("function_call_arguments", 0, "{\"x\""), done, completed()];
+    assert_eq!(says(&finished(&pieces)), ["a {\"x\":1}"]);
+}
+
+#[test]
+fn text_that_comes_only_at_the_end_of_its_part_is_not_lost() {
+    let done = |part: u64, text: &str| json!({"type": "response.output_text.done", "output_index": 0, "content_index": part, "text": text});
+    let delta = |part: u64, delta: &str| json!({"type": "response.output_text.delta", "output_index": 0, "content_index": part, "delta": delta});
+    let begun = || added(0, message(""));
+    assert_eq!(says(&finished(&[begun(), done(0, "one"), completed()])), ["says one"]);
+    let mixed =
+        [begun(), delta(0, "on"), done(0, "one"), done(1, " two"), delta(2, " three"), done(2, " three")];
+    let mixed = [mixed.to_vec(), vec![over(0, message("one two three")), completed()]].concat();
+    assert_eq!(says(&finished(&mixed)), ["says one two three"]);
+    let unnumbered = [begun(), piece("output_text", 0, "on"), done(0, "one"), completed()];
+    assert_eq!(says(&finished(&unnumbered)), ["says one"]);
+    let refusal =
+        json!({"type": "response.refusal.done", "output_index": 0, "content_index": 0, "refusal": "No."});
+    let declined = finished(&[begun(), refusal, completed()]);
+    assert_eq!(
+        (says(&declined), declined.finish_reason),
+        (vec!["says No.".to_owned()], FinishReason::Refusal)
+    );
+}
+
+#[test]
+fn failures_that_stay_are_told_from_those_that_pass() {
+    let failed = |code: &str| json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": code, "message": "m"}}});
+    let flat = |code: &str| json!({"type": "error", "code": code, "message": "m"});
+    for code in [
+        "invalid_encrypted_content",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "data_residency_mismatch",
+        "invalid_image",
+        "invalid_image_format",
+        "image_too_large",
+        "failed_to_download_image",
+        "unsupported_parameter",
+        "string_above_max_length",
+    ] {
+        for event in [failed(code), flat(code)] {
+            assert_eq!(read(&[event]).unwrap_err().kind, ModelErrorKind::BadRequest, "{code}");
+        }
+    }
+    for code in ["server_error", "vector_store_timeout", "something_new"] {
+        assert_eq!(read(&[failed(code)]).unwrap_err().kind, ModelErrorKind::Unavailable, "{code}");
+    }
+    for event in [failed("content_filter"), flat("content_filter")] {
+        assert_eq!(finished(&[event]).finish_reason, FinishReason::ContentFilter);
+    }
+}

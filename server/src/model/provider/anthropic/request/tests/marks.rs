@@ -22,7 +22,8 @@ fn the_cache_mark_moves_to_the_last_block() {
     let results = || ["a", "b"].map(|id| result(id, ToolStatus::Succeeded, "x", vec![]));
     assert_eq!(marked([vec![calls()], results().to_vec()].concat()), [false, true]);
     assert_eq!(marked([vec![calls()], results().to_vec(), vec![user("x")]].concat()), [false, false, true]);
-    assert_eq!(marked(vec![assistant(vec![reasoning("x", Some("s"), None)])]), [true], "what is asked last");
+    let thought = vec![reasoning("x", Some("s"), None), text("so")];
+    assert_eq!(marked(vec![assistant(thought)]), [true], "what is asked last");
 }
 
 /// Every block of a prompt in the order of the prompt cache, without marks, and the positions of the marked blocks.
@@ -53,7 +54,7 @@ fn marks_move_with_a_growing_conversation() {
         [vec![assistant([thinks.clone()].into_iter().chain(calls).collect())], results.collect()].concat(),
         vec![assistant(vec![call("d", "f", "{}")]), result("d", ToolStatus::Succeeded, "x", vec![])],
         vec![assistant(vec![text("done")]), user("and now?"), user("go on")],
-        vec![assistant(vec![text("done"), thinks]), user("thanks")],
+        vec![assistant(vec![thinks, text("done")]), user("thanks")],
     ];
     let mut messages = Vec::new();
     let mut prompts: Vec<(Vec<Value>, Vec<usize>)> = Vec::new();

@@ -142,3 +142,34 @@ fn thoughts_are_bound_to_the_same_wherever_the_model_is_told_to_go_on() {
     bound.says(user("a")).thinks("one", vec![text("b")]).thinks("two", vec![text("c")]).says(user("d"));
     assert_eq!(bound.sends(), ["one", "two"]);
 }
+
+#[test]
+fn a_model_with_a_budget_does_not_think_behind_calls_that_it_made_without() {
+    let thinks = |parts: Vec<Part>, then: Vec<Message>| {
+        let mut request = request([vec![user("x"), assistant(parts)], then].concat());
+        request.model = "claude-haiku-4-5".to_owned();
+        request.options.reasoning_effort = Some(ReasoningEffort::High);
+        sent(&request, &uncached()).get("thinking").is_some()
+    };
+    let (thought, called) = (reasoning("t", Some("s"), None), call("a", "f", "{}"));
+    let told = || vec![result("a", ToolStatus::Succeeded, "1", vec![])];
+    assert!(thinks(vec![thought.clone(), called.clone()], told()));
+    assert!(!thinks(vec![called.clone()], told()));
+    assert!(!thinks(vec![text("I look."), thought, called.clone()], told()), "the turn begins with a text");
+    assert!(!thinks(vec![reasoning("t", None, None), called.clone()], told()), "it is not sent back");
+    let ended = [told(), vec![assistant(vec![text("done")]), user("and now?")]].concat();
+    assert!(thinks(vec![called], ended), "the loop is over");
+}
+
+#[test]
+fn no_turn_ends_with_a_thought() {
+    let thought = || reasoning("t", Some("s"), None);
+    let blocks = |parts: Vec<Part>| {
+        let body = sent(&request(vec![user("x"), assistant(parts), user("y")]), &uncached());
+        let turns = body["messages"].as_array().unwrap().clone();
+        turns.iter().map(|turn| turn["content"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(vec![thought()]), [2], "the user's messages are one turn");
+    assert_eq!(blocks(vec![thought(), text(" ")]), [2]);
+    assert_eq!(blocks(vec![thought(), text("so"), thought()]), [1, 2, 1]);
+}
