@@ -494,3 +494,19 @@ fn a_password_of_the_store_is_a_secret_wherever_it_stands() {
     let config = parsed_with("", &[("AGENTLOOP_STORE_URL", "postgresql://db")]);
     assert!(matches!(config.store.location, StoreLocation::Postgres(_)) && config.store.is_set);
 }
+
+#[test]
+fn variables_of_lists_and_tables() {
+    let file = "[metrics]\nallowed_hosts = ['z']\n[auth]\ntokens = 't'\nreserved_tools = { z = 'z' }\n";
+    for list in ["a,b", " a , b ", "['a', \"b\"]"] {
+        let config = parsed_with(
+            file,
+            &[
+                ("AGENTLOOP_METRICS_ALLOWED_HOSTS", list),
+                ("AGENTLOOP_AUTH_RESERVED_TOOLS", "{ \"get_*\" = \"red/x\" }"),
+            ],
+        );
+        assert_eq!(config.metrics.allowed_hosts, ["a", "b"], "{list}");
+        assert_eq!(config.auth.unwrap().reserved_tools, [("get_*".to_owned(), "red/x".to_owned())]);
+    }
+}
