@@ -169,7 +169,7 @@ impl KeySource for Jwks {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, SecurityError> {
-    let failed = |cause| SecurityError::Read { path: path.to_owned(), cause };
+    let failed = |cause| SecurityError::Read { key: "auth.jwt.jwks", path: path.to_owned(), cause };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(JWKS_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -67,9 +67,9 @@ fn acceptor(files: &LinkTls) -> Result<Acceptor, SecurityError> {
 
 fn read(options: &ClusterTls) -> Result<LinkTls, SecurityError> {
     Ok(LinkTls {
-        certificate: read_pem(&options.certificate)?,
-        key: read_pem(&options.key)?,
-        ca: read_pem(&options.ca)?,
+        certificate: read_pem("cluster.tls_cert", &options.certificate)?,
+        key: read_pem("cluster.tls_key", &options.key)?,
+        ca: read_pem("cluster.tls_ca", &options.ca)?,
         name: options.name.clone(),
     })
 }

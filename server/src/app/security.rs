@@ -183,7 +183,7 @@ fn load_auth(
 impl TlsReload {
     fn load(options: &TlsOptions) -> Result<(Self, watch::Receiver<Acceptor>), SecurityError> {
         let files = read_tls(options)?;
-        let (newest, receiver) = watch::channel(Acceptor::new(&files, clients(options))?);
+        let (newest, receiver) = watch::channel(acceptor(&files, options)?);
         let state = Mutex::new(TlsState { files, reported: None, warned: None });
         Ok((Self { options: options.clone(), newest, state }, receiver))
     }
@@ -195,8 +195,7 @@ impl TlsReload {
         if state.files == files {
             return Ok(false);
         }
-        let acceptor = Acceptor::new(&files, clients(&self.options))?;
-        self.newest.send_replace(acceptor);
+        self.newest.send_replace(acceptor(&files, &self.options)?);
         (state.files, state.warned) = (files, None);
         Ok(true)
     }
@@ -298,6 +297,21 @@ impl Reloader {
     }
 }
 
+fn acceptor(files: &TlsFiles, options: &TlsOptions) -> Result<Acceptor, SecurityError> {
+    Acceptor::new(files, clients(options)).map_err(|problem| {
+        let path = match problem.file() {
+            "certificate" => Some(&options.certificate),
+            "key" => Some(&options.key),
+            "client_ca" => options.client_ca.as_ref(),
+            _ => None,
+        };
+        match path {
+            Some(path) => problem.of(path).into(),
+            None => problem.into(),
+        }
+    })
+}
+
 fn clients(options: &TlsOptions) -> TlsClients {
     TlsClients {
         auth: options.client_auth,
@@ -307,10 +321,11 @@ fn clients(options: &TlsOptions) -> TlsClients {
 }
 
 fn read_tls(options: &TlsOptions) -> Result<TlsFiles, SecurityError> {
+    let client_ca = options.client_ca.as_deref().map(|path| read_pem("tls.client_ca", path));
     Ok(TlsFiles {
-        certificate: read_pem(&options.certificate)?,
-        key: read_pem(&options.key)?,
-        client_ca: options.client_ca.as_deref().map(read_pem).transpose()?,
+        certificate: read_pem("tls.certificate", &options.certificate)?,
+        key: read_pem("tls.key", &options.key)?,
+        client_ca: client_ca.transpose()?,
     })
 }
 

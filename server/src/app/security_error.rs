@@ -11,9 +11,11 @@ use crate::grpc::edge::tls::BadTlsFiles;
 /// The reason why certificates, tokens or keys of tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
-    /// A file of `[tls]` cannot be read.
-    #[error("cannot read {}: {cause}", path.display())]
+    /// A file that a key names cannot be read.
+    #[error("{key}: cannot read {}: {cause}", path.display())]
     Read {
+        /// The key of the configuration.
+        key: &'static str,
         /// The file that cannot be read.
         path: PathBuf,
         /// The operating system's error.
@@ -21,19 +23,32 @@ pub enum SecurityError {
     },
     /// The files of `[tls]` make no acceptor.
     #[error("tls.{0}")]
-    Tls(#[from] BadTlsFiles),
+    Tls(BadTlsFiles),
     /// The files of `[cluster]` make no acceptor.
     #[error("cluster.tls_cert, tls_key, tls_ca: {0}")]
     ClusterTls(BadTlsFiles),
     /// The file of tokens.
-    #[error(transparent)]
-    Tokens(#[from] TokenFileError),
+    #[error("auth.tokens: {0}")]
+    Tokens(TokenFileError),
     /// The keys of JSON Web Tokens cannot be used.
     #[error("auth.jwt.jwks: {0}: {1}")]
     Keys(String, BadKeySet),
     /// The keys of JSON Web Tokens cannot be fetched.
     #[error("auth.jwt.jwks: cannot fetch {0}: {1}")]
     FetchKeys(String, String),
+}
+
+// Their texts are part of these errors already, so neither is a source.
+impl From<BadTlsFiles> for SecurityError {
+    fn from(problem: BadTlsFiles) -> Self {
+        Self::Tls(problem)
+    }
+}
+
+impl From<TokenFileError> for SecurityError {
+    fn from(problem: TokenFileError) -> Self {
+        Self::Tokens(problem)
+    }
 }
 
 /// Has the audit log written that something was read again, or cannot be used. `reported` is the problem that was written last.

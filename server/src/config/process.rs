@@ -203,9 +203,15 @@ pub struct BlobOptions {
 }
 
 pub(super) fn blobs(section: &mut Section<'_, '_>) -> BlobOptions {
+    let max_bytes = section.get_within("max_bytes", GIB, 1..=BLOB_BYTES_MAX);
+    let total_bytes = section.get_within("total_bytes", 16 * GIB, 1..=BLOB_BYTES_MAX);
+    if section.is_set("max_bytes") && total_bytes < max_bytes {
+        let message = format!("expected at least max_bytes, which is {max_bytes}; found {total_bytes}");
+        section.problem(&["total_bytes", "max_bytes"], message);
+    }
     BlobOptions {
-        max_bytes: section.get_within("max_bytes", GIB, 1..=BLOB_BYTES_MAX),
-        total_bytes: section.get_within("total_bytes", 16 * GIB, 1..=BLOB_BYTES_MAX),
+        max_bytes,
+        total_bytes,
         unused_kept: section.get_within("unused_kept", HOUR, HOUR..=Millis(365 * DAY.0)),
         idle_timeout: section.get_within("idle_timeout", Millis::secs(60), Millis(100)..=HOUR),
     }

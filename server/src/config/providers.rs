@@ -201,6 +201,9 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
     let mut templates = PromptTemplates { provider: prompts::template(section), models: BTreeMap::new() };
     let mut traits = BTreeMap::new();
     let models = section.each_named("models", |name, section| {
+        if name.trim().is_empty() {
+            section.problem(&[], "expected the name of a model, such as models.\"gpt-5\"".to_owned());
+        }
         let own = models::traits(section);
         traits.extend((own != TraitOverrides::default()).then(|| (name.to_owned(), own)));
         let facts = models::facts(section);
@@ -279,6 +282,10 @@ fn http(section: &mut Section<'_, '_>) -> HttpProvider {
         headers: headers(section),
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
     };
+    if section.is_set("api_key_header") && !section.is_set("api_key_env") && !section.is_set("api_key_file") {
+        let message = "expected api_key_env or api_key_file beside it, or there is no key to send";
+        section.problem(&["api_key_header"], message.to_owned());
+    }
     if !section.is_set("base_url") && !section.is_set("api_key_env") && !section.is_set("api_key_file") {
         section.problem(
             &["kind"],
@@ -297,6 +304,10 @@ fn base_url(url: String) -> Result<String, String> {
     }
     if host.is_empty() || url.contains(char::is_whitespace) {
         return Err("expected a URL that begins with https:// or http://".to_owned());
+    }
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
+    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err("expected a URL whose port is a number from 1 to 65535".to_owned());
     }
     Ok(url)
 }

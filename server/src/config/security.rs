@@ -9,7 +9,8 @@ use agentloop_core::time::Millis;
 use super::host_grant::host_grant;
 use super::jwt::{self, JwtOptions};
 use super::section::Section;
-use crate::auth::{CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, Scope, SubjectPattern};
+use super::tools::tool_pattern;
+use crate::auth::{CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, Role, Scope, SubjectPattern};
 
 /// Most subjects that one list may have.
 const SUBJECTS_MAX: usize = 1_024;
@@ -92,7 +93,7 @@ pub(super) fn tls(section: &mut Section<'_, '_>) -> Option<TlsOptions> {
             let message = "expected client_ca, the roots that the certificates of clients lead to";
             section.problem(&["client_auth"], message.to_owned());
         }
-        ClientAuth::Required if allowed_subjects.is_empty() => {
+        ClientAuth::Required if allowed_subjects.is_empty() && !section.is_set("allowed_subjects") => {
             let message = "expected allowed_subjects: without it, every certificate of client_ca would be let in; \
                            [\"CN=*\"] says that this is meant";
             section.problem(&["client_auth"], message.to_owned());
@@ -105,7 +106,11 @@ pub(super) fn tls(section: &mut Section<'_, '_>) -> Option<TlsOptions> {
 /// Reads `[auth]`; `None` without the section.
 pub(super) fn auth(section: &mut Section<'_, '_>, tls: Option<&TlsOptions>) -> Option<AuthOptions> {
     let tokens = section.get_path("tokens", None);
-    let certificates = section.each_in_list("certificates", CERTIFICATES_MAX, certificate);
+    let mut has_certificates = false;
+    let certificates = section.each_in_list("certificates", CERTIFICATES_MAX, |section| {
+        has_certificates = true;
+        certificate(section)
+    });
     if section.is_set("certificates") && tls.is_none_or(|tls| tls.client_auth == ClientAuth::None) {
         let message =
             "expected tls.client_auth = \"optional\" or \"required\", or no client has a certificate";
@@ -113,11 +118,28 @@ pub(super) fn auth(section: &mut Section<'_, '_>, tls: Option<&TlsOptions>) -> O
     }
     let has_jwt = section.contains("jwt");
     let jwt = section.section("jwt", |section| if has_jwt { jwt::jwt(section) } else { None });
-    let reserved_tools = section.get_texts("reserved_tools");
-    if tokens.is_none() && certificates.is_empty() && !has_jwt {
+    let reserved_tools = reserved_tools(section);
+    // A certificate with a mistake is reported as such.
+    if tokens.is_none() && !has_certificates && !has_jwt {
         return None;
     }
     Some(AuthOptions { tokens, certificates, jwt, reserved_tools })
+}
+
+/// Reads the holders of tool names. One that nobody can be would keep every host from the name.
+fn reserved_tools(section: &mut Section<'_, '_>) -> Vec<(String, String)> {
+    let reserved = section.get_texts("reserved_tools");
+    for (pattern, holder) in &reserved {
+        let (tenant, name) = match holder.split_once('/') {
+            Some((tenant, name)) => (Some(tenant), name),
+            None => (None, holder.as_str()),
+        };
+        let holder = Principal::new(name, tenant, [Role::Host.name()], []).map(drop);
+        if let Err(problem) = tool_pattern(pattern).and(holder.map_err(|problem| problem.to_string())) {
+            section.problem(&["reserved_tools"], format!("{pattern:?}: {problem}"));
+        }
+    }
+    reserved
 }
 
 fn certificate(section: &mut Section<'_, '_>) -> Option<CertificateRule> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
 use agentloop_core::tool::{ConfiguredTerms, EffectClass, TermsOptions, WeakerTerms};
 
 use super::section::Section;
@@ -16,10 +17,40 @@ pub(super) fn tools(section: &mut Section<'_, '_>) -> (TermsOptions, BTreeMap<St
     let answers = [("refuse", WeakerTerms::Refuse), ("accept", WeakerTerms::Accept)];
     let terms = TermsOptions {
         weaker: section.get_choice("weaker", Some("refuse"), &answers).unwrap_or_default(),
-        configured: section.each_named("terms", |_, section| terms(section)),
+        configured: section.each_named("terms", |name, section| {
+            check_name(name, section);
+            terms(section)
+        }),
     };
-    let sensitive = section.each_other_table(|_, section| sensitive(section));
+    let sensitive = section.each_other_table(|name, section| {
+        check_name(name, section);
+        sensitive(section)
+    });
     (terms, sensitive)
+}
+
+/// Reports a table of a name that no tool can have.
+fn check_name(name: &str, section: &mut Section<'_, '_>) {
+    if !is_made_of(name, "_-") {
+        let message =
+            format!("expected a tool's name, of 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_' and '-'");
+        section.problem(&[], message);
+    }
+}
+
+/// Checks a pattern of tool names.
+pub(super) fn tool_pattern(pattern: &str) -> Result<(), String> {
+    if is_made_of(pattern, "_-*?") {
+        return Ok(());
+    }
+    Err(format!(
+        "expected a pattern of tool names, of 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_', '-', '*' and '?'"
+    ))
+}
+
+fn is_made_of(text: &str, others: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || others.contains(letter);
+    (1..=TOOL_NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(fits)
 }
 
 fn sensitive(section: &mut Section<'_, '_>) -> Option<Vec<String>> {

@@ -129,9 +129,12 @@ pub enum ProviderError {
     /// The script cannot be read or parsed.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The recording can be neither written nor replayed.
+    /// The recording cannot be replayed.
     #[error(transparent)]
     Recording(#[from] RecordingError),
+    /// The file of the key `record` cannot be written, or holds something else.
+    #[error("record: {0}")]
+    Record(RecordingError),
 }
 
 /// Reason why a script cannot be played.

@@ -122,7 +122,8 @@ impl Builder {
     fn build(&mut self, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
         let model = OutputLimited::wrap(connect(&self.http, provider)?, &provider.models);
         let Some(path) = &provider.record else { return Ok(model) };
-        Ok(Arc::new(RecordingModel::new(&provider.name, model, self.recording(path)?)))
+        let recording = self.recording(path).map_err(ProviderError::Record)?;
+        Ok(Arc::new(RecordingModel::new(&provider.name, model, recording)))
     }
 
     fn recording(&mut self, path: &Path) -> Result<Arc<RecordingWriter>, RecordingError> {

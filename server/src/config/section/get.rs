@@ -1,13 +1,22 @@
 //! Methods of [`Section`] that read a key, one for each form of value.
 
-use std::ops::RangeInclusive;
+use std::borrow::Cow;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
+
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::{Found, Section};
 use crate::config::error::Place;
 use crate::config::value::{Raw, Value, json_object};
 
-impl Section<'_, '_> {
+/// A list of texts in a variable needs no brackets: `a,b`.
+const LIST: &str = "a list of texts, like [\"a\", \"b\"]";
+const TABLE: &str = "a table";
+const TEXTS: &str = "a table of texts, like { a = \"b\" }";
+
+impl<'t> Section<'_, 't> {
     /// Reads a key without a default.
     pub(in crate::config) fn get<V: Value>(&mut self, key: &'static str) -> Option<V> {
         self.read(key, None, |value| Ok(value))
@@ -25,7 +34,9 @@ impl Section<'_, '_> {
         default: V,
         bounds: RangeInclusive<V>,
     ) -> V {
-        self.read(key, Some(default.show()), |value| within(value, &bounds)).unwrap_or(default)
+        let expected = expected_within(&bounds);
+        let read = self.read_as(key, Some(default.show()), &expected, |value| within(value, &bounds));
+        read.unwrap_or(default)
     }
 
     /// Reads a key with bounds and without a default.
@@ -34,7 +45,7 @@ impl Section<'_, '_> {
         key: &'static str,
         bounds: RangeInclusive<V>,
     ) -> Option<V> {
-        self.read(key, None, |value| within(value, &bounds))
+        self.read_as(key, None, &expected_within(&bounds), |value| within(value, &bounds))
     }
 
     /// Reads a key whose value must pass a check. The check's error is the message for the operator.
@@ -89,14 +100,14 @@ impl Section<'_, '_> {
         key: &'static str,
         mut check: impl FnMut(&str) -> Result<(), String>,
     ) -> Option<Vec<String>> {
-        let Found { raw: Raw::Toml(value), place } = self.look_up(key, None)? else { return None };
+        let (value, place) = self.look_up_compound(key, LIST)?;
         let Some(items) = value.as_array() else {
-            self.mismatch(key, place, "a list of texts, like [\"a\", \"b\"]", Raw::Toml(value));
+            self.mismatch(key, place, LIST, Raw::Toml(&value));
             return None;
         };
         let mut list = Vec::new();
         for item in items {
-            let place = self.reader.at(item.span());
+            let place = self.place_within(&place, item.span());
             match item.get_ref().as_str() {
                 None => self.mismatch(key, place, "a text in quotes", Raw::Toml(item.get_ref())),
                 Some(text) => match check(text) {
@@ -110,9 +121,9 @@ impl Section<'_, '_> {
 
     /// Reads a table of any shape, as JSON text.
     pub(in crate::config) fn get_json(&mut self, key: &'static str) -> Option<String> {
-        let Found { raw: Raw::Toml(value), place } = self.look_up(key, None)? else { return None };
+        let (value, place) = self.look_up_compound(key, TABLE)?;
         let Some(table) = value.as_table() else {
-            self.mismatch(key, place, "a table", Raw::Toml(value));
+            self.mismatch(key, place, TABLE, Raw::Toml(&value));
             return None;
         };
         let json = json_object(table);
@@ -124,9 +135,9 @@ impl Section<'_, '_> {
 
     /// Reads a table of texts under names that the operator chooses.
     pub(in crate::config) fn get_texts(&mut self, key: &'static str) -> Vec<(String, String)> {
-        let Some(Found { raw: Raw::Toml(value), place }) = self.look_up(key, None) else { return vec![] };
+        let Some((value, place)) = self.look_up_compound(key, TEXTS) else { return vec![] };
         let Some(table) = value.as_table() else {
-            self.mismatch(key, place, "a table of texts", Raw::Toml(value));
+            self.mismatch(key, place, TEXTS, Raw::Toml(&value));
             return vec![];
         };
         let mut texts = Vec::new();
@@ -134,12 +145,44 @@ impl Section<'_, '_> {
             match value.get_ref().as_str() {
                 Some(text) => texts.push((name.get_ref().to_string(), text.to_owned())),
                 None => {
-                    let place = self.reader.at(value.span());
+                    let place = self.place_within(&place, value.span());
                     self.mismatch(key, place, "a text in quotes", Raw::Toml(value.get_ref()));
                 }
             }
         }
         texts
+    }
+
+    /// Looks up a list or a table. A variable holds it as TOML, or a list of texts with commas between them.
+    fn look_up_compound(
+        &mut self,
+        key: &'static str,
+        expected: &'static str,
+    ) -> Option<(Cow<'t, DeValue<'t>>, Place)> {
+        let Found { raw, place } = self.look_up(key, None)?;
+        let text = match raw {
+            Raw::Toml(value) => return Some((Cow::Borrowed(value), place)),
+            Raw::Variable(text) => text.trim(),
+        };
+        if expected == LIST && !text.starts_with('[') {
+            let item = |text: &'t str| Spanned::new(0..0, DeValue::String(text.trim().into()));
+            return Some((Cow::Owned(DeValue::Array(text.split(',').map(item).collect())), place));
+        }
+        match DeValue::parse(text) {
+            Ok(value) => Some((Cow::Owned(value.into_inner()), place)),
+            Err(_) => {
+                self.mismatch(key, place, expected, raw);
+                None
+            }
+        }
+    }
+
+    /// The place of a piece of a value, which is at `place`.
+    fn place_within(&self, place: &Place, piece: Range<usize>) -> Place {
+        match place {
+            Place::File { .. } => self.reader.at(piece),
+            Place::Variable(_) => place.clone(),
+        }
     }
 
     fn read<V: Value, T>(
@@ -148,9 +191,19 @@ impl Section<'_, '_> {
         default: Option<String>,
         check: impl FnOnce(V) -> Result<T, String>,
     ) -> Option<T> {
+        self.read_as(key, default, V::EXPECTED, check)
+    }
+
+    fn read_as<V: Value, T>(
+        &mut self,
+        key: &'static str,
+        default: Option<String>,
+        expected: &str,
+        check: impl FnOnce(V) -> Result<T, String>,
+    ) -> Option<T> {
         let Found { raw, place } = self.look_up(key, default)?;
         let Some(value) = V::read(raw) else {
-            self.mismatch(key, place, V::EXPECTED, raw);
+            self.mismatch(key, place, expected, raw);
             return None;
         };
         check(value).map_err(|message| self.report(key, place, message)).ok()
@@ -161,6 +214,9 @@ fn within<V: Value + PartialOrd>(value: V, bounds: &RangeInclusive<V>) -> Result
     if bounds.contains(&value) {
         return Ok(value);
     }
-    let (from, to) = (bounds.start().show(), bounds.end().show());
-    Err(format!("expected {}, from {from} to {to}; found {}", V::EXPECTED, value.show()))
+    Err(format!("expected {}; found {}", expected_within(bounds), value.show()))
+}
+
+fn expected_within<V: Value>(bounds: &RangeInclusive<V>) -> String {
+    format!("{}, from {} to {}", V::EXPECTED, bounds.start().show(), bounds.end().show())
 }

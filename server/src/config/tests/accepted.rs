@@ -512,3 +512,19 @@ fn the_value_of_a_providers_header_is_a_secret() {
     assert!(config.secrets().iter().any(|secret| secret.expose() == "hunter2-long"));
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
 }
+
+#[test]
+fn variables_of_lists_and_tables() {
+    let file = "[metrics]\nallowed_hosts = ['z']\n[auth]\ntokens = 't'\nreserved_tools = { z = 'z' }\n";
+    for list in ["a,b", " a , b ", "['a', \"b\"]"] {
+        let config = parsed_with(
+            file,
+            &[
+                ("AGENTLOOP_METRICS_ALLOWED_HOSTS", list),
+                ("AGENTLOOP_AUTH_RESERVED_TOOLS", "{ \"get_*\" = \"red/x\" }"),
+            ],
+        );
+        assert_eq!(config.metrics.allowed_hosts, ["a", "b"], "{list}");
+        assert_eq!(config.auth.unwrap().reserved_tools, [("get_*".to_owned(), "red/x".to_owned())]);
+    }
+}

@@ -18,7 +18,7 @@ fn every_problem_is_reported_in_the_order_of_the_file() {
              \"[::1]:50051\"; found \"localhost:1\"",
             "agentloop.toml:3:1: server.max_live_run: unknown key; did you mean max_live_runs?",
             "agentloop.toml:6:16: runs.park_after: expected a length of time in quotes, in whole milliseconds: \
-             \"10ms\", \"30s\", \"5m\"; found 5",
+             \"10ms\", \"30s\", \"5m\", from \"0ms\" to \"1h\"; found 5",
             "agentloop.toml:8:2: sever: unknown key; did you mean server?",
         ],
     );
@@ -97,7 +97,7 @@ fn values_out_of_bounds() {
             "agentloop.toml:2:21: server.max_message_bytes: expected a whole number, from 65536 to 4194304; found \
              5000000",
             "agentloop.toml:3:19: server.max_connections: expected a whole number, from 1 to 1000000; found 0",
-            "agentloop.toml:5:13: hosts.max_hosts: expected a whole number; found -1",
+            "agentloop.toml:5:13: hosts.max_hosts: expected a whole number, from 1 to 1000000; found -1",
             "agentloop.toml:6:13: hosts.host_wait: expected a length of time in quotes, in whole milliseconds: \
              \"10ms\", \"30s\", \"5m\", from \"0ms\" to \"1d\"; found \"2d\"",
         ],
@@ -165,7 +165,7 @@ fn variables_that_set_nothing_or_nonsense() {
         problems("", &variables),
         [
             "environment variable AGENTLOOP_RUNS_PARK_AFTER: runs.park_after: expected a length of time in quotes, in \
-             whole milliseconds: \"10ms\", \"30s\", \"5m\"; found \"soon\"",
+             whole milliseconds: \"10ms\", \"30s\", \"5m\", from \"0ms\" to \"1h\"; found \"soon\"",
             "environment variable AGENTLOOP_SERVER_LISTN: sets nothing; did you mean AGENTLOOP_SERVER_LISTEN?",
             "environment variable AGENTLOOP_WHATEVER_ELSE_THERE_IS: sets nothing; \
              AGENTLOOP_<SECTION>_<KEY> sets a key of [tls], [auth], [quotas], [audit], [server], [store], [cluster], [log], \
@@ -496,4 +496,38 @@ fn collectors_that_are_none() {
             "environment variable OTEL_EXPORTER_OTLP_PROTOCOL: expected grpc, the only protocol that this server supports; found \"http/protobuf\""
         ]
     );
+}
+
+#[test]
+fn variables_of_lists_and_tables_with_nonsense() {
+    for (variable, value, problem) in [
+        ("AGENTLOOP_TLS_ALLOWED_SUBJECTS", "ada", "tls.allowed_subjects: expected"),
+        ("AGENTLOOP_METRICS_ALLOWED_HOSTS", "a,b:1", "metrics.allowed_hosts: expected a name without a port"),
+        ("AGENTLOOP_METRICS_ALLOWED_HOSTS", "['a', 1]", "expected a text in quotes; found 1"),
+        ("AGENTLOOP_METRICS_ALLOWED_HOSTS", "['a'", "expected a list of texts"),
+        ("AGENTLOOP_METRICS_ALLOWED_HOSTS", "['a']\nx = 1", "expected a list of texts"),
+        ("AGENTLOOP_AUTH_RESERVED_TOOLS", "pay", "auth.reserved_tools: expected a table of texts"),
+        ("AGENTLOOP_AUTH_RESERVED_TOOLS", "{ a = 1 }", "expected a text in quotes; found 1"),
+    ] {
+        let found = problems("", &[(variable, value)]).join("\n");
+        assert!(found.starts_with(&format!("environment variable {variable}: ")), "{found}");
+        assert!(found.contains(problem), "{found}\nfor\n{value}");
+    }
+}
+
+#[test]
+fn settings_that_mean_nothing() {
+    const HTTP: &str = "[providers.a]\nkind = 'openai'\nbase_url = 'http://localhost:1'\n";
+    for (text, problem) in [
+        (HTTP.replace(":1'", ":99999'"), "expected a URL whose port is a number from 1 to 65535"),
+        (format!("{HTTP}api_key_header = 'x-api-key'"), "expected api_key_env or api_key_file beside it"),
+        (format!("{HTTP}[providers.a.models.'']\ncontext_window = 1"), "expected the name of a model"),
+        (
+            "[blobs]\nmax_bytes = 2\ntotal_bytes = 1".to_owned(),
+            "blobs.total_bytes: expected at least max_bytes",
+        ),
+    ] {
+        let found = problems(&text, &[]).join("\n");
+        assert!(found.contains(problem), "{found}\nfor\n{text}");
+    }
 }

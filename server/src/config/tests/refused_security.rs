@@ -108,6 +108,15 @@ fn what_protects_the_port_is_whole() {
         ("[tools.pay]\nsensitive = ['password']".to_owned(), "tools.pay.sensitive: expected a JSON Pointer"),
         ("[tools.pay]\nsensitive = ['/a~2']".to_owned(), "tools.pay.sensitive: expected a JSON Pointer"),
         ("[tools.pay]\nsensitiv = ['/a']".to_owned(), "unknown key; did you mean sensitive?"),
+        ("[tools.'a b']\nsensitive = ['/a']".to_owned(), "tools.a b: expected a tool's name"),
+        ("[tools.terms.'']".to_owned(), "tools.terms: expected a tool's name"),
+        ("[tools.terms.'bad name']".to_owned(), "tools.terms.bad name: expected a tool's name"),
+        ("auth.reserved_tools = { a = '' }".to_owned(), "reserved_tools: \"a\": a name must have 1 to"),
+        ("auth.reserved_tools = { a = 'red/' }".to_owned(), "\"a\": a name must have 1 to"),
+        ("auth.reserved_tools = { a = 'b c/d' }".to_owned(), "\"a\": the tenant \"b c\""),
+        ("auth.reserved_tools = { a = \"pay\\u200b\" }".to_owned(), "a character that is not seen"),
+        ("auth.reserved_tools = { '' = 'x' }".to_owned(), "\"\": expected a pattern of tool names"),
+        ("auth.reserved_tools = { 'a b' = 'x' }".to_owned(), "\"a b\": expected a pattern"),
         ("tools.wekaer = 'accept'".to_owned(), "unknown key; did you mean weaker?"),
         ("quotas.requests_per_second = 1".to_owned(), "expected [auth]"),
         ("server.listen = '0.0.0.0:1'\nauth.tokens = 't'".to_owned(), "there is no [tls]"),
@@ -116,6 +125,10 @@ fn what_protects_the_port_is_whole() {
         let found = problems(&text, &[]).join("\n");
         assert!(found.contains(problem), "{found}\nfor\n{text}");
     }
+    let one = |text: String| assert_eq!(problems(&text, &[]).len(), 1, "{text}");
+    one(format!("{PAIR}client_ca = 'c'\nclient_auth = 'required'\nallowed_subjects = ['ada']"));
+    let asking = "client_ca = 'c'\nclient_auth = 'optional'\n";
+    one(format!("server.listen = '0.0.0.0:1'\n{PAIR}{asking}{ADA}roles = ['admin']"));
     let both = parsed(&format!("server.listen = '0.0.0.0:1'\nauth.tokens = 't'\n{PAIR}"));
     assert!(both.tls.is_some() && both.auth.is_some());
 }

@@ -1,5 +1,6 @@
 //! TLS on the gRPC port: the acceptor, made of PEM files, and the handshakes of new connections.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,23 @@ pub struct TlsClients {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadTlsFiles(String);
+
+impl BadTlsFiles {
+    /// The key of the file that is wrong, such as `certificate`, or words for several.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        self.0.split_once(": ").map_or("", |(file, _)| file)
+    }
+
+    /// The same, with the path of the file.
+    #[must_use]
+    pub fn of(self, path: &Path) -> Self {
+        match self.0.split_once(": ") {
+            Some((file, problem)) => Self(format!("{file}: {}: {problem}", path.display())),
+            None => self,
+        }
+    }
+}
 
 impl From<String> for BadTlsFiles {
     fn from(problem: String) -> Self {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Wri
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::format::{FORMAT, FormatVersion, RecordedCall};
+use super::format::{FORMAT, FormatVersion, LINE_START, RecordedCall};
 
 /// Maximum size of a line: a request with its whole conversation, images included, and its response.
 const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -39,13 +39,11 @@ impl RecordingWriter {
     /// Opens or creates the file and makes it readable by its owner only. A cut last line is removed.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or holds anything else than a recording. Such a file stays as it is.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
-        let opened = open_private(path).and_then(|mut file| {
-            repair(&mut file)?;
-            Ok(file)
-        });
-        let file = opened.map_err(|error| RecordingError::new(path, error))?;
+        let mut file = open_or_create(path).map_err(|error| RecordingError::new(path, error))?;
+        let checked = check_first_line(&mut file).and_then(|()| repair_last_line(&mut file));
+        checked.and_then(|()| Ok(make_private(&file)?)).map_err(|error| RecordingError::new(path, error))?;
         Ok(Self { path: path.to_owned(), file: Mutex::new(file) })
     }
 
@@ -60,20 +58,22 @@ impl RecordingWriter {
     }
 }
 
-fn open_private(path: &Path) -> io::Result<File> {
+fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-        let file = options.mode(0o600).open(path)?;
-        if file.metadata()?.is_file() {
-            file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-        }
-        Ok(file)
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn make_private(file: &File) -> io::Result<()> {
+    #[cfg(unix)]
+    if file.metadata()?.is_file() {
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     }
     #[cfg(not(unix))]
-    options.open(path)
+    let _ = file;
+    Ok(())
 }
 
 /// Writes all bytes, or truncates the file to its old length if that is possible.
@@ -82,22 +82,53 @@ fn write_line(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes).inspect_err(|_| drop(file.set_len(before)))
 }
 
-/// Makes the file end with a complete line.
-fn repair(file: &mut File) -> io::Result<()> {
-    let length = file.metadata()?.len();
-    let from = last_line_start(file, length)?;
-    if from == length {
+/// Reason why a file is not written to.
+#[derive(Debug, thiserror::Error)]
+enum UnfitFile {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(
+        "it holds something else than recorded calls, so it is left as it is; name a new file (line 1: {0})"
+    )]
+    FirstLine(LineError),
+    #[error(
+        "its last line is neither a recorded call nor the beginning of one, so it is left as it is; name a new file"
+    )]
+    LastLine,
+}
+
+/// Checks that the first line is a recorded call. A line without a newline is the last one, too, and is checked as such.
+fn check_first_line(file: &mut File) -> Result<(), UnfitFile> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut reader = BufReader::new(file).take(LINE_BYTES_MAX);
+    let mut line = Vec::new();
+    while line.trim_ascii().is_empty() && reader.read_until(b'\n', &mut line)? > 0 {}
+    if line.trim_ascii().is_empty() || !line.ends_with(b"\n") {
         return Ok(());
     }
+    parse_line(&line).map(drop).map_err(UnfitFile::FirstLine)
+}
+
+/// Makes the file end with a complete line.
+fn repair_last_line(file: &mut File) -> Result<(), UnfitFile> {
+    let length = file.metadata()?.len();
+    let from = last_line_start(file, length)?;
     file.seek(SeekFrom::Start(from))?;
     let mut rest = Vec::new();
     file.take(LINE_BYTES_MAX).read_to_end(&mut rest)?;
+    if rest.trim_ascii().is_empty() {
+        return Ok(());
+    }
     // A file that someone edited may lack only the last newline.
-    if serde_json::from_slice::<FormatVersion>(&rest).is_ok() {
-        return file.write_all(b"\n");
+    if parse_line(&rest).is_ok() {
+        return Ok(file.write_all(b"\n")?);
+    }
+    let (start, line) = (LINE_START.as_bytes(), rest.as_slice());
+    if !line.starts_with(start) && !start.starts_with(line) {
+        return Err(UnfitFile::LastLine);
     }
     tracing::warn!(bytes = rest.len(), "removed a cut line from the end of a recording");
-    file.set_len(from)
+    Ok(file.set_len(from)?)
 }
 
 /// Returns the position behind the last newline.

@@ -14,6 +14,8 @@ use crate::model::{ModelError, ModelRequest};
 
 /// Version of the format. Only this version is read.
 pub(super) const FORMAT: u32 = 1;
+/// The first bytes of every line, as [`RecordedCall`] is written.
+pub(super) const LINE_START: &str = "{\"v\":1,\"provider\":\"";
 
 /// The version alone, read before the rest of a line.
 #[derive(Debug, Deserialize)]

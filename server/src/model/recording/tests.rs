@@ -280,6 +280,30 @@ async fn a_killed_process_loses_its_last_line_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_file_of_something_else_is_left_as_it_is() {
+    let whole = TestRecording::of(vec![(ask("a"), text_answer("1"))]).await.text();
+    let recording = TestRecording::new();
+    for (text, message) in [
+        ("{\"version\":1,\"token\":\"x\"}".to_owned(), "its last line is neither a recorded call"),
+        ("a note".to_owned(), "its last line is neither a recorded call"),
+        ("a note\n".to_owned(), "it holds something else than recorded calls"),
+        ("\n\n{\"v\":1}\n".to_owned(), "it holds something else than recorded calls"),
+        (whole.replace("{\"v\":1,", "{\"v\":2,"), "it holds something else than recorded calls"),
+        (format!("{whole}a note"), "its last line is neither a recorded call"),
+    ] {
+        fs::write(recording.path(), &text).unwrap();
+        let error = RecordingWriter::open(&recording.path()).unwrap_err();
+        assert!(error.message.starts_with(message), "{text}: {error}");
+        assert_eq!(recording.text(), text);
+    }
+    for (text, left) in [("", ""), ("\n", "\n"), (&whole[..1], ""), (&whole[..60], "")] {
+        fs::write(recording.path(), text).unwrap();
+        RecordingWriter::open(&recording.path()).unwrap();
+        assert_eq!(recording.text(), left);
+    }
+}
+
+#[tokio::test]
 async fn a_last_line_without_a_newline_is_a_line() {
     let recording = TestRecording::of(vec![(ask("a"), text_answer("1"))]).await;
     let text = recording.text();
