@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
     use crate::tool::tests::harness::{FakeEngine, NOW, call_id, declaration, offer, owner};
-    use crate::tool::{HostOptions, OwnTools, RemoteTools};
+    use crate::tool::{OwnTools, RemoteTools, RemoteToolsOptions};
 
     /// Tells the arguments that it was given.
     struct Recorder(mpsc::UnboundedSender<String>);
@@ -312,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn an_executor_gets_an_object_where_the_model_wrote_nothing() {
         let own = OwnTools::check(vec![declaration("now")]).unwrap();
-        let hosted = RemoteTools::with_own(HostOptions::default(), NOW, own, Vec::new());
+        let hosted = RemoteTools::with_own(RemoteToolsOptions::default(), NOW, own, Vec::new());
         let (sender, mut given) = mpsc::unbounded_channel();
         let executors = ToolExecutors { all: Some(Arc::new(Recorder(sender))), ..ToolExecutors::default() };
         let tools = InProcess::around(hosted, executors, Tasks::new());

@@ -213,7 +213,7 @@ fn an_overflow_that_nothing_helps_ends_the_run_at_once() {
     assert_eq!(kinds(&transition.records), "compaction_failed finished");
     let code = script.end().map(|error| error.code);
     assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
-    let words = script.end().map(|error| error.message.clone()).unwrap_or_default();
+    let words = script.end().map(|error| error.message).unwrap_or_default();
     assert!(
         words.ends_with("cannot be made smaller: it failed: context too long"),
         "the provider's words: {words}"
