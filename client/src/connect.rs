@@ -81,7 +81,7 @@ pub(crate) fn endpoint(address: &str, tls: &Tls) -> Result<Endpoint, Error> {
         let host_and_port = authority.as_str().rsplit('@').next().unwrap_or_default();
         host_and_port.len() > authority.host().len()
     });
-    if has_port && !endpoint.uri().port_u16().is_some_and(|port| port > 0) {
+    if has_port && endpoint.uri().port_u16().is_none_or(|port| port == 0) {
         return Err(Error::Endpoint(format!("{address}: a port is a number from 1 to 65535")));
     }
     let encrypted = endpoint.uri().scheme_str() == Some("https");

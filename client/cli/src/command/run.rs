@@ -40,7 +40,10 @@ pub(crate) async fn run(global: &Global, mut args: Box<RunArgs>) -> Result<Exit,
         opened = client.run_stream(input) => opened?,
         signal = signals.next() => return match signal {
             EndSignal::Interrupt => abort_unanswered(&client, &run_id, &mut view).await,
-            EndSignal::Termination => Ok(Exit::Interrupted),
+            EndSignal::Termination => {
+                view.note("left before the server has answered; the run may have started")?;
+                Ok(Exit::Interrupted)
+            }
         },
     };
     print_run_id(&mut view, &opened, &local_context, global)?;
