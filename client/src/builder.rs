@@ -118,10 +118,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_url_or_a_host_with_a_port_is_an_endpoint() {
-        for good in ["http://127.0.0.1:50051", "127.0.0.1:50051", "localhost:1"] {
+        for good in [
+            "http://127.0.0.1:50051",
+            "127.0.0.1:50051",
+            "localhost:1",
+            "https://a.example",
+            "http://[::1]:1",
+        ] {
             assert!(ClientBuilder::new(good).build().is_ok(), "{good}");
         }
-        for bad in ["", "http://", "not an address"] {
+        for bad in [
+            "",
+            "http://",
+            "not an address",
+            "http://127.0.0.1:99999",
+            "http://127.0.0.1:",
+            "[::1]:0",
+            "ftp://localhost:1",
+            "unix:///run/agentloop",
+        ] {
             assert!(matches!(ClientBuilder::new(bad).build(), Err(Error::Endpoint(_))), "{bad}");
         }
     }

@@ -69,9 +69,20 @@ impl Tls {
 pub(crate) fn endpoint(address: &str, tls: &Tls) -> Result<Endpoint, Error> {
     let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let invalid = |error: tonic::transport::Error| Error::Endpoint(format!("{address}: {error}"));
+    if !url.split_once("://").is_some_and(|(scheme, _)| matches!(scheme, "http" | "https")) {
+        return Err(Error::Endpoint(format!("{address}: an address begins with http:// or https://")));
+    }
     let endpoint = Endpoint::from_shared(url).map_err(invalid)?;
     if endpoint.uri().host().is_none() {
         return Err(Error::Endpoint(format!("{address}: names no host")));
+    }
+    // Without this, a port that is none would be that of the scheme.
+    let has_port = endpoint.uri().authority().is_some_and(|authority| {
+        let host_and_port = authority.as_str().rsplit('@').next().unwrap_or_default();
+        host_and_port.len() > authority.host().len()
+    });
+    if has_port && endpoint.uri().port_u16().is_none_or(|port| port == 0) {
+        return Err(Error::Endpoint(format!("{address}: a port is a number from 1 to 65535")));
     }
     let encrypted = endpoint.uri().scheme_str() == Some("https");
     if tls.is_set() && !encrypted {

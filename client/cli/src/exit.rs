@@ -25,7 +25,7 @@ pub(crate) enum Exit {
     Awaiting = 4,
     /// The server cannot be reached.
     Unreachable = 5,
-    /// A second ctrl-C ended the command. The run may still go on. 130 is the shell's convention.
+    /// A second ctrl-C or another signal ended the command, or nobody reads its output. The run may still go on. 130 is the shell's convention.
     Interrupted = 130,
 }
 
@@ -62,6 +62,9 @@ pub(crate) enum Failure {
     /// Reading input or writing output failed.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The output of a run could not be written, though the run was followed.
+    #[error("the output of the run could not be written: {0}")]
+    Output(String),
     /// Any other failure, as a message for people.
     #[error("{0}")]
     Other(String),
@@ -94,7 +97,11 @@ impl Failure {
             Failure::Client(Error::Endpoint(_)) | Failure::Usage(_) => Exit::Usage,
             Failure::Client(error) if error.is_unreachable() => Exit::Unreachable,
             Failure::Client(error) if error.code() == Some(tonic::Code::InvalidArgument) => Exit::Usage,
-            Failure::Client(_) | Failure::Host(_) | Failure::Io(_) | Failure::Other(_) => Exit::Failed,
+            Failure::Client(_)
+            | Failure::Host(_)
+            | Failure::Io(_)
+            | Failure::Output(_)
+            | Failure::Other(_) => Exit::Failed,
         }
     }
 }

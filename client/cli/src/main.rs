@@ -35,7 +35,11 @@ async fn main() -> ExitCode {
         Err(error) => return usage_error::report(&error),
     };
     // These ask at an address of their own.
-    let is_elsewhere = matches!(cli.command, Command::Demo(_) | Command::Health(_));
+    let is_elsewhere = match &cli.command {
+        Command::Demo(_) => true,
+        Command::Health(args) => args.local,
+        _ => false,
+    };
     let where_asked = if is_elsewhere { String::new() } else { cli.global.where_asked() };
     let server_option = cli.global.server_option();
     match dispatch(cli).await {

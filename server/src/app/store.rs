@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{BlobOptions, PostgresLocation, StoreLocation, StoreOptions};
+use crate::config::{BlobOptions, Config, PostgresLocation, StoreLocation, StoreOptions};
 use crate::store::postgres::{self, PostgresOptions, PostgresStore};
 use crate::store::sqlite::{self, SqliteOptions, SqliteStore};
 use crate::store::{BlobBounds, Store, StoreStats};
@@ -102,6 +102,17 @@ impl OwnStore {
             }
         }
     }
+}
+
+/// Checks that a server with this configuration could use its PostgreSQL database. Changes nothing. Returns host, port and
+/// database; `None` if the database is not PostgreSQL.
+///
+/// # Errors
+/// [`postgres::OpenError`]: such a server does not start.
+pub async fn check_database(config: &Config) -> Result<Option<String>, postgres::OpenError> {
+    let StoreLocation::Postgres(postgres) = &config.store.location else { return Ok(None) };
+    let options = postgres_options(postgres, &config.store, &config.blobs);
+    PostgresStore::check(&options).await.map(Some)
 }
 
 /// The way in which a PostgreSQL database is used.

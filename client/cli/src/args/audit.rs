@@ -44,6 +44,14 @@ pub(crate) struct AuditArgs {
     pub(crate) limit: usize,
 }
 
+impl AuditArgs {
+    /// True if some records may not be asked for.
+    pub(crate) fn is_filtered(&self) -> bool {
+        let texts = [&self.who, &self.what, &self.run, &self.session];
+        self.denied || self.since.is_some() || self.limit == 0 || texts.into_iter().any(Option::is_some)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Check the chain of hashes, and name the first row at which it is broken

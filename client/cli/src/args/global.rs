@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use agentloop_client::{Backoff, Client, Error};
+use agentloop_client::{Backoff, Client};
 use clap::{Args, ValueEnum};
 
-use crate::{environment, terminal::commands::quoted};
+use crate::{environment, exit::Failure, terminal::commands::quoted};
 
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:50051";
 
@@ -58,9 +58,9 @@ pub(crate) enum Output {
 }
 
 /// Reads a file of certificates or a key.
-pub(crate) fn read(path: &Path) -> Result<String, Error> {
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
-        .map_err(|error| Error::Endpoint(format!("cannot read {}: {error}", path.display())))
+        .map_err(|error| Failure::Usage(format!("cannot read {}: {error}", path.display())))
 }
 
 /// A watch never gives up: the person decides how long to wait for an absent server.
@@ -91,7 +91,7 @@ pub(crate) struct CertificateAndKey {
 
 impl Global {
     /// A client with few retries: a person waits, so an absent server must be reported within two seconds.
-    pub(crate) fn client(&self) -> Result<Client, Error> {
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
         self.client_that_retries(3)
     }
 
@@ -99,7 +99,7 @@ impl Global {
     ///
     /// # Errors
     /// As [`client`](Self::client).
-    pub(crate) fn client_that_retries(&self, max_retries: u32) -> Result<Client, Error> {
+    pub(crate) fn client_that_retries(&self, max_retries: u32) -> Result<Client, Failure> {
         let backoff =
             Backoff { max_retries, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
         let mut builder = Client::builder(self.endpoint()).backoff(backoff);
@@ -112,20 +112,20 @@ impl Global {
         if let Some(CertificateAndKey { certificate, key }) = self.tls_identity()? {
             builder = builder.tls_identity(certificate, key);
         }
-        builder.build()
+        Ok(builder.build()?)
     }
 
     /// The token, if there is one.
     ///
     /// # Errors
-    /// [`Error::Endpoint`] where it would travel unencrypted to another machine, unless the environment allows that.
-    pub(crate) fn token_to_present(&self) -> Result<Option<&str>, Error> {
+    /// [`Failure::Usage`] where it would travel unencrypted to another machine, unless the environment allows that.
+    pub(crate) fn token_to_present(&self) -> Result<Option<&str>, Failure> {
         let Some(token) = &self.token else { return Ok(None) };
         let is_allowed = environment::variable(ALLOW_INSECURE_REMOTE).is_some_and(|value| value == "true");
         if is_allowed || keeps_secret(&self.endpoint()) {
             return Ok(Some(token));
         }
-        Err(Error::Endpoint(format!(
+        Err(Failure::Usage(format!(
             "the token would travel unencrypted to {}: use https://, or set {ALLOW_INSECURE_REMOTE}=true if the network \
              between is trusted",
             self.server
@@ -133,7 +133,7 @@ impl Global {
     }
 
     /// The certificate and the key to present.
-    pub(crate) fn tls_identity(&self) -> Result<Option<CertificateAndKey>, Error> {
+    pub(crate) fn tls_identity(&self) -> Result<Option<CertificateAndKey>, Failure> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
                 Ok(Some(CertificateAndKey { certificate: read(certificate)?, key: read(key)? }))

@@ -87,6 +87,7 @@ impl Cli {
         let arguments = blob::with_short_option(arguments.into_iter().map(Into::into).collect());
         let matches = command.try_get_matches_from_mut(arguments)?;
         refuse_unused(&mut command, &matches)?;
+        refuse_two_servers(&mut command, &matches)?;
         Cli::from_arg_matches(&matches)
     }
 
@@ -129,6 +130,17 @@ fn refuse_unused(command: &mut clap::Command, matches: &ArgMatches) -> Result<()
             Err(command.error(ErrorKind::UnknownArgument, message))
         }
     }
+}
+
+/// Refuses `health --local` with another server. The variable of `--server` may be set for other commands.
+fn refuse_two_servers(command: &mut clap::Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some(("health", given)) = matches.subcommand() else { return Ok(()) };
+    if !given.get_flag("local") || given.value_source("server") != Some(ValueSource::CommandLine) {
+        return Ok(());
+    }
+    let message = "--local asks the server of this machine's configuration, and --server names another";
+    let command = command.find_subcommand_mut("health").expect("it was matched");
+    Err(command.error(ErrorKind::ArgumentConflict, message))
 }
 
 #[derive(Debug, Subcommand)]

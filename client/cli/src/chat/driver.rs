@@ -17,7 +17,10 @@ use super::{
     server_calls::ServerCalls,
     view,
 };
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::{Exit, Failure},
+    terminal::signals::EndSignals,
+};
 
 const TICK: Duration = Duration::from_millis(250);
 /// Bound on events that wait to be handled. When it is reached, the reading of the run waits, not the run itself.
@@ -29,8 +32,8 @@ const BATCH: usize = 256;
 pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> Result<(App, Exit), Failure> {
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     let mut calls = ServerCalls::new(client, app.options.who.clone(), sender);
+    let mut signals = EndSignals::listen();
     let mut screen = Screen::take()?;
-    let mut terminated = Termination::listen()?;
     let mut terminal_events = EventStream::new();
     let start = Instant::now();
     let mut ticks = tokio::time::interval(TICK);
@@ -44,7 +47,7 @@ pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> 
             event = next_terminal_event(&mut terminal_events) => event?,
             Some(event) = events.recv() => Some(event),
             _ = ticks.tick() => Some(Event::Tick(start.elapsed())),
-            () = terminated.next() => Some(Event::Terminated),
+            _ = signals.next() => Some(Event::Terminated),
             done = calls.finished() => { done?; None }
         };
         let mut next = event;
@@ -82,43 +85,4 @@ async fn next_terminal_event(
         TerminalEvent::Resize(width, height) => Some(Event::Resize(width, height)),
         TerminalEvent::FocusGained | TerminalEvent::FocusLost | TerminalEvent::Mouse(_) => None,
     })
-}
-
-/// Signals that end the chat, after the terminal is restored.
-#[cfg(unix)]
-struct Termination {
-    terminate: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Termination {
-    fn listen() -> io::Result<Termination> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Termination {
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.hang_up.recv() => {}
-        }
-    }
-}
-
-#[cfg(not(unix))]
-struct Termination;
-
-#[cfg(not(unix))]
-impl Termination {
-    fn listen() -> io::Result<Termination> {
-        Ok(Termination)
-    }
-
-    async fn next(&mut self) {
-        std::future::pending().await
-    }
 }

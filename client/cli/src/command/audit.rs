@@ -27,6 +27,7 @@ pub(crate) async fn audit(global: &Global, args: AuditArgs) -> Result<Exit, Fail
 
 async fn list(global: &Global, args: AuditArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
+    let is_filtered = args.is_filtered();
     let filter = AuditFilter {
         principal: args.who.unwrap_or_default(),
         rpc: args.what.unwrap_or_default(),
@@ -41,6 +42,11 @@ async fn list(global: &Global, args: AuditArgs) -> Result<Exit, Failure> {
         for record in &records {
             print::line(&json::line("AuditRecord", record))?;
         }
+        return Ok(Exit::Completed);
+    }
+    if records.is_empty() && !is_filtered {
+        let none = "there are no records: a server has an audit log where [audit] has enabled = true";
+        print::line(none)?;
         return Ok(Exit::Completed);
     }
     let style = Style::of(&std::io::stdout());

@@ -14,9 +14,9 @@ use crate::{
     exit::{Exit, Failure},
     follow::FollowOptions,
     terminal::input_lines::InputLines,
-    terminal::interrupt::Interrupts,
     terminal::local_context::LocalContext,
     terminal::render::View,
+    terminal::signals::{EndSignal, EndSignals},
 };
 
 /// The server's bound on a prompt.
@@ -24,7 +24,6 @@ const PROMPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) async fn run(global: &Global, mut args: Box<RunArgs>) -> Result<Exit, Failure> {
     let client = global.client()?;
-    let mut interrupts = Interrupts::listen();
     let mut view = View::new(global.json());
     let person = is_interactive(global, &args).then(InputLines::of_stdin);
     let approve = args.yes.then_some("--yes says so");
@@ -36,9 +35,16 @@ pub(crate) async fn run(global: &Global, mut args: Box<RunArgs>) -> Result<Exit,
     local_context.add_to(&mut input);
     let run_id = input.run_id.clone().unwrap_or_default();
 
+    let mut signals = EndSignals::listen();
     let opened = tokio::select! {
         opened = client.run_stream(input) => opened?,
-        () = interrupts.next() => return abort_unanswered(&client, &run_id, &mut view).await,
+        signal = signals.next() => return match signal {
+            EndSignal::Interrupt => abort_unanswered(&client, &run_id, &mut view).await,
+            EndSignal::Termination => {
+                view.note("left before the server has answered; the run may have started")?;
+                Ok(Exit::Interrupted)
+            }
+        },
     };
     print_run_id(&mut view, &opened, &local_context, global)?;
     let follow = FollowOptions {
@@ -49,7 +55,7 @@ pub(crate) async fn run(global: &Global, mut args: Box<RunArgs>) -> Result<Exit,
         wait: false,
         abort: true,
         decided_by: user(),
-        interrupts,
+        signals,
         server_option: global.server_option(),
         says_next: !global.json(),
     };
@@ -63,8 +69,13 @@ fn is_interactive(global: &Global, args: &RunArgs) -> bool {
 
 fn input(args: RunArgs) -> Result<RunInput, Failure> {
     let RunArgs { prompt, session, agent, model, run_id, local_context: _, yes: _ } = args;
+    let prompt = if prompt == "-" { read_prompt()? } else { prompt };
+    // With the id of a run that exists, the server joins that run.
+    if prompt.is_empty() && run_id.is_none() {
+        return Err(Failure::Usage("the prompt is empty; a run begins with one".to_owned()));
+    }
     Ok(RunInput {
-        prompt: if prompt == "-" { read_prompt()? } else { prompt },
+        prompt,
         auto_create_session: session.is_some().then_some(true),
         session_id: session,
         agent,

@@ -14,10 +14,10 @@ use crate::{
     exit::{Exit, Failure},
     terminal::commands,
     terminal::format,
-    terminal::interrupt::Interrupts,
     terminal::json,
     terminal::print,
     terminal::render::status::{OptionNames, error, question},
+    terminal::signals::EndSignals,
     terminal::style::Style,
     terminal::text::sanitize,
 };
@@ -74,14 +74,14 @@ async fn all(client: &Client, mut request: ListRunsRequest, limit: u32) -> Resul
     }
 }
 
-/// Prints each change of the list, until ctrl-C. The server may be away for a while.
+/// Prints each change of the list, until ctrl-C or another signal. The server may be away for a while.
 async fn watch(global: &Global, client: Client, filter: RunFilter) -> Result<Exit, Failure> {
-    let mut interrupts = Interrupts::listen();
+    let mut signals = EndSignals::listen();
     let mut watch = client.watch_runs(filter).await?.with_backoff(ENDLESS_BACKOFF);
     loop {
         let update = tokio::select! {
             update = watch.next_update() => update?,
-            () = interrupts.next() => return Ok(Exit::Interrupted),
+            _ = signals.next() => return Ok(Exit::Interrupted),
         };
         let change = match update {
             WatchUpdate::Item(change) => *change,

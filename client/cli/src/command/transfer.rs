@@ -54,7 +54,8 @@ pub(crate) async fn import(
         let file = File::open(file).map_err(|error| failed(format!("{}: {error}", file.display())))?;
         Box::new(BufReader::new(file))
     };
-    let exported = Exported::read(lines).map_err(failed)?;
+    let exported =
+        Exported::read(lines).map_err(|problem| failed(format!("{}: {problem}", file.display())))?;
     let Session { title, labels, .. } = exported.session;
     let is_new = match &session_id {
         None => true,
@@ -125,10 +126,13 @@ impl Exported {
         let mut exported = Self::default();
         let mut has_session = false;
         for (number, line) in (1..).zip(lines.lines()) {
-            let line = line.map_err(|error| error.to_string())?;
             let at = |problem: String| format!("line {number}: {problem}");
+            let no_json = |error: String| {
+                at(format!("expected a line of JSON, as `agentloop sessions export` writes it: {error}"))
+            };
+            let line = line.map_err(|error| no_json(error.to_string()))?;
             let mut object: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_str(&line).map_err(|error| at(error.to_string()))?;
+                serde_json::from_str(&line).map_err(|error| no_json(error.to_string()))?;
             if object.len() != 1 {
                 return Err(at("every line is an object with one key: session, run or entry".to_owned()));
             }
@@ -341,7 +345,7 @@ mod tests {
         let damaged = r#"{"entry":{"entryNo":"7","damaged":true}}"#;
         for (lines, told) in [
             (&[][..], "no line with a session"),
-            (&["nonsense"], "line 1: "),
+            (&["nonsense"], "line 1: expected a line of JSON, as `agentloop sessions export` writes it"),
             (&[SESSION, damaged], "line 2: entry 7 is damaged"),
             (&[r#"{"session":7}"#], "line 1: "),
         ] {

@@ -5,13 +5,13 @@ use crate::{
     command::ids::{self, Kind},
     exit::{Exit, Failure},
     follow::FollowOptions,
-    terminal::interrupt::Interrupts,
     terminal::render::View,
+    terminal::signals::EndSignals,
 };
 
 pub(crate) async fn watch(global: &Global, args: WatchArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
-    let interrupts = Interrupts::listen();
+    let signals = EndSignals::listen();
     let subscribe = |run_id: String| async { client.subscribe(run_id, args.after).await };
     let stream = ids::called(&client, Kind::Run, &args.run, subscribe).await?;
     let follow = FollowOptions {
@@ -22,7 +22,7 @@ pub(crate) async fn watch(global: &Global, args: WatchArgs) -> Result<Exit, Fail
         wait: true,
         abort: false,
         decided_by: String::new(),
-        interrupts,
+        signals,
         server_option: global.server_option(),
         says_next: false,
     };

@@ -12,9 +12,9 @@ use crate::{
     embedded::EmbeddedServer,
     exit::{Exit, Failure},
     follow::FollowOptions,
-    terminal::interrupt::Interrupts,
     terminal::print,
     terminal::render::View,
+    terminal::signals::EndSignals,
 };
 
 pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {
@@ -52,9 +52,9 @@ async fn show(args: &DemoArgs, files: &DemoFiles, server: &EmbeddedServer) -> Re
     guide::print(&client, files, server.address(), &run_id, &session_id, args.keep).await?;
     if args.keep {
         // Listen first: a reader of the line may press ctrl-C at once.
-        let mut interrupts = Interrupts::listen();
+        let mut signals = EndSignals::listen();
         print::line("\nthe server and its tool host go on until ctrl-C")?;
-        interrupts.next().await;
+        signals.next().await;
     }
     host.stop().await?;
     Ok(exit)
@@ -64,7 +64,7 @@ async fn show(args: &DemoArgs, files: &DemoFiles, server: &EmbeddedServer) -> Re
 async fn play(client: Client, prompt: &str) -> Result<(Exit, String), Failure> {
     print::line(&format!("prompt   {prompt}\n"))?;
     let input = RunInput { prompt: prompt.to_owned(), ..RunInput::default() };
-    let interrupts = Interrupts::listen();
+    let signals = EndSignals::listen();
     let stream = client.run_stream(input).await?;
     let run_id = stream.run_id().to_owned();
     let follow = FollowOptions {
@@ -75,7 +75,7 @@ async fn play(client: Client, prompt: &str) -> Result<(Exit, String), Failure> {
         wait: false,
         abort: true,
         decided_by: "the demo itself".to_owned(),
-        interrupts,
+        signals,
         server_option: String::new(),
         says_next: false,
     };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use agentloop_server::{
-    app::{SecurityError, SecurityFacts, Server, check_security},
+    app::{SecurityError, SecurityFacts, Server, check_database, check_security},
     config::{Config, StoreLocation},
 };
 
@@ -84,6 +84,15 @@ impl ConfiguredServer {
             StoreLocation::Postgres(_) => Ok(DatabasePlace::Postgres),
             StoreLocation::File(_) => database::default_place().map(DatabasePlace::Chosen),
         }
+    }
+
+    /// Asks the configured PostgreSQL database. Returns host, port and database.
+    ///
+    /// # Errors
+    /// The reason why a server could not use it.
+    pub(crate) async fn ask_postgres(&self) -> Result<String, Failure> {
+        let place = check_database(&self.0).await.map_err(failed)?;
+        Ok(place.unwrap_or_default())
     }
 
     /// True if there is a provider of models.

@@ -11,7 +11,7 @@ use std::{
 
 use agentloop_server::{
     app::{ReplicaServer, Server},
-    config::{Config, StoreLocation, StoreOptions},
+    config::{Config, LogFormat, StoreLocation, StoreOptions},
     lifecycle::Signals,
     secret::Redactor,
     telemetry,
@@ -31,18 +31,28 @@ pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<Exit
     telemetry::init(&config.log, Redactor::new(config.secrets())).map_err(failed)?;
     let database = place_database(&mut config.store)?;
     let signals = Signals::install()?;
+    let format = config.log.format;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     if config.cluster.is_some() {
         let server = Box::pin(ReplicaServer::start(config)).await.map_err(failed)?;
-        eprintln!("the database is {database}");
-        eprintln!("this is replica {}; others reach it at {}", server.number(), server.replica_address());
-        eprintln!("agentloop listens on {scheme}://{}", server.address());
+        tell(format, &format!("the database is {database}"));
+        let (number, address) = (server.number(), server.replica_address());
+        tell(format, &format!("this is replica {number}; others reach it at {address}"));
+        tell(format, &format!("agentloop listens on {scheme}://{}", server.address()));
         return Ok(ExitCode::from(server.run_until(signals).await.code()));
     }
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;
-    eprintln!("the database is {database}");
-    eprintln!("agentloop listens on {scheme}://{}", server.address());
+    tell(format, &format!("the database is {database}"));
+    tell(format, &format!("agentloop listens on {scheme}://{}", server.address()));
     Ok(ExitCode::from(server.run_until(signals).await.code()))
+}
+
+/// Writes a line of the start: for people as it is, whatever the level of the log, and else as an entry of the log.
+fn tell(format: LogFormat, line: &str) {
+    match format {
+        LogFormat::Text => eprintln!("{line}"),
+        LogFormat::Json => tracing::info!("{line}"),
+    }
 }
 
 /// Chooses the place of the database, if none is set. Returns the place, for people.
@@ -143,7 +153,10 @@ pub(crate) mod audit {
         if !path.exists() {
             return Err(Failure::Other(format!("there is no file {}", path.display())));
         }
-        match verify_audit_file(path, known_hash).await.map_err(super::failed)? {
+        let verified = verify_audit_file(path, known_hash).await;
+        let unread =
+            |error| Failure::Other(format!("{} is no database of a server: {error}", path.display()));
+        match verified.map_err(unread)? {
             ChainOutcome::Whole(verdict) => Ok(verdict),
             ChainOutcome::Broken(link) => Err(broken(&link)),
         }

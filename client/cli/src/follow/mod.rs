@@ -4,6 +4,7 @@ mod countdown;
 
 use std::{
     collections::BTreeMap,
+    io,
     time::{Duration, SystemTime},
 };
 
@@ -22,11 +23,11 @@ use crate::{
     terminal::answer::{ParsedLine, Questions, decision},
     terminal::commands::{self, quoted},
     terminal::input_lines::InputLines,
-    terminal::interrupt::Interrupts,
     terminal::render::{
         View,
         status::{OptionNames, question},
     },
+    terminal::signals::{EndSignal, EndSignals},
 };
 
 /// The stream survives an absence of the server of some minutes.
@@ -50,7 +51,7 @@ pub(crate) struct FollowOptions {
     pub(crate) abort: bool,
     /// Name of the person who answers questions.
     pub(crate) decided_by: String,
-    pub(crate) interrupts: Interrupts,
+    pub(crate) signals: EndSignals,
     /// Options that printed commands need to reach the same server, with a space before them.
     pub(crate) server_option: String,
     /// True to print, when the run has ended or waits, its session and the command that goes on with it.
@@ -71,10 +72,15 @@ impl FollowOptions {
             countdown: Countdown::default(),
         };
         let exit = follower.run().await;
-        let ended = follower.follow.view.end_line();
-        let exit = exit?;
-        ended?;
-        Ok(exit)
+        follower.follow.view.end_line()?;
+        match follower.follow.view.lost() {
+            // The answer is not where it was to go, whatever became of the run.
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => match exit {
+                Err(_) | Ok(Exit::Interrupted) => exit,
+                Ok(_) => Err(Failure::Output(error.to_string())),
+            },
+            _ => exit,
+        }
     }
 }
 
@@ -109,7 +115,7 @@ impl RunFollower {
                 },
                 line = entered(&mut self.follow.person), if asking => self.handle_line(line).await?,
                 answer = abort_answer(&mut self.aborting) => self.handle_abort_answer(&answer)?,
-                () = self.follow.interrupts.next() => self.handle_interrupt()?,
+                signal = self.follow.signals.next() => self.handle_signal(signal)?,
                 () = self.countdown.next_second() => {
                     self.show_countdown()?;
                     None
@@ -117,6 +123,10 @@ impl RunFollower {
             };
             if let Some(exit) = exit {
                 return Ok(exit);
+            }
+            // Without a reader, a run whose questions are answered here goes on being answered.
+            if self.follow.view.lost().is_some() && self.follow.approve.is_none() {
+                return self.leave_unread();
             }
         }
     }
@@ -314,12 +324,42 @@ impl RunFollower {
         Ok(Exit::Awaiting)
     }
 
+    /// Leaves a run whose events can no longer be written.
+    fn leave_unread(&mut self) -> Result<Exit, Failure> {
+        if self.follow.abort {
+            if let Some(error) = self.follow.view.lost() {
+                let unread = format!("the output cannot be written: {error}");
+                self.follow.view.note(&unread)?;
+            }
+            self.say_left()?;
+            return Ok(Exit::Interrupted);
+        }
+        // A reader of a watched run that has enough is no failure.
+        Ok(Exit::Completed)
+    }
+
+    fn say_left(&mut self) -> Result<(), Failure> {
+        let (run, option) = (quoted(self.stream.run_id()), &self.follow.server_option);
+        let left = format!(
+            "left; the run goes on: agentloop watch {run} --after {}{option}",
+            self.stream.last_seq()
+        );
+        Ok(self.follow.view.note(&left)?)
+    }
+
+    fn handle_signal(&mut self, signal: EndSignal) -> Result<Option<Exit>, Failure> {
+        match signal {
+            EndSignal::Interrupt => self.handle_interrupt(),
+            EndSignal::Termination => {
+                self.say_left()?;
+                Ok(Some(Exit::Interrupted))
+            }
+        }
+    }
+
     fn handle_interrupt(&mut self) -> Result<Option<Exit>, Failure> {
-        let run_id = self.stream.run_id().to_owned();
         if !self.follow.abort {
-            let (after, option) = (self.stream.last_seq(), self.follow.server_option.clone());
-            let left = format!("left; the run goes on: agentloop watch {run_id} --after {after}{option}");
-            self.follow.view.note(&left)?;
+            self.say_left()?;
             return Ok(Some(Exit::Interrupted));
         }
         if self.interrupted {
@@ -328,7 +368,7 @@ impl RunFollower {
         }
         self.interrupted = true;
         self.follow.view.note("aborting the run (ctrl-C again: leave at once)")?;
-        let client = self.follow.client.clone();
+        let (client, run_id) = (self.follow.client.clone(), self.stream.run_id().to_owned());
         self.aborting = Some(tokio::spawn(async move { client.abort_run(run_id, "ctrl-C").await }));
         Ok(None)
     }

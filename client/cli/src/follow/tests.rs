@@ -56,7 +56,7 @@ async fn followed(script: &Script, set_up: impl FnOnce(&mut FollowOptions)) -> R
         wait: false,
         abort: true,
         decided_by: "tester".into(),
-        interrupts: Interrupts::listen(),
+        signals: EndSignals::listen(),
         server_option: String::new(),
         says_next: false,
     };

@@ -71,6 +71,20 @@ pub(crate) fn time(given: Option<&prost_types::Timestamp>) -> String {
 
 /// The thing that a run waits for, as the rest of a sentence that begins with "waits for".
 pub(crate) fn waited_for(kind: WaitKind, what: &str) -> String {
+    // Rows of lists do not say more.
+    if what.is_empty() {
+        let words = match kind {
+            WaitKind::Backoff => "the next try",
+            WaitKind::Tool => "the result of a tool",
+            WaitKind::ToolHost => "a tool host",
+            WaitKind::Human => "an answer",
+            WaitKind::Extension => "an extension",
+            _ => "",
+        };
+        if !words.is_empty() {
+            return words.to_owned();
+        }
+    }
     let of = |words: &str| format!("{words} {what}").trim_end().to_owned();
     match kind {
         WaitKind::Unspecified => what.to_owned(),
@@ -220,6 +234,7 @@ mod tests {
         assert_eq!(waited_for(WaitKind::ToolHost, "c (add)"), "a tool host for c (add)");
         assert_eq!(waited_for(WaitKind::Operator, ""), "an operator");
         assert_eq!(waited_for(WaitKind::Model, ""), "the model");
+        assert_eq!(waited_for(WaitKind::Human, ""), "an answer");
     }
 
     #[test]

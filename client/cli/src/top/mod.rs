@@ -35,6 +35,7 @@ use crate::{
     command::run::user,
     exit::{Exit, Failure, in_one_line},
     terminal::render::status::answered,
+    terminal::signals::EndSignals,
 };
 
 /// Statuses of runs that have not ended.
@@ -83,6 +84,7 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
 
     let mut top = Top { connected: true, ..Top::default() };
     top.handle_event(lists);
+    let mut signals = EndSignals::listen();
     let mut screen = Screen::take()?;
     let mut keys = EventStream::new();
     let mut ticks = tokio::time::interval(TICK);
@@ -117,6 +119,7 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
                 }
             }
             _ = ticks.tick() => {}
+            _ = signals.next() => return Ok(Exit::Interrupted),
         }
         top.tick(start.elapsed());
         while tasks.try_join_next().is_some() {}

@@ -191,11 +191,13 @@ async fn instruction_files_are_named() {
 #[tokio::test]
 async fn a_signal_gives_the_terminal_back() {
     let server = Server::start().await;
-    let mut chat = talk(&server, &[]).await;
-    chat.sees("ask something").await;
-    assert!(chat.is_taken());
-    chat.signal("TERM").await;
-    assert_eq!(chat.ends().await.0, 130);
+    for signal in ["TERM", "INT", "QUIT"] {
+        let mut chat = talk(&server, &[]).await;
+        chat.sees("ask something").await;
+        assert!(chat.is_taken());
+        chat.signal(signal).await;
+        assert_eq!(chat.ends().await.0, 130, "{signal}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,10 @@
 
 use agentloop_client_testing::timeout::soon;
 
-use crate::{process::agentloop, served::Server};
+use crate::{
+    process::{agentloop, ended},
+    served::Server,
+};
 
 /// A container's health check must find the server wherever its configuration puts it.
 #[tokio::test]
@@ -26,4 +29,23 @@ async fn health_follows_the_configuration_of_this_machine() {
     let nowhere = [("AGENTLOOP_SERVER_LISTEN", "127.0.0.1:1".to_owned())];
     let output = soon(local(&nowhere).output()).await.expect("the command was built");
     assert_eq!(output.status.code(), Some(5), "{output:?}");
+}
+
+#[tokio::test]
+async fn health_says_where_it_asked_and_asks_one_server() {
+    let (code, _, err) = ended("http://127.0.0.1:1", &["health"]).await;
+    assert_eq!(code, 5, "{err}");
+    assert!(err.contains("asked at http://127.0.0.1:1: `agentloop serve` starts a server"), "{err}");
+    let local = ["health", "--local", "--server", "http://127.0.0.1:1"];
+    let (code, _, err) = ended("http://127.0.0.1:1", &local).await;
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("--server names another"), "{err}");
+    for bad in ["http://127.0.0.1:99999", "ftp://127.0.0.1:1"] {
+        let (code, _, err) = ended(bad, &["health"]).await;
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains(bad), "{err}");
+    }
+    let (code, _, err) = ended("https://127.0.0.1:1", &["--tls-ca", "/nowhere.pem", "health"]).await;
+    assert_eq!(code, 2, "{err}");
+    assert!(err.starts_with("agentloop: cannot read /nowhere.pem: "), "{err}");
 }

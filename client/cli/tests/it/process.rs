@@ -12,7 +12,7 @@ use agentloop_client_testing::timeout::soon;
 /// The command with this server, without the environment variables that it reads.
 pub(crate) fn agentloop(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agentloop"));
-    if !matches!(args.first(), Some(&("serve" | "demo" | "token" | "cert"))) {
+    if !matches!(args.first(), Some(&("serve" | "demo" | "token" | "cert"))) && !args.contains(&"--local") {
         command.args(["--server", url]);
     }
     command

@@ -29,6 +29,13 @@ fn says(delta_seq: u64, text: &str) -> RunEvent {
     event(0, RunStatus::ModelRunning, Event::ModelDelta(delta))
 }
 
+fn has_said(seq: u64, text: &str) -> RunEvent {
+    let parts = vec![Part { content: Some(Content::Text(text.into())) }];
+    let message = Some(Message { parts, ..Message::default() });
+    let message = AssistantMessage { model_call: 1, attempt: 2, message, ..AssistantMessage::default() };
+    event(seq, RunStatus::ModelRunning, Event::AssistantMessage(message))
+}
+
 fn asked(seq: u64) -> RunEvent {
     let request = HumanRequest {
         request_id: "q".into(),
@@ -51,7 +58,9 @@ async fn server(script: &Script) -> FakeServer {
 
 #[tokio::test]
 async fn the_answer_is_on_standard_output_and_nothing_else() {
-    let events = vec![started(), says(1, "Hel"), says(2, "lo"), finished(2, RunStatus::Completed)];
+    // The first attempt is cut off, such as by a restart.
+    let (whole, end) = (has_said(2, "Hello"), finished(3, RunStatus::Completed));
+    let events = vec![started(), says(1, "Hel"), says(2, "p"), whole, end];
     let script = Script::default().scene(events, End::Ok);
     let fake = server(&script).await;
     let (code, stdout, stderr) = ended(&fake.url(), &["run", "hi", "--run-id", "r-1"]).await;
@@ -255,6 +264,59 @@ async fn ctrl_c_leaves_a_watched_run_alone() {
     running.signal("INT").await;
     assert_eq!(running.code().await, 130);
     assert_eq!(script.calls(), [ReceivedCall::Subscribe { run_id: "r-1".into(), after_seq: 0 }]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_leaves_the_run_and_says_so() {
+    for signal in ["TERM", "QUIT"] {
+        let script = Script::default().scene(vec![started()], End::Hang);
+        let fake = server(&script).await;
+        let args = ["run", "hi", "--run-id", "r-1", "-o", "json"];
+        let mut running = Running::start(agentloop(&fake.url(), &args));
+        running.line().await;
+        running.signal(signal).await;
+        assert_eq!(running.code().await, 130, "{signal}");
+        assert_eq!(script.calls().len(), 1, "it is not aborted: {:?}", script.calls());
+    }
+}
+
+/// As with `agentloop run PROMPT | head -1`.
+#[tokio::test]
+async fn a_run_whose_reader_has_enough_is_no_success() {
+    let script = Script::default().scene(vec![started(), says(1, "Hel")], End::Hang);
+    let fake = server(&script).await;
+    let mut child =
+        agentloop(&fake.url(), &["run", "hi", "--run-id", "r-1", "--json"]).spawn().expect("built");
+    drop(child.stdout.take());
+    let output = soon(child.wait_with_output()).await.expect("it ran");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("the run goes on: agentloop watch r-1"), "{told}");
+}
+
+#[tokio::test]
+async fn told_to_approve_it_does_without_a_reader() {
+    for last in [RunStatus::Completed, RunStatus::Failed] {
+        let after = End::AfterDecision(vec![finished(3, last)]);
+        let script = Script::default().scene(vec![started(), asked(2)], after);
+        let fake = server(&script).await;
+        let mut child = agentloop(&fake.url(), &["run", "hi", "--yes", "--json"]).spawn().expect("built");
+        drop(child.stdout.take());
+        let output = soon(child.wait_with_output()).await.expect("it ran");
+        let expected = if last == RunStatus::Completed { 0 } else { 1 };
+        assert_eq!(output.status.code(), Some(expected), "{output:?}");
+        assert!(matches!(&script.calls()[1], ReceivedCall::SubmitApproval(_)), "{:?}", script.calls());
+    }
+}
+
+#[tokio::test]
+async fn a_run_begins_with_a_prompt() {
+    for prompt in ["", "-"] {
+        let (code, _, stderr) = ended("http://127.0.0.1:1", &["run", "--no-instructions", prompt]).await;
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains("the prompt is empty"), "{stderr}");
+    }
 }
 
 /// As with `agentloop watch RUN --json | head`.

@@ -4,7 +4,10 @@ use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path, p
 
 use agentloop_client_testing::timeout::soon;
 use serde_json::Value;
-use tokio::{io::AsyncWriteExt as _, process::Command};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    process::Command,
+};
 
 use crate::{process::Running, pty::Pty, screens::shows};
 
@@ -172,6 +175,67 @@ async fn a_key_that_is_missing_and_a_file_that_is_there_are_told_with_what_was_w
     let (code, out, err) = ended(command(folder.path(), &init), "").await;
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
     assert!(err.contains("agentloop.toml exists") && err.contains("nothing is written"), "{err}");
+}
+
+#[tokio::test]
+async fn a_database_of_others_is_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut doctor = command(folder.path(), &["doctor", "--no-call"]);
+    doctor.env("AGENTLOOP_STORE_URL", "postgres://u@127.0.0.1:1/x");
+    let (code, found) = checks(doctor).await;
+    assert_eq!((code, find(&found, "database").0), (1, "failed"), "{found:?}");
+    assert!(find(&found, "database").1.contains("cannot reach PostgreSQL at 127.0.0.1:1"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_log_in_json_has_json_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut serve = command(folder.path(), &["serve"]);
+    let mut child = serve.env("AGENTLOOP_LOG_FORMAT", "json").spawn().expect("the command was built");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let mut told = Vec::new();
+    while !told.last().is_some_and(|told: &String| told.starts_with("agentloop listens on http://127.0.0.1:"))
+    {
+        let line = soon(lines.next_line()).await.expect("readable").expect("it goes on");
+        let entry: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("JSON: {line}"));
+        told.push(entry["message"].as_str().unwrap_or_default().to_owned());
+    }
+    assert!(told.iter().any(|told| told.starts_with("the database is /")), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_protects_is_named_with_its_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("empty.pem"), "").expect("written");
+    for (key, file, told) in [
+        ("TLS_CERTIFICATE", "no.pem", "tls.certificate: cannot read no.pem: "),
+        ("TLS_CERTIFICATE", "empty.pem", "tls.certificate: empty.pem: there is no certificate in it"),
+        ("AUTH_TOKENS", "no.toml", "auth.tokens: cannot use the token file no.toml: "),
+    ] {
+        let mut serve = command(folder.path(), &["serve"]);
+        serve.env(format!("AGENTLOOP_{key}"), file);
+        if key == "TLS_CERTIFICATE" {
+            serve.env("AGENTLOOP_TLS_KEY", "empty.pem");
+        }
+        let (code, _, err) = ended(serve, "").await;
+        assert_eq!(code, 1, "{err}");
+        let last = err.lines().last().unwrap_or_default();
+        assert!(last.starts_with(&format!("agentloop: {told}")), "{err}");
+        assert_eq!(last.matches("there is no").count(), told.matches("there is no").count(), "{err}");
+    }
+}
+
+#[tokio::test]
+async fn a_recording_is_not_made_in_another_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config, notes) = (folder.path().join("agentloop.toml"), folder.path().join("notes.json"));
+    fs::write(&notes, "{\"mine\":1}").expect("written");
+    let provider = "[providers.a]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1'\nrecord = 'notes.json'\n";
+    fs::write(&config, provider).expect("written");
+    let (code, _, err) = ended(command(folder.path(), &["serve", "--config", "agentloop.toml"]), "").await;
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("provider \"a\": record: recording notes.json: "), "{err}");
+    assert_eq!(fs::read_to_string(&notes).expect("it is there"), "{\"mine\":1}");
 }
 
 #[tokio::test]

@@ -16,6 +16,17 @@ fn start(server: &Server) -> Pty {
 }
 
 #[tokio::test]
+async fn a_signal_gives_the_terminal_back() {
+    let server = Server::start().await;
+    for signal in ["TERM", "INT", "QUIT"] {
+        let mut top = Pty::start(&server.url(), &["top"], &server.file(""));
+        top.sees("no run is open").await;
+        top.signal(signal).await;
+        assert_eq!(top.ends().await.0, 130, "{signal}");
+    }
+}
+
+#[tokio::test]
 async fn a_run_is_seen_looked_into_and_its_question_answered() {
     let mut server = Server::start().await;
     let host = server.host().await;

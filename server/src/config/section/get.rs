@@ -11,10 +11,24 @@ use super::{Found, Section};
 use crate::config::error::Place;
 use crate::config::value::{Raw, Value, json_object};
 
-/// A list of texts in a variable needs no brackets: `a,b`.
-const LIST: &str = "a list of texts, like [\"a\", \"b\"]";
-const TABLE: &str = "a table";
-const TEXTS: &str = "a table of texts, like { a = \"b\" }";
+/// A form of value that has others in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compound {
+    List,
+    Table,
+    TableOfTexts,
+}
+
+impl Compound {
+    /// Describes valid values, as [`Value::EXPECTED`] does.
+    fn expected(self) -> &'static str {
+        match self {
+            Self::List => "a list of texts, like [\"a\", \"b\"]",
+            Self::Table => "a table",
+            Self::TableOfTexts => "a table of texts, like { a = \"b\" }",
+        }
+    }
+}
 
 impl<'t> Section<'_, 't> {
     /// Reads a key without a default.
@@ -100,9 +114,9 @@ impl<'t> Section<'_, 't> {
         key: &'static str,
         mut check: impl FnMut(&str) -> Result<(), String>,
     ) -> Option<Vec<String>> {
-        let (value, place) = self.look_up_compound(key, LIST)?;
+        let (value, place) = self.look_up_compound(key, Compound::List)?;
         let Some(items) = value.as_array() else {
-            self.mismatch(key, place, LIST, Raw::Toml(&value));
+            self.mismatch(key, place, Compound::List.expected(), Raw::Toml(&value));
             return None;
         };
         let mut list = Vec::new();
@@ -121,9 +135,9 @@ impl<'t> Section<'_, 't> {
 
     /// Reads a table of any shape, as JSON text.
     pub(in crate::config) fn get_json(&mut self, key: &'static str) -> Option<String> {
-        let (value, place) = self.look_up_compound(key, TABLE)?;
+        let (value, place) = self.look_up_compound(key, Compound::Table)?;
         let Some(table) = value.as_table() else {
-            self.mismatch(key, place, TABLE, Raw::Toml(&value));
+            self.mismatch(key, place, Compound::Table.expected(), Raw::Toml(&value));
             return None;
         };
         let json = json_object(table);
@@ -135,9 +149,9 @@ impl<'t> Section<'_, 't> {
 
     /// Reads a table of texts under names that the operator chooses.
     pub(in crate::config) fn get_texts(&mut self, key: &'static str) -> Vec<(String, String)> {
-        let Some((value, place)) = self.look_up_compound(key, TEXTS) else { return vec![] };
+        let Some((value, place)) = self.look_up_compound(key, Compound::TableOfTexts) else { return vec![] };
         let Some(table) = value.as_table() else {
-            self.mismatch(key, place, TEXTS, Raw::Toml(&value));
+            self.mismatch(key, place, Compound::TableOfTexts.expected(), Raw::Toml(&value));
             return vec![];
         };
         let mut texts = Vec::new();
@@ -157,21 +171,21 @@ impl<'t> Section<'_, 't> {
     fn look_up_compound(
         &mut self,
         key: &'static str,
-        expected: &'static str,
+        form: Compound,
     ) -> Option<(Cow<'t, DeValue<'t>>, Place)> {
         let Found { raw, place } = self.look_up(key, None)?;
         let text = match raw {
             Raw::Toml(value) => return Some((Cow::Borrowed(value), place)),
             Raw::Variable(text) => text.trim(),
         };
-        if expected == LIST && !text.starts_with('[') {
+        if form == Compound::List && !text.starts_with('[') {
             let item = |text: &'t str| Spanned::new(0..0, DeValue::String(text.trim().into()));
             return Some((Cow::Owned(DeValue::Array(text.split(',').map(item).collect())), place));
         }
         match DeValue::parse(text) {
             Ok(value) => Some((Cow::Owned(value.into_inner()), place)),
             Err(_) => {
-                self.mismatch(key, place, expected, raw);
+                self.mismatch(key, place, form.expected(), raw);
                 None
             }
         }

@@ -129,6 +129,15 @@ impl PostgresStore {
         Ok(Self::start(opened, options, Scope::all()))
     }
 
+    /// Checks that a server could use the database: that it answers, its version and its settings. Changes nothing. Returns host,
+    /// port and database.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn check(options: &PostgresOptions) -> Result<String, OpenError> {
+        open::check(options).await
+    }
+
     /// Opens the database as the replica of this number, which reads all of it and writes to the sessions of its shards
     /// ([`Replica::scope`]). The tables are there: the replica has made them.
     ///

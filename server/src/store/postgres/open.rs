@@ -213,6 +213,18 @@ pub(in crate::store::postgres) async fn open(
     Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started, tasks })
 }
 
+/// Connects, and checks what an opening checks before it changes anything. Returns host, port and database.
+pub(in crate::store::postgres) async fn check(options: &PostgresOptions) -> Result<String, OpenError> {
+    let base = connect_options(options)?;
+    let at = place(&base);
+    let mut db = base.connect().await.map_err(|error| cannot_connect(&at, &error))?;
+    check_pooler(&mut db, &base, &at).await?;
+    check_server(&mut db, &at, options.accept_loss).await?;
+    // The answer is there; a connection that is not closed in good order ends with this process.
+    let _ = db.close().await;
+    Ok(at)
+}
+
 /// Opens the database for a replica. All changes of a start are one transaction behind the fence: a replica that was fenced
 /// meanwhile changes nothing.
 pub(in crate::store::postgres) async fn open_replica(

@@ -26,6 +26,9 @@ pub(crate) const CUT_OFF_NOTE: &str = "[The answer above was cut off";
 const BLOCKS_MAX: usize = 4000;
 /// Bound on one text. A longer one is cut.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Words after a text that was cut.
+const REST_IS_ELSEWHERE: &str =
+    "\n\n[the rest is too long for this screen; `agentloop runs RUN` prints the answer of a run in whole]";
 
 /// The blocks of a conversation.
 #[derive(Debug, Default)]
@@ -191,7 +194,12 @@ impl Transcript {
 
 impl TextBlock {
     fn finished(text: &str) -> TextBlock {
-        TextBlock { text: truncate(&sanitize(text), TEXT_BYTES_MAX), unfinished: false }
+        let text = sanitize(text);
+        let mut shown = truncate(&text, TEXT_BYTES_MAX);
+        if text.len() > TEXT_BYTES_MAX {
+            shown.push_str(REST_IS_ELSEWHERE);
+        }
+        TextBlock { text: shown, unfinished: false }
     }
 
     /// Adds a delta. If deltas split an escape sequence, its second part is shown as harmless text.

@@ -384,3 +384,10 @@ fn a_lost_message_is_removed() {
     transcript.remove_last_user();
     assert_eq!(shown(&transcript), ["user one", "note lost"]);
 }
+
+#[test]
+fn a_text_that_is_cut_says_where_the_rest_is() {
+    let cut = TextBlock::finished(&"x".repeat(TEXT_BYTES_MAX + 1)).text;
+    assert!(cut.contains("`agentloop runs RUN` prints the answer"), "{}", &cut[TEXT_BYTES_MAX..]);
+    assert_eq!(TextBlock::finished(&"x".repeat(TEXT_BYTES_MAX)).text.len(), TEXT_BYTES_MAX);
+}

@@ -109,7 +109,7 @@ fn port(listen: SocketAddr, tls: Option<&Error>) -> Check {
 }
 
 /// Checks the database, the disk that it is on, and the clock.
-pub(super) fn storage(configured: &ConfiguredServer) -> Vec<Check> {
+pub(super) async fn storage(configured: &ConfiguredServer) -> Vec<Check> {
     let (path, unused) = match configured.database() {
         Ok(DatabasePlace::Memory) => {
             let advice = "set store.path to keep sessions";
@@ -117,9 +117,7 @@ pub(super) fn storage(configured: &ConfiguredServer) -> Vec<Check> {
             return vec![check, clock(None)];
         }
         Ok(DatabasePlace::Postgres) => {
-            let check =
-                Check::ok("database", "PostgreSQL, which the server checks when it starts".to_owned());
-            return vec![check, clock(None)];
+            return vec![postgres(configured).await, clock(None)];
         }
         Ok(DatabasePlace::Configured(path)) => {
             if let Some(missing) = missing_folder(&path) {
@@ -143,6 +141,19 @@ pub(super) fn storage(configured: &ConfiguredServer) -> Vec<Check> {
     checks.push(disk(&existing(&path)));
     checks.push(clock(last_write(&path)));
     checks
+}
+
+/// Asks the PostgreSQL database, as a server does that starts.
+async fn postgres(configured: &ConfiguredServer) -> Check {
+    let advice = "see that it runs and that store.url is right";
+    match tokio::time::timeout(ANSWER_MAX, configured.ask_postgres()).await {
+        Ok(Ok(at)) => Check::ok("database", format!("PostgreSQL at {at} answers")),
+        Ok(Err(failure)) => Check::failed("database", failure.to_string(), "mend what the message names"),
+        Err(_) => {
+            let detail = format!("PostgreSQL does not answer within {} s", ANSWER_MAX.as_secs());
+            Check::failed("database", detail, advice)
+        }
+    }
 }
 
 /// The failure of a configured place whose folder is not there: the server makes the folder of its own default place alone.

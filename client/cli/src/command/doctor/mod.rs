@@ -40,7 +40,7 @@ pub(crate) async fn doctor(global: &Global, args: DoctorArgs) -> Result<Exit, Fa
     let own = (!named).then(|| (configured.listen(), configured.is_encrypted()));
     let (server, runs) = checks::server(&client, &address, own).await;
     report.add(server)?;
-    for check in checks::storage(&configured) {
+    for check in checks::storage(&configured).await {
         report.add(check)?;
     }
     if args.no_call {

@@ -6,7 +6,7 @@ pub(crate) mod status;
 mod tests;
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     time::Duration,
 };
 
@@ -20,25 +20,35 @@ pub(crate) enum View {
     /// Text for a person.
     Text(Box<Screen>),
     /// One JSON object per line, for a program.
-    Json,
+    Json(Box<JsonLines>),
+}
+
+/// The output for a program: events on one stream, lines for people on the other.
+pub(crate) struct JsonLines {
+    events: Output,
+    about: Output,
 }
 
 impl View {
     pub(crate) fn new(json: bool) -> View {
-        if json { View::Json } else { View::Text(Box::new(Screen::of_process())) }
+        if json {
+            let (events, about) = (Output::new(io::stdout()), Output::new(io::stderr()));
+            return View::Json(Box::new(JsonLines { events, about }));
+        }
+        View::Text(Box::new(Screen::of_process()))
     }
 
     /// Text with everything on standard output.
     pub(crate) fn in_one() -> View {
-        let stream = || Stream { style: Style::of(&io::stdout()), to: Box::new(io::stdout()) };
-        View::Text(Box::new(Screen::new(stream(), stream())))
+        let stream = || Stream { style: Style::of(&io::stdout()), to: Output::new(io::stdout()) };
+        View::Text(Box::new(Screen::new(stream(), stream(), AnswerPace::of(&io::stdout()))))
     }
 
     /// Writes an event.
     pub(crate) fn event(&mut self, event: &RunEvent) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.event(event),
-            View::Json => writeln!(io::stdout().lock(), "{}", json::line("RunEvent", event)),
+            View::Json(lines) => writeln!(lines.events, "{}", json::line("RunEvent", event)),
         }
     }
 
@@ -46,7 +56,7 @@ impl View {
     pub(crate) fn prompt(&mut self, text: &str) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.prompt(text),
-            View::Json => Ok(()),
+            View::Json(_) => Ok(()),
         }
     }
 
@@ -55,7 +65,7 @@ impl View {
     pub(crate) fn countdown(&mut self, left: Duration) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.countdown(left),
-            View::Json => Ok(()),
+            View::Json(_) => Ok(()),
         }
     }
 
@@ -63,7 +73,7 @@ impl View {
     pub(crate) fn end_line(&mut self) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.end_line(),
-            View::Json => Ok(()),
+            View::Json(_) => Ok(()),
         }
     }
 
@@ -78,7 +88,7 @@ impl View {
     pub(crate) fn style(&self) -> Style {
         match self {
             View::Text(screen) => screen.about.style,
-            View::Json => Style::of(&io::stderr()),
+            View::Json(_) => Style::of(&io::stderr()),
         }
     }
 
@@ -86,21 +96,84 @@ impl View {
     pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
         match self {
             View::Text(screen) => screen.note(text),
-            View::Json => writeln!(io::stderr().lock(), "{text}"),
+            View::Json(lines) => writeln!(lines.about, "{text}"),
         }
+    }
+
+    /// The reason why something could not be written. Nothing more is written there.
+    pub(crate) fn lost(&self) -> Option<&io::Error> {
+        let [one, other] = match self {
+            View::Text(screen) => [&screen.answer.to, &screen.about.to],
+            View::Json(lines) => [&lines.events, &lines.about],
+        };
+        one.lost.as_ref().or(other.lost.as_ref())
+    }
+}
+
+/// An output that takes everything after its first error, and drops it: the run may still need its questions answered.
+pub(crate) struct Output {
+    to: Box<dyn Write + Send>,
+    lost: Option<io::Error>,
+}
+
+impl Output {
+    fn new(to: impl Write + Send + 'static) -> Output {
+        Output { to: Box::new(to), lost: None }
+    }
+
+    fn lose(&mut self, error: io::Error) -> io::Result<()> {
+        if error.kind() == io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        self.lost = Some(error);
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.lost.is_some() {
+            return Ok(bytes.len());
+        }
+        let written = self.to.write(bytes);
+        written.or_else(|error| self.lose(error).map(|()| bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.lost.is_some() {
+            return Ok(());
+        }
+        let flushed = self.to.flush();
+        flushed.or_else(|error| self.lose(error))
     }
 }
 
 /// One of the two output streams, with its style.
 pub(crate) struct Stream {
-    to: Box<dyn Write + Send>,
+    to: Output,
     style: Style,
+}
+
+/// The moment at which the text of the model is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerPace {
+    /// As it comes. A person sees that void text is void.
+    AsItComes,
+    /// When a message is complete, so that a program reads nothing that is void.
+    WhenComplete,
+}
+
+impl AnswerPace {
+    fn of(stream: &impl IsTerminal) -> AnswerPace {
+        if stream.is_terminal() { AnswerPace::AsItComes } else { AnswerPace::WhenComplete }
+    }
 }
 
 /// The two streams, which usually share a terminal. An unfinished line on one is ended before the other is written to.
 pub(crate) struct Screen {
     answer: Stream,
     about: Stream,
+    pace: AnswerPace,
     open: OpenLine,
     model_text: ModelText,
     status: StatusLines,
@@ -121,14 +194,14 @@ const REMOVE_LINE: &str = "\r\x1b[K";
 
 impl Screen {
     fn of_process() -> Screen {
-        let answer = Stream { style: Style::of(&io::stdout()), to: Box::new(io::stdout()) };
-        let about = Stream { style: Style::of(&io::stderr()), to: Box::new(io::stderr()) };
-        Screen::new(answer, about)
+        let answer = Stream { style: Style::of(&io::stdout()), to: Output::new(io::stdout()) };
+        let about = Stream { style: Style::of(&io::stderr()), to: Output::new(io::stderr()) };
+        Screen::new(answer, about, AnswerPace::of(&io::stdout()))
     }
 
-    fn new(answer: Stream, about: Stream) -> Screen {
+    fn new(answer: Stream, about: Stream, pace: AnswerPace) -> Screen {
         let (model_text, status) = (ModelText::default(), StatusLines::default());
-        Screen { answer, about, open: OpenLine::Neither, model_text, status }
+        Screen { answer, about, pace, open: OpenLine::Neither, model_text, status }
     }
 
     fn event(&mut self, event: &RunEvent) -> io::Result<()> {
@@ -141,20 +214,23 @@ impl Screen {
         match event {
             Event::ModelDelta(delta) => {
                 let update = self.model_text.delta(delta);
-                self.write_update(&update)
+                self.write_update(update)
             }
             Event::PartialMessage(partial) => {
                 let update = self.model_text.partial(partial);
-                self.write_update(&update)
+                self.write_update(update)
             }
             Event::AssistantMessage(message) => {
                 self.status.remember_calls(message);
                 let update = self.model_text.finished(message);
-                self.write_update(&update)?;
+                self.write_update(update)?;
+                if self.pace == AnswerPace::WhenComplete {
+                    self.write_answer(&format::text(&message.message.clone().unwrap_or_default()))?;
+                }
                 self.end_line()
             }
             Event::ModelCallFailed(failed) => {
-                let void = self.model_text.failed();
+                let void = self.model_text.failed() && self.pace == AnswerPace::AsItComes;
                 let line = self.status.model_call_failed(self.about.style, failed, at, void);
                 self.note(&line)
             }
@@ -165,7 +241,10 @@ impl Screen {
         }
     }
 
-    fn write_update(&mut self, update: &model_text::TextUpdate) -> io::Result<()> {
+    fn write_update(&mut self, mut update: model_text::TextUpdate) -> io::Result<()> {
+        if self.pace == AnswerPace::WhenComplete {
+            (update.replaces, update.text) = (false, String::new());
+        }
         if update.replaces {
             let again = self.about.style.yellow("✗ the text above is void; this is what holds:");
             self.note(&again)?;
@@ -176,13 +255,17 @@ impl Screen {
             write!(to, "{}", style.dim(&style.strip_unsafe(&update.reasoning)))?;
             to.flush()?;
         }
-        if !update.text.is_empty() {
-            self.switch_to(OpenLine::Answer)?;
-            let Stream { to, style } = &mut self.answer;
-            write!(to, "{}", style.strip_unsafe(&update.text))?;
-            to.flush()?;
+        self.write_answer(&update.text)
+    }
+
+    fn write_answer(&mut self, text: &str) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.switch_to(OpenLine::Answer)?;
+        let Stream { to, style } = &mut self.answer;
+        write!(to, "{}", style.strip_unsafe(text))?;
+        to.flush()
     }
 
     /// Writes a line about the run.

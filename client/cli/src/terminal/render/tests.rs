@@ -25,9 +25,13 @@ impl Write for Paper {
 }
 
 fn shown(events: Vec<Event>) -> String {
+    shown_at(AnswerPace::AsItComes, events)
+}
+
+fn shown_at(pace: AnswerPace, events: Vec<Event>) -> String {
     let paper = Paper::default();
-    let stream = || Stream { to: Box::new(paper.clone()), style: Style::plain() };
-    let mut screen = Screen::new(stream(), stream());
+    let stream = || Stream { to: Output::new(paper.clone()), style: Style::plain() };
+    let mut screen = Screen::new(stream(), stream(), pace);
     for event in events {
         let at = Some(prost_types::Timestamp { seconds: 58, nanos: 0 });
         screen.event(&RunEvent { event: Some(event), at, ..RunEvent::default() }).unwrap();
@@ -112,11 +116,43 @@ fn a_failed_attempt_voids_its_text() {
 }
 
 #[test]
+fn a_program_reads_whole_messages_alone() {
+    let cut = vec![text(1, "Helo"), text(2, "Hel"), partial("Hel"), reasoning("hm"), text(2, "lo")];
+    let shown = |events| shown_at(AnswerPace::WhenComplete, events);
+    assert_eq!(shown(cut.clone()), "hm");
+    assert_eq!(shown([cut, vec![finished(2, said("Hello"))]].concat()), "hm\nHello\n");
+    assert_eq!(shown(vec![text(1, "Helo"), finished(1, said("Hello"))]), "Hello\n");
+}
+
+#[test]
+fn an_output_without_a_reader_takes_the_rest() {
+    struct Closed;
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let paper = Paper::default();
+    let answer = Stream { to: Output::new(Closed), style: Style::plain() };
+    let about = Stream { to: Output::new(paper.clone()), style: Style::plain() };
+    let mut view = View::Text(Box::new(Screen::new(answer, about, AnswerPace::WhenComplete)));
+    assert!(view.lost().is_none());
+    view.event(&RunEvent { event: Some(finished(1, said("Hello"))), ..RunEvent::default() }).unwrap();
+    assert_eq!(view.lost().map(io::Error::kind), Some(io::ErrorKind::BrokenPipe));
+    view.note("left").unwrap();
+    assert_eq!(paper.0.lock().unwrap().as_slice(), b"left\n");
+}
+
+#[test]
 fn a_countdown_has_one_line_of_a_terminal_and_none_elsewhere() {
     let written = |style: Style| {
         let paper = Paper::default();
-        let stream = || Stream { to: Box::new(paper.clone()), style };
-        let mut screen = Screen::new(stream(), stream());
+        let stream = || Stream { to: Output::new(paper.clone()), style };
+        let mut screen = Screen::new(stream(), stream(), AnswerPace::AsItComes);
         for seconds in [2, 1] {
             screen.countdown(Duration::from_secs(seconds)).unwrap();
         }
