@@ -213,6 +213,11 @@ fn an_overflow_that_nothing_helps_ends_the_run_at_once() {
     assert_eq!(kinds(&transition.records), "compaction_failed finished");
     let code = script.end().map(|error| error.code);
     assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
+    let words = script.end().map(|error| error.message).unwrap_or_default();
+    assert!(
+        words.ends_with("cannot be made smaller: it failed: context too long"),
+        "the provider's words: {words}"
+    );
     assert_eq!(script.state().usage().output_tokens, 5, "what a summary took counts all the same");
     assert_eq!((script.state().iterations(), script.state().compactions()), (1, 1));
 }

@@ -6,7 +6,7 @@ use crate::message::Usage;
 use crate::run::event::Event;
 use crate::run::input::Compacted;
 use crate::run::refusal::Refusal;
-use crate::run::state::{AfterCompaction, Phase, RunningCompaction};
+use crate::run::state::{AfterCompaction, Phase, RunState, RunningCompaction};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::{compaction, finish, model_call};
@@ -31,7 +31,7 @@ pub(super) fn too_large(
 pub(super) fn compacted(builder: &mut TransitionBuilder<'_>, done: Compacted) -> Result<(), Refusal> {
     let RunningCompaction { then, reason, strategy, .. } = running(builder, done.number)?.clone();
     if reason == CompactionReason::Overflow && done.tokens_after >= done.tokens_before {
-        let error = no_room();
+        let error = no_room(builder.state());
         let Compacted { number, usage, .. } = done;
         builder.emit(Event::CompactionFailed { number, strategy, error: error.clone(), usage });
         finish::fail(builder, error);
@@ -59,17 +59,28 @@ pub(super) fn failed(
 ) -> Result<(), Refusal> {
     let RunningCompaction { strategy, reason, .. } = running(builder, number)?.clone();
     let was_trim = strategy == compaction::TRIM;
+    // The event below becomes the last error.
+    let no_room = no_room(builder.state());
     builder.emit(Event::CompactionFailed { number, strategy, error, usage: Usage::default() });
     if was_trim {
-        finish::fail(builder, no_room());
+        finish::fail(builder, no_room);
     } else {
         compaction::begin(builder, Some(compaction::TRIM.to_owned()), reason, 0);
     }
     Ok(())
 }
 
-fn no_room() -> RunError {
-    RunError::new(RunErrorCode::Model(ModelErrorKind::ContextOverflow), NO_ROOM)
+/// The error of a context that cannot be made smaller, with the provider's words if it refused the last request.
+fn no_room(state: &RunState) -> RunError {
+    let code = RunErrorCode::Model(ModelErrorKind::ContextOverflow);
+    match state.last_error().filter(|last| last.code == code) {
+        Some(refused) => RunError {
+            code,
+            message: format!("{NO_ROOM}: {}", refused.message),
+            http_status: refused.http_status,
+        },
+        None => RunError::new(code, NO_ROOM),
+    }
 }
 
 fn running<'a>(builder: &'a TransitionBuilder<'_>, number: u32) -> Result<&'a RunningCompaction, Refusal> {
