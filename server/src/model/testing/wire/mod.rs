@@ -490,3 +490,10 @@ async fn an_encoded_error_body_is_not_shown() {
     assert_eq!((error.kind, error.status), (ModelErrorKind::BadRequest, Some(400)));
     assert!(error.message.starts_with("Bad Request; the error's text is gzip-encoded"), "{error}");
 }
+
+#[tokio::test]
+async fn a_lone_surrogate_is_replaced() {
+    let body = CHAT.replace("ezi", "\\ud83d");
+    let finished = assemble(ask(openai(), events(body)).await.unwrap());
+    assert_eq!(finished.message.plain_text(), "Grü\u{fffd}");
+}

@@ -1,9 +1,11 @@
 //! Reads a response as it arrives: bytes to deltas, limited in size, without I/O.
 
+use std::borrow::Cow;
+
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 
-use crate::model::transport::sse::{SseEvent, SseParser};
+use crate::model::transport::sse::{SseEvent, SseParser, surrogates};
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Maximum bytes read of a stream. Providers wrap every few letters in some hundred bytes, so this is much more
@@ -128,7 +130,10 @@ fn decode(
     deltas: &mut Vec<Delta>,
 ) -> Result<(), ModelError> {
     let before = deltas.len();
-    let decoded = decoder.event(event, deltas);
+    let decoded = match surrogates::replaced(&event.data) {
+        Cow::Borrowed(_) => decoder.event(event, deltas),
+        Cow::Owned(data) => decoder.event(&SseEvent { name: event.name.clone(), data: data.into() }, deltas),
+    };
     count_bytes(message_bytes, before, deltas)?;
     decoded
 }

@@ -6,6 +6,8 @@
 //!
 //! An event that arrives in one chunk with one `data` line is borrowed from the chunk. Everything else is copied.
 
+pub(super) mod surrogates;
+
 use std::borrow::Cow;
 
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
