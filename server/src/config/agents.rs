@@ -208,8 +208,18 @@ fn options(section: &mut Section<'_, '_>) -> ModelOptions {
         tool_choice: section.get_checked("tool_choice", None, tool_choice),
         reasoning_effort: section.get_choice("reasoning_effort", None, &efforts),
         response_schema: section.section("response_schema", response_schema),
-        provider_options: section.get_json("provider_options"),
+        provider_options: provider_options(section),
     }
+}
+
+/// Reads what is merged into each request. The server reads every answer as a stream, whatever the options say.
+fn provider_options(section: &mut Section<'_, '_>) -> Option<String> {
+    let json = section.get_json("provider_options")?;
+    let options: serde_json::Value = serde_json::from_str(&json).ok()?;
+    if options.get("stream").is_some_and(|stream| *stream != true) {
+        section.problem(&["provider_options"], "every answer is streamed; leave stream out".to_owned());
+    }
+    Some(json)
 }
 
 fn stop_texts(section: &mut Section<'_, '_>) -> Vec<String> {

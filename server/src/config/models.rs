@@ -14,11 +14,19 @@ const MICROS: f64 = 1_000_000.0;
 
 /// Reads the sizes and prices of a model.
 pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
-    ModelFacts {
+    let facts = ModelFacts {
         context_window: section.get_some_within("context_window", 1..=CONTEXT_WINDOW_MAX),
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
         prices: section.section("prices", prices),
+    };
+    if let (Some(window), Some(output)) = (facts.context_window, facts.max_output_tokens)
+        && u64::from(output) >= window
+    {
+        let message =
+            format!("expected less than context_window = {window}, which is for request and answer");
+        section.problem(&["max_output_tokens"], message);
     }
+    facts
 }
 
 /// Reads corrections to the built-in table of what models accept.

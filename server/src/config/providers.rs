@@ -19,6 +19,18 @@ const HEADERS_MAX: usize = 64;
 /// Headers that carry secrets. The configuration file must not set them.
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"];
+/// Headers that belong to the connection or to the body, in lower case. Another value would break every request.
+const RESERVED_HEADERS: [&str; 9] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// A configured provider of models.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -355,6 +367,9 @@ fn header(name: &str, value: &str) -> Result<(), String> {
     if is_secret(name) {
         let how = "write api_key_env or api_key_file, and api_key_header where it is not the vendor's header";
         return Err(format!("{name} carries a secret; {how}"));
+    }
+    if RESERVED_HEADERS.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
+        return Err(format!("{name} is set by the server itself"));
     }
     let is_text = value.chars().all(|c| c == '\t' || (' '..='~').contains(&c));
     if is_text { Ok(()) } else { Err(format!("expected the value of {name} in printable ASCII")) }

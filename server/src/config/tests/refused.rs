@@ -283,6 +283,30 @@ fn urls_and_headers() {
     assert!(headers("'a b' = 'x'")[0].contains("expected a header's name"));
     assert!(headers("a = \"x\\ny\"")[0].contains("printable ASCII"));
     assert!(headers("a = 1")[0].contains("expected a text in quotes; found 1"));
+    for reserved in ["Content-Length", "host", "transfer-encoding", "connection", "te"] {
+        assert!(
+            headers(&format!("{reserved} = 'x'"))[0].contains("is set by the server itself"),
+            "{reserved}"
+        );
+    }
+}
+
+#[test]
+fn answers_that_do_not_stream() {
+    let problems = problems("[agents.a]\noptions.provider_options = { stream = false }", &[]);
+    assert!(problems.iter().any(|problem| problem.contains("leave stream out")), "{problems:?}");
+}
+
+#[test]
+fn an_answer_that_fills_the_context_window() {
+    check(
+        "[providers.a]\nkind = 'openai'\nbase_url = 'http://a'\n[providers.a.models.m]\ncontext_window = 8192\n\
+         max_output_tokens = 8192",
+        &[
+            "agentloop.toml:6:21: providers.a.models.m.max_output_tokens: expected less than context_window = 8192, which is \
+           for request and answer",
+        ],
+    );
 }
 
 #[test]
