@@ -137,6 +137,9 @@ fn starts_replicas_with_the_variables_of_the_compose_file() {
 #[test]
 fn starts_replicas_with_the_variables_of_the_chart() {
     let template = read("server/deploy/helm/templates/deployment.yaml");
+    let values = read("server/deploy/helm/values.yaml");
+    let whole_grace = values.lines().find_map(|line| line.strip_prefix("terminationGraceSeconds: "));
+    let whole_grace: u64 = whole_grace.expect("the chart has it").parse().expect("whole seconds");
     let lines = template.lines().filter_map(|line| line.trim().strip_prefix("- { name: AGENTLOOP_"));
     for (any, advertised) in [("0.0.0.0", "10.0.0.1:50052"), ("[::]", "[fd00::1]:50052")] {
         let value = |template: &str| match template {
@@ -148,6 +151,9 @@ fn starts_replicas_with_the_variables_of_the_chart() {
                 let port = every.split("%s").nth(1).and_then(|rest| rest.split('"').next());
                 format!("{any}{}", port.expect("a port"))
             }
+            grace if grace.contains("(sub (int .Values.terminationGraceSeconds) 5)") => {
+                format!("{}s", whole_grace - 5)
+            }
             plain => plain.trim_matches('"').to_owned(),
         };
         let pairs = lines.clone().filter_map(|line| line.strip_suffix(" }")?.split_once(", value: "));
@@ -156,6 +162,8 @@ fn starts_replicas_with_the_variables_of_the_chart() {
         let all: BTreeMap<_, _> =
             pairs.map(|(name, text)| (format!("AGENTLOOP_{name}"), value(text))).collect();
         assert!(all.len() > 6, "{all:?}");
-        check_replica(&replica_of(&all), advertised);
+        let config = replica_of(&all);
+        check_replica(&config, advertised);
+        assert_eq!(config.server.shutdown_grace, Millis::secs(whole_grace - 5));
     }
 }

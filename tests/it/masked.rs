@@ -73,9 +73,9 @@ async fn the_inbox_is_not_searched_for_what_people_do_not_see() {
     let server = TestServer::with(&model, SENSITIVE).await;
     let _host = Host::start(&server).await;
     let client = server.client_builder().build().expect("a client");
-    model.asks("mail", json!({ "to": SECRET, "subject": "Rome" }));
+    model.asks("mail", json!({ "to": SECRET }));
     soon(client.run(named("r1", "write"))).await.expect("it asks");
-    for (text, found) in [("Rome", 1), ("[masked]", 1), ("mail", 1), ("secret.example", 0), ("to\":\"b", 0)] {
+    for (text, found) in [("[masked]", 1), ("mail", 1), ("secret.example", 0), ("to\":\"b", 0)] {
         let filter = wire::PendingFilter { text: text.to_owned(), ..Default::default() };
         let request = wire::ListPendingRequest { filter: Some(filter), ..Default::default() };
         let listed = soon(client.list_pending(request)).await.expect("listed");
