@@ -216,6 +216,12 @@ async fn main() -> Result<(), HostError> {
             Tool::new("send_email", "Sends an email").requires_approval().handler(with(&effects, send_email)),
         )
         .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&effects, slow)))
+        .tool(
+            Tool::new("slow_at_most_8_s", "Takes its time, for a while")
+                .read_only()
+                .timeout(Duration::from_secs(8))
+                .handler(with(&effects, slow)),
+        )
         .tool(Tool::new("book", "Books a seat").handler(with(&effects, book)))
         .tool(Tool::new("order", "Orders for a human").handler(with(&effects, order)))
         .tool(Tool::new("charge", "Charges money").handler(with(&effects, charge)))

@@ -133,6 +133,33 @@ async fn the_owner_is_killed_while_a_host_at_another_replica_has_a_call() {
 }
 
 #[tokio::test]
+async fn a_call_has_its_own_deadline_after_its_owner_is_killed() {
+    /// Those that wait for a host that has gone have at least this from the takeover, in seconds.
+    const GRACE: i64 = 30;
+    let model = Model::start().await;
+    let Some(mut replicas) = Replicas::start(&model).await else { return };
+    let host = replicas.host(2, "h-1").await;
+    let client = impatient(replicas.other());
+    let mut run = Follower::with(client, input("r-1", SESSION, "Wait")).await;
+    model.answers("slow_at_most_8_s", json!({ "seconds": 120.0 }), "Gave up.");
+    host.does("slow-start").await;
+
+    replicas.owner().kill().await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result).0, ToolStatus::TimedOut);
+    assert_eq!(run.answer().await, "Gave up.");
+    host.does("slow-cancelled").await;
+    let at = |wanted: fn(&Event) -> bool| {
+        let event = run.seen.iter().find(|event| event.event.as_ref().is_some_and(wanted));
+        event.and_then(|event| event.at).expect("it has happened").seconds
+    };
+    let took = at(|event| matches!(event, Event::ToolCallResult(_)))
+        - at(|event| matches!(event, Event::ToolCallOffered(_)));
+    assert!((8..GRACE).contains(&took), "{took} s");
+}
+
+#[tokio::test]
 async fn the_owner_stands_still_and_finds_its_place_taken() {
     let mut model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };
