@@ -45,7 +45,7 @@ impl<R: Fn() -> Duration> SteadyClock<R> {
 impl<R: Fn() -> Duration + Send + Sync + 'static> Clock for SteadyClock<R> {
     fn now(&self) -> Timestamp {
         let passed = (self.running)().saturating_sub(self.began);
-        self.time_of_day.after(Millis(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)))
+        self.time_of_day.after(Millis::of(passed))
     }
 }
 
@@ -61,7 +61,7 @@ impl<R> fmt::Debug for SteadyClock<R> {
 #[expect(clippy::disallowed_methods, reason = "this is the clock that all others use")]
 fn time_of_day() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+    Timestamp(Millis::of(since_epoch).0)
 }
 
 /// Time since some moment before the process, by a clock that nobody sets and that goes on while the machine sleeps.

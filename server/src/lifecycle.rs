@@ -47,7 +47,7 @@ pub enum Exit {
 /// The end of the tasks of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TasksEnded {
-    /// By themselves.
+    /// All tasks ended by themselves before the wait was over.
     InTime,
     /// The wait for them was over.
     Late,

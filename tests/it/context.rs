@@ -177,6 +177,28 @@ async fn a_bound_on_tokens_is_seen_after_the_answer_and_kept_before_the_next_cal
     assert!(size(&model.last_request()) < 6_000, "{}", size(&model.last_request()));
 }
 
+#[tokio::test]
+async fn a_count_that_lacks_the_request_does_not_switch_compaction_off() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let chunk = |json: Value| format!("data: {json}\n\n");
+    let said = json!({ "choices": [{ "index": 0, "delta": { "content": "ok" }, "finish_reason": "stop" }] });
+    let usage = json!({ "choices": [], "usage": { "prompt_tokens": 0, "completion_tokens": 2 } });
+    let answer = format!("{}{}data: [DONE]\n\n", chunk(said), chunk(usage));
+    model.answers(move |_| Answer::Raw(answer.clone().into_bytes()));
+    let mut compactions = 0;
+    for turn in 0..6 {
+        let bounded = wire::ContextPolicy { max_tokens: Some(1_000), ..policy("trim") };
+        let input = wire::RunInput {
+            auto_create_session: Some(true),
+            context_policy: Some(bounded),
+            ..in_session("s", &format!("r{turn}"), &"lorem ".repeat(200))
+        };
+        compactions += compacted(&stream(&server, input).await).len();
+    }
+    assert!(compactions > 0, "the conversation has grown to {} bytes", size(&model.last_request()));
+}
+
 /// `extract` keeps every word of users and models, so what leaves messages out has another name.
 #[tokio::test]
 async fn an_extract_that_leaves_messages_out_is_told_as_a_trim() {

@@ -225,6 +225,35 @@ async fn limits_end_a_run_with_a_code_that_names_them() {
     assert_limit(&server.run(limited(limits)).await, RunErrorCode::LimitConsecutiveFailures);
 }
 
+/// An answer whose end has no usage, as some servers leave it out, or has no count of the request.
+fn uncounted(usage: &str) -> Answer {
+    let chunk = |json: String| format!("data: {json}\n\n");
+    let call = r#"{"index":0,"id":"c","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Rome\"}"}}"#;
+    let said = chunk(format!(
+        r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}},"finish_reason":null}}]}}"#
+    ));
+    let end =
+        chunk(format!(r#"{{"choices":[{{"index":0,"delta":{{}},"finish_reason":"tool_calls"}}]{usage}}}"#));
+    Answer::Raw(format!("{said}{end}data: [DONE]\n\n").into_bytes())
+}
+
+#[tokio::test]
+async fn a_limit_on_tokens_holds_where_the_model_does_not_count() {
+    let (model, server, _host) = never_done().await;
+    model.answers(|_| uncounted(""));
+    let limits = wire::LoopLimits { max_tokens: Some(500), max_iterations: Some(90), ..Default::default() };
+    let result = server.run(limited(limits)).await;
+    assert_limit(&result, RunErrorCode::LimitTokens);
+    let usage = result.usage.expect("what was used");
+    assert!(usage.input_tokens > 0 && usage.output_tokens > 0, "{usage:?}");
+
+    // Without a limit nobody estimates: what is shown is what the model said.
+    let limits = wire::LoopLimits { max_iterations: Some(1), ..Default::default() };
+    let result = server.run(limited(limits)).await;
+    assert_limit(&result, RunErrorCode::LimitIterations);
+    assert_eq!(result.usage.unwrap_or_default().input_tokens, 0);
+}
+
 #[tokio::test]
 async fn a_run_that_takes_too_long_ends_wherever_it_is() {
     let model = Model::start().await;

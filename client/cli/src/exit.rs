@@ -25,7 +25,8 @@ pub(crate) enum Exit {
     Awaiting = 4,
     /// The server cannot be reached.
     Unreachable = 5,
-    /// A second ctrl-C or another signal ended the command, or nobody reads its output. The run may still go on. 130 is the shell's convention.
+    /// A second ctrl-C or another signal ended the command, or nobody reads its output. The run may still go on. 130 is the
+    /// shell's convention.
     Interrupted = 130,
 }
 

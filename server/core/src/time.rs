@@ -39,6 +39,12 @@ impl Millis {
         Self(seconds.saturating_mul(1_000))
     }
 
+    /// This length in whole milliseconds, rounded down; the longest one for what is longer.
+    #[must_use]
+    pub fn of(length: std::time::Duration) -> Self {
+        Self(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+    }
+
     /// The sum of both lengths.
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {

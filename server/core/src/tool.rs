@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::canonical::canonical_json;
 use crate::id::RuntimeId;
+use crate::limits::TOOL_NAME_BYTES_MAX;
 use crate::time::Millis;
 
 /// Effect of running a call twice. It decides what happens to a call whose host is lost.
@@ -205,6 +206,13 @@ impl std::fmt::Display for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// True for a name that a tool or an extension can have: 1 to [`TOOL_NAME_BYTES_MAX`] ASCII letters, digits, `_` and `-`.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    (1..=TOOL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: 
 async fn write_new(lines: &AuditLines, progress: &mut Progress, store: &dyn Store) -> io::Result<()> {
     let mut current = match progress.opened.take() {
         Some(current) if current.has_its_name(lines).await => current,
-        // It failed, or was rotated. What was written is there, or in the other file.
+        // The file was not open after a failure, or it has another name by now. Its rows are not written again.
         Some(_) | None => open(lines, progress.written, store).await?,
     };
     let done = current.write_new(store).await;

@@ -19,7 +19,7 @@ use crate::auth::tokens::{TokenRecord, TokenTable, read};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{AuthOptions, Config, TlsOptions};
 use crate::grpc::edge::audit::AuditLog;
-use crate::grpc::edge::tls::{Acceptor, TlsClients, TlsFiles};
+use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -298,17 +298,15 @@ impl Reloader {
 }
 
 fn acceptor(files: &TlsFiles, options: &TlsOptions) -> Result<Acceptor, SecurityError> {
-    Acceptor::new(files, clients(options)).map_err(|problem| {
-        let path = match problem.file() {
+    Acceptor::new(files, clients(options)).map_err(|BadTlsFiles { file, problem }| {
+        let path = match file {
             "certificate" => Some(&options.certificate),
             "key" => Some(&options.key),
             "client_ca" => options.client_ca.as_ref(),
             _ => None,
         };
-        match path {
-            Some(path) => problem.of(path).into(),
-            None => problem.into(),
-        }
+        let at = path.map_or(String::new(), |path| format!("{}: ", path.display()));
+        SecurityError::Tls(BadTlsFiles { file, problem: format!("{at}{problem}") })
     })
 }
 

@@ -238,7 +238,7 @@ fn time(text: &str) -> Result<Timestamp, BadPrincipal> {
     let bad = || BadPrincipal(format!("{text:?} is not a time such as \"2027-01-31T00:00:00Z\""));
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| bad())?;
     let since = time.duration_since(UNIX_EPOCH).map_err(|_| bad())?;
-    Ok(Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+    Ok(Timestamp(Millis::of(since).0))
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {
@@ -263,7 +263,6 @@ pub fn new_token(
     now: Timestamp,
     valid_for: Option<Duration>,
 ) -> (Secret, TokenRecord) {
-    let millis = |length: Duration| Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
     let id = hex(&random_bytes::<ID_BYTES>());
     let token = format!("{TOKEN_PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random_bytes::<SECRET_BYTES>()));
     let record = TokenRecord {
@@ -277,7 +276,7 @@ pub fn new_token(
         host_effect: None,
         host_extensions: Vec::new(),
         created: Some(rfc3339(now)),
-        expires: valid_for.map(|length| rfc3339(now.after(millis(length)))),
+        expires: valid_for.map(|length| rfc3339(now.after(Millis::of(length)))),
     };
     (Secret::new(token), record)
 }

@@ -11,6 +11,7 @@ use agentloop_core::limits::{
 };
 use agentloop_core::policy::Widening;
 use agentloop_core::time::Millis;
+use agentloop_core::tool::is_name;
 
 use super::hint::did_you_mean_one_of;
 use super::prompts::{self, text_of};
@@ -102,8 +103,7 @@ fn known_model(model: String, providers: &[&str]) -> Result<String, String> {
 }
 
 fn tool_name(name: &str) -> Result<(), String> {
-    let fits = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
-    if (1..=TOOL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {
+    if is_name(name) {
         return Ok(());
     }
     Err(format!(

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
+use percent_encoding::percent_decode_str;
 use tracing_subscriber::EnvFilter;
 
 use super::providers::{key_in_file, key_in_variable};
@@ -89,23 +90,11 @@ impl PostgresLocation {
         let of_query = query.split('&').find_map(|pair| pair.strip_prefix("password="));
         let of_url = of_user.into_iter().chain(of_query);
         // As the address writes it, and as the database knows it.
-        let of_url = of_url.flat_map(|written| [Secret::new(written), Secret::new(percent_decoded(written))]);
+        let of_url = of_url.flat_map(|written| {
+            [Secret::new(written), Secret::new(percent_decode_str(written).decode_utf8_lossy())]
+        });
         [self.url.clone()].into_iter().chain(of_url).chain(self.password.clone())
     }
-}
-
-/// The text that `%XX` stand for in an address.
-fn percent_decoded(written: &str) -> String {
-    let mut bytes = Vec::with_capacity(written.len());
-    let mut rest = written.as_bytes();
-    while let [first, after @ ..] = rest {
-        let pair = after.get(..2).filter(|pair| *first == b'%' && pair.iter().all(u8::is_ascii_hexdigit));
-        let digits = pair.and_then(|pair| std::str::from_utf8(pair).ok());
-        let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(decoded.unwrap_or(*first));
-        rest = if decoded.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// `[log]`: format and level of the log.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
-use agentloop_core::tool::{ConfiguredTerms, EffectClass, TermsOptions, WeakerTerms};
+use agentloop_core::tool::{ConfiguredTerms, EffectClass, TermsOptions, WeakerTerms, is_name};
 
 use super::section::Section;
 
@@ -31,7 +31,7 @@ pub(super) fn tools(section: &mut Section<'_, '_>) -> (TermsOptions, BTreeMap<St
 
 /// Reports a table of a name that no tool can have.
 fn check_name(name: &str, section: &mut Section<'_, '_>) {
-    if !is_made_of(name, "_-") {
+    if !is_name(name) {
         let message =
             format!("expected a tool's name, of 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_' and '-'");
         section.problem(&[], message);
@@ -40,17 +40,13 @@ fn check_name(name: &str, section: &mut Section<'_, '_>) {
 
 /// Checks a pattern of tool names.
 pub(super) fn tool_pattern(pattern: &str) -> Result<(), String> {
-    if is_made_of(pattern, "_-*?") {
+    // The wildcards take the place of letters.
+    if is_name(&pattern.replace(['*', '?'], "_")) {
         return Ok(());
     }
     Err(format!(
         "expected a pattern of tool names, of 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_', '-', '*' and '?'"
     ))
-}
-
-fn is_made_of(text: &str, others: &str) -> bool {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || others.contains(letter);
-    (1..=TOOL_NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(fits)
 }
 
 fn sensitive(section: &mut Section<'_, '_>) -> Option<Vec<String>> {

@@ -5,9 +5,9 @@ use clap::{Args, ValueEnum};
 /// Start a run and watch it to its end
 ///
 /// Starts a run and watches it. The answer goes to standard output, on a terminal as it comes, elsewhere message by
-/// message; tool calls, reasoning and questions go to standard error. A tool call that needs approval is asked about in the terminal. Without a terminal, the run waits
-/// on the server for an answer, and the command ends with exit code 4. Ctrl-C aborts the run, a second one leaves at
-/// once.
+/// message; tool calls, reasoning and questions go to standard error. A tool call that needs approval is asked about in
+/// the terminal. Without a terminal, the run waits on the server for an answer, and the command ends with exit code 4.
+/// Ctrl-C aborts the run, a second one leaves at once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

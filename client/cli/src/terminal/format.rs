@@ -69,36 +69,22 @@ pub(crate) fn time(given: Option<&prost_types::Timestamp>) -> String {
     seconds.to_string().replace('T', " ").trim_end_matches('Z').to_owned()
 }
 
-/// The thing that a run waits for, as the rest of a sentence that begins with "waits for".
+/// The thing that a run waits for, as the rest of a sentence that begins with "waits for". Rows of lists do not say `what`.
 pub(crate) fn waited_for(kind: WaitKind, what: &str) -> String {
-    // Rows of lists do not say more.
-    if what.is_empty() {
-        let words = match kind {
-            WaitKind::Backoff => "the next try",
-            WaitKind::Tool => "the result of a tool",
-            WaitKind::ToolHost => "a tool host",
-            WaitKind::Human => "an answer",
-            WaitKind::Extension => "an extension",
-            _ => "",
-        };
-        if !words.is_empty() {
-            return words.to_owned();
-        }
-    }
-    let of = |words: &str| format!("{words} {what}").trim_end().to_owned();
-    match kind {
-        WaitKind::Unspecified => what.to_owned(),
-        WaitKind::Model => of("the model"),
-        WaitKind::Backoff => of("the next try of"),
-        WaitKind::Tool => of("the result of"),
-        WaitKind::ToolHost => of("a tool host for"),
-        WaitKind::Human => of("an answer to"),
-        WaitKind::Operator => "an operator".to_owned(),
-        WaitKind::Step => "the next step".to_owned(),
-        WaitKind::Session => "its turn in the session".to_owned(),
-        WaitKind::Extension => of("the extension"),
-        WaitKind::Memory => "memory".to_owned(),
-    }
+    let (alone, of) = match kind {
+        WaitKind::Unspecified => return what.to_owned(),
+        WaitKind::Operator => return "an operator".to_owned(),
+        WaitKind::Step => return "the next step".to_owned(),
+        WaitKind::Session => return "its turn in the session".to_owned(),
+        WaitKind::Memory => return "memory".to_owned(),
+        WaitKind::Model => ("the model", "the model"),
+        WaitKind::Backoff => ("the next try", "the next try of"),
+        WaitKind::Tool => ("the result of a tool", "the result of"),
+        WaitKind::ToolHost => ("a tool host", "a tool host for"),
+        WaitKind::Human => ("an answer", "an answer to"),
+        WaitKind::Extension => ("an extension", "the extension"),
+    };
+    if what.is_empty() { alone.to_owned() } else { format!("{of} {what}") }
 }
 
 /// A time that has passed, in its largest unit: `5s`, `3m`, `4h` or `2d`.

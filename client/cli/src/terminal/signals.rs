@@ -11,9 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// A signal that was caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndSignal {
-    /// Ctrl-C.
+    /// SIGINT: ctrl-C, which aborts a run that was started here.
     Interrupt,
-    /// SIGTERM, SIGHUP or SIGQUIT.
+    /// SIGTERM, SIGHUP or SIGQUIT, which leave a run as it is.
     Termination,
 }
 

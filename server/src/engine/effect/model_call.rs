@@ -2,7 +2,6 @@
 //! or the failure.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentloop_core::agent::{ModelOptions, RunSpec, ToolChoice};
 use agentloop_core::delta::Delta;
@@ -101,10 +100,7 @@ impl ModelCall {
         self.check_quotas().await?;
         let (model, name) = self.model()?;
         let count = messages.len();
-        let request_tokens = self.limits_tokens().then(|| {
-            let tools = offered.tools.iter().map(|tool| &**tool);
-            estimate::tokens(&messages, &self.system_prompt, tools)
-        });
+        let sent = self.limits_tokens().then(|| (messages.clone(), offered.tools.clone()));
         let options = self.options(&offered);
         let tool_choice = options.tool_choice.clone();
         let deltas = model.stream(ModelRequest {
@@ -132,8 +128,11 @@ impl ModelCall {
             None => (facts, Vec::new()),
         };
         let mut usage = plausible(usage);
-        if let Some(tokens) = request_tokens {
-            estimate_missing(&mut usage, tokens, &message);
+        if let Some((messages, tools)) = sent {
+            let tools = tools.iter().map(|tool| &**tool);
+            estimate_missing(&mut usage, &message, || {
+                estimate::tokens(&messages, &self.system_prompt, tools)
+            });
         }
         let usage = priced(&*self.deps.models, &self.spec.model, usage);
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
@@ -202,7 +201,7 @@ impl ModelCall {
         let Deps { quotas, store, .. } = &*self.deps;
         match quotas.check_usage(&**store, &self.tenant, self.created_by.as_deref(), self.now()).await {
             Err(EngineError::QuotaExceeded(exceeded)) => Err(ModelError {
-                retry_after: Some(millis(exceeded.retry_after)),
+                retry_after: Some(Millis::of(exceeded.retry_after)),
                 ..ModelError::new(ModelErrorKind::RateLimited, exceeded.to_string())
             }),
             Err(error) => {
@@ -240,10 +239,6 @@ impl ModelCall {
     }
 }
 
-fn millis(time: Duration) -> Millis {
-    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// Rejects the calls that the model made against the choice of tools.
 fn reject_others(choice: &ToolChoice, calls: &[&ToolCall], facts: &mut [CallFacts]) {
     for (call, facts) in calls.iter().zip(facts) {
@@ -253,10 +248,10 @@ fn reject_others(choice: &ToolChoice, calls: &[&ToolCall], facts: &mut [CallFact
     }
 }
 
-/// Estimates the counts that the provider did not report.
-fn estimate_missing(usage: &mut Usage, request_tokens: u64, message: &Message) {
+/// Estimates the counts that the provider did not report. Counting a request takes time, so it is done for none other.
+fn estimate_missing(usage: &mut Usage, message: &Message, of_request: impl FnOnce() -> u64) {
     if usage.input_tokens == 0 {
-        usage.input_tokens = request_tokens;
+        usage.input_tokens = of_request();
     }
     if usage.output_tokens == 0 && !message.parts.is_empty() {
         usage.output_tokens = u64::from(estimate::message_tokens(message));

@@ -174,8 +174,7 @@ impl RemoteExtensions {
                 continue;
             };
             tried.insert(connection);
-            let left = request.time_left.duration().saturating_sub(began.elapsed());
-            let time_left = Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            let time_left = Millis::of(request.time_left.duration().saturating_sub(began.elapsed()));
             let response =
                 self.call_host(connection, ExtensionRequest { time_left, ..request.clone() }).await;
             match response.and_then(|body| read(body).map_err(ExtensionError::Nonsense)) {

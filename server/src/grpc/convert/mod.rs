@@ -28,6 +28,7 @@ use std::ops::RangeInclusive;
 
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::is_name;
 
 use crate::grpc::status::Violations;
 use crate::schema::depth;
@@ -121,8 +122,7 @@ fn within<T: PartialOrd + Copy + std::fmt::Display>(
 
 /// The name of a tool or an extension. No other name can be declared, so the configuration refuses others too.
 fn name(field: &str, name: &str, bad: &mut Violations) {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if !(1..=TOOL_NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(fits) {
+    if !is_name(name) {
         bad.add(field, format!("must be 1 to {TOOL_NAME_BYTES_MAX} of [A-Za-z0-9_-]"));
     }
 }

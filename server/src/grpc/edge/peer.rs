@@ -70,7 +70,8 @@ pub fn peer_acceptor(tls: &LinkTls) -> Result<Acceptor, BadTlsFiles> {
     let LinkTls { certificate, key, ca, name } = tls.clone();
     // Without a name, every certificate of these roots is a replica's.
     let names = name.iter().map(|name| SubjectPattern::parse(&format!("DNS={name}")));
-    let allowed_subjects = names.collect::<Result<_, _>>().map_err(BadTlsFiles::from)?;
+    let allowed_subjects = names.collect::<Result<_, _>>();
+    let allowed_subjects = allowed_subjects.map_err(|problem| BadTlsFiles { file: "tls_name", problem })?;
     let files = TlsFiles { certificate, key, client_ca: Some(ca) };
     let clients =
         TlsClients { auth: ClientAuth::Required, allowed_subjects, handshake_timeout: HANDSHAKE_WAIT };

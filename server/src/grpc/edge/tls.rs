@@ -1,6 +1,5 @@
 //! TLS on the gRPC port: the acceptor, made of PEM files, and the handshakes of new connections.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,30 +47,12 @@ pub struct TlsClients {
 
 /// The reason why files make no acceptor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadTlsFiles(String);
-
-impl BadTlsFiles {
+#[error("{file}: {problem}")]
+pub struct BadTlsFiles {
     /// The key of the file that is wrong, such as `certificate`, or words for several.
-    #[must_use]
-    pub fn file(&self) -> &str {
-        self.0.split_once(": ").map_or("", |(file, _)| file)
-    }
-
-    /// The same, with the path of the file.
-    #[must_use]
-    pub fn of(self, path: &Path) -> Self {
-        match self.0.split_once(": ") {
-            Some((file, problem)) => Self(format!("{file}: {}: {problem}", path.display())),
-            None => self,
-        }
-    }
-}
-
-impl From<String> for BadTlsFiles {
-    fn from(problem: String) -> Self {
-        Self(problem)
-    }
+    pub file: &'static str,
+    /// The problem, for people.
+    pub problem: String,
 }
 
 /// Makes the handshakes of new connections. Cheap to clone.
@@ -119,7 +100,7 @@ impl Acceptor {
     pub fn new(files: &TlsFiles, clients: TlsClients) -> Result<Self, BadTlsFiles> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates("certificate", &files.certificate)?;
-        let leaf = chain.first().ok_or_else(|| BadTlsFiles("certificate: there is none".to_owned()))?;
+        let leaf = chain.first().ok_or_else(|| bad("certificate", "there is none"))?;
         let facts = certificate::facts(leaf).map_err(|problem| bad("certificate", problem))?;
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| bad("key", words(&error)))?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -186,7 +167,7 @@ fn verifier(
     builder.build().map_err(|error| bad("client_ca", error))
 }
 
-fn certificates(file: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTlsFiles> {
+fn certificates(file: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTlsFiles> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| bad(file, words(&error)))?;
     if found.is_empty() { Err(bad(file, "there is no certificate in it")) } else { Ok(found) }
@@ -203,8 +184,8 @@ fn words(error: &pem::Error) -> &'static str {
     }
 }
 
-fn bad(file: &str, problem: impl std::fmt::Display) -> BadTlsFiles {
-    BadTlsFiles(format!("{file}: {problem}"))
+fn bad(file: &'static str, problem: impl std::fmt::Display) -> BadTlsFiles {
+    BadTlsFiles { file, problem: problem.to_string() }
 }
 
 #[cfg(test)]

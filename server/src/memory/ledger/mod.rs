@@ -37,9 +37,9 @@ struct Account {
     standing: AtomicUsize,
     /// Reservations that wait. Tenants are served in turn.
     waiting: Mutex<FairQueue<TenantId, Waiting>>,
-    /// The length of `waiting`, which is read without its lock. Whoever begins to wait writes it and then reads what is held;
-    /// whoever gives back changes what is held and then reads it. A fence between the two on both sides: one of them sees the
-    /// other.
+    /// The length of `waiting`, which is read without its lock. A waiter writes it, and then reads the bytes that are held. A
+    /// holder that gives bytes back changes those, and then reads this length. A fence between the two steps of each makes sure
+    /// that one of them sees the other's change.
     waiting_len: AtomicUsize,
     /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
     wanted: Notify,

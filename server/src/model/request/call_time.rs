@@ -20,7 +20,6 @@ impl CallTime {
 
     /// Gives a further request of the call the time that is left.
     pub(in crate::model) fn limit(&self, request: &mut ModelRequest) {
-        let left = self.total.duration().saturating_sub(self.began.elapsed());
-        request.timeouts.total = Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        request.timeouts.total = Millis::of(self.total.duration().saturating_sub(self.began.elapsed()));
     }
 }

@@ -14,9 +14,9 @@ pub(in crate::store) struct RunValues {
     pub(in crate::store) at_hosts: bool,
     pub(in crate::store) wake_at: Option<i64>,
     pub(in crate::store) queue_no: Option<i64>,
-    /// JSON.
+    /// The last error of the run, as JSON.
     pub(in crate::store) error: Option<String>,
-    /// JSON.
+    /// Tokens and counts of calls, as JSON.
     pub(in crate::store) usage: String,
     pub(in crate::store) iterations: i64,
     pub(in crate::store) tool_calls: i64,

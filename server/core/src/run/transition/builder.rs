@@ -1,14 +1,13 @@
 //! A transition while it is being decided: the state after the events so far, and these events.
 
-use std::collections::BTreeMap;
-
-use crate::id::{CallSlot, RequestId, Seq};
+use crate::id::{CallSlot, RequestId};
 use crate::question::InputAnswer;
 use crate::run::effect::{CancelCause, Effect};
 use crate::run::event::{Event, Record};
 use crate::run::input::ResponseSoFar;
 use crate::run::state::RunState;
 use crate::run::status::RunStatus;
+use crate::run::transition::recovery::Recovery;
 use crate::time::Timestamp;
 
 /// The message for the host of a call whose deadline passed.
@@ -28,17 +27,6 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     records: Vec<Record>,
     /// Messages for running calls: answers to their questions, acknowledged states, or that their time is up.
     answers: Vec<Effect>,
-}
-
-/// The moment at which an owner took the run over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::run) struct Recovery {
-    pub(in crate::run) at: Timestamp,
-    /// The last event of the owner before. The next event may have the same time.
-    pub(in crate::run) seq: Seq,
-    /// The calls of before it that hosts have confirmed to this owner, each with its attempt and the time of that. It is not in
-    /// the journal: the next owner asks the hosts anew.
-    pub(in crate::run) confirmed: BTreeMap<CallSlot, (u32, Timestamp)>,
 }
 
 /// A call of `Step` whose instruction is not decided yet.

@@ -1,8 +1,6 @@
 //! Input of time: deadlines, and what happens when one passes.
 
-use std::collections::BTreeMap;
-
-use crate::id::{CallSlot, Seq};
+use crate::id::CallSlot;
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::message::ToolStatus;
 use crate::run::event::Ran;
@@ -10,16 +8,10 @@ use crate::run::human::Question;
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, Phase, RoundCall, RunState};
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::builder::{Recovery, TransitionBuilder};
+use crate::run::transition::builder::TransitionBuilder;
+use crate::run::transition::recovery::Recovery;
 use crate::run::transition::routine::{answer, calls, doubt, finish, model_call};
 use crate::time::{Millis, Timestamp};
-
-/// Time that hosts have after a restart to come back with calls of before it. It holds even if a call's own time is up:
-/// its result may be waiting at the host.
-const RECLAIM_GRACE: Millis = Millis::secs(30);
-
-/// Time for the result of such a call once its host has confirmed it: a result that waited there follows at once.
-const CONFIRMED_GRACE: Millis = Millis::secs(5);
 
 /// Time that a host has after the deadline of a call that must not run twice, to stop it and to say whether it began.
 const CANCEL_GRACE: Millis = Millis::secs(CANCEL_GRACE_SECS);
@@ -77,34 +69,7 @@ fn given_up_at(call: &RoundCall, recovery: Option<&Recovery>) -> Option<Timestam
 /// holds again.
 fn timeout_at(call: &RoundCall, recovery: Option<&Recovery>) -> Option<Timestamp> {
     let deadline = call.deadline()?;
-    let Some(recovery) = recovery.filter(|recovery| recovery.concerns(call)) else { return Some(deadline) };
-    let returns_by = recovery.at.after(RECLAIM_GRACE);
-    let follows_by = recovery.confirmed_at(call).map(|at| at.after(CONFIRMED_GRACE).min(returns_by));
-    Some(deadline.max(follows_by.unwrap_or(returns_by)))
-}
-
-impl Recovery {
-    pub(in crate::run) fn new(at: Timestamp, seq: Seq) -> Self {
-        Self { at, seq, confirmed: BTreeMap::new() }
-    }
-
-    /// True if a host was given the call before this owner took the run over.
-    pub(super) fn concerns(&self, call: &RoundCall) -> bool {
-        call.in_flight() && call.last.timed_from <= self.seq
-    }
-
-    /// Notes that the host of a call has it. The first time counts: the call's time is not put off when the host says so again.
-    pub(super) fn confirm(&mut self, slot: CallSlot, attempt: u32, at: Timestamp) {
-        let known = self.confirmed.get(&slot).is_some_and(|(of, _)| *of == attempt);
-        if !known {
-            self.confirmed.insert(slot, (attempt, at));
-        }
-    }
-
-    fn confirmed_at(&self, call: &RoundCall) -> Option<Timestamp> {
-        let (attempt, at) = self.confirmed.get(&call.slot)?;
-        (*attempt == call.attempt).then_some(*at)
-    }
+    Some(deadline.max(recovery.and_then(|recovery| recovery.not_before(call)).unwrap_or(deadline)))
 }
 
 /// True if the time of a call is up, so that its host was told to stop.

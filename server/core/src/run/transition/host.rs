@@ -82,11 +82,14 @@ pub(super) fn accepted(
     host: HostId,
 ) -> Result<(), Refusal> {
     let call = calls::in_flight(builder, slot, attempt)?;
-    if matches!(call.state, CallState::Offered { .. }) {
+    let is_new = matches!(call.state, CallState::Offered { .. });
+    // Calls of later are not kept: a run may have many.
+    let is_of_before = builder.recovery.as_ref().is_some_and(|recovery| recovery.concerns(call));
+    if is_new {
         builder.emit(Event::CallAccepted { slot, attempt, host });
     }
     let now = builder.now;
-    if let Some(recovery) = &mut builder.recovery {
+    if let Some(recovery) = builder.recovery.as_mut().filter(|_| is_of_before) {
         recovery.confirm(slot, attempt, now);
     }
     Ok(())

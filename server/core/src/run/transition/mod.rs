@@ -11,6 +11,7 @@ mod messages;
 mod model;
 mod need_input;
 mod prepared;
+pub(super) mod recovery;
 mod routine;
 mod start;
 

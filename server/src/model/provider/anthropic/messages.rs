@@ -8,7 +8,7 @@ use super::blocks::{
 };
 use super::state::StateRules;
 use crate::model::request::encoded_text::{EncodedText, Piece};
-use crate::model::request::history::{CallIds, GO_ON, OPENING, element};
+use crate::model::request::history::{CallIds, GO_ON, OPENING, element, later_system_text};
 use crate::model::request::prefix::Encoder;
 
 const CALL_ID_BYTES_MAX: usize = 64;
@@ -158,10 +158,8 @@ impl Conversation {
     /// Returns the number of parts of the model's message up to the last one that is encoded and is no thinking. The API
     /// refuses a turn that ends with thinking, such as one that was cut off.
     fn parts_before_end(&self, message: &Message) -> usize {
-        let is_thinking = |part: &&Part| matches!(part, Part::Reasoning(_));
-        let last = self.rules.sent_parts(message).rfind(|part| !is_thinking(part));
-        last.and_then(|last| message.parts.iter().rposition(|part| std::ptr::eq(part, last)))
-            .map_or(0, |last| last + 1)
+        let may_be_last = |part: &Part| self.rules.is_sent(part) && !matches!(part, Part::Reasoning(_));
+        message.parts.iter().rposition(may_be_last).map_or(0, |last| last + 1)
     }
 
     /// Encodes a message of the model.
@@ -301,7 +299,7 @@ impl Encoder for Conversation {
                 self.digest = self.digest.as_ref().map(|before| after(before, Speaker::User, block));
             }
             Role::System => {
-                let text = format!("<system>\n{}\n</system>", message.plain_text());
+                let text = later_system_text(message);
                 self.block(Speaker::User, |blocks| text_block(blocks, &text));
             }
             Role::Assistant => self.assistant(message),

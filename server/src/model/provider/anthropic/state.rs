@@ -5,7 +5,7 @@
 //! refuses it and all later thinking. So each thinking block is stored with a digest of everything sent before
 //! it, and is only sent after the same prefix. The thinking of one message is sent completely or not at all.
 
-use agentloop_core::message::{Message, Part, ProviderState, Reasoning};
+use agentloop_core::message::{Part, ProviderState, Reasoning};
 use agentloop_core::tool::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -86,15 +86,15 @@ impl StateRules {
         self.thought(reasoning, None).is_some()
     }
 
-    /// Returns the parts of the model's message that are encoded.
-    pub(super) fn sent_parts<'a>(&self, message: &'a Message) -> impl DoubleEndedIterator<Item = &'a Part> {
-        message.parts.iter().filter(|part| match part {
+    /// True if this part of a message of the model is encoded.
+    pub(super) fn is_sent(&self, part: &Part) -> bool {
+        match part {
             Part::Text { text, .. } => !text.trim().is_empty(),
             Part::Reasoning(reasoning) => self.may_go_back(reasoning),
             Part::Opaque(state) => self.opaque(state).is_some(),
             Part::ToolCall(_) | Part::Image { .. } => true,
             Part::ToolResult(_) => false,
-        })
+        }
     }
 
     /// Returns the citations of a text.

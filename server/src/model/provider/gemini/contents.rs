@@ -4,7 +4,9 @@ use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 
 use super::state::StateRules;
 use crate::model::request::encoded_text::EncodedText;
-use crate::model::request::history::{GO_ON, OPENING, ObjectWriter, arguments_object, element, tool_name};
+use crate::model::request::history::{
+    GO_ON, OPENING, ObjectWriter, arguments_object, element, later_system_text, tool_name,
+};
 use crate::model::request::prefix::Encoder;
 
 /// Encoded conversation. Encoded text never changes.
@@ -231,8 +233,7 @@ impl Encoder for Conversation {
                 }
             }),
             Role::System => {
-                let text = format!("<system>\n{}\n</system>", message.plain_text());
-                text_part(self.parts(Speaker::User), &text);
+                text_part(self.parts(Speaker::User), &later_system_text(message));
             }
             Role::User => self.user(message),
             Role::Assistant => self.assistant(message),

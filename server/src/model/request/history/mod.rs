@@ -15,6 +15,7 @@ use std::borrow::Cow;
 
 use agentloop_core::agent::ResponseSchema;
 use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
+use agentloop_core::message::Message;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use serde_json::json;
 
@@ -32,6 +33,11 @@ pub(in crate::model) const OPENING: &str = "(The conversation goes on from here.
 /// User text between two messages of the model, and after one that ends the conversation: models refuse to
 /// continue a text that is prefilled for them.
 pub(in crate::model) const GO_ON: &str = "(Go on.)";
+
+/// Returns a system message that comes after others, as text of the user.
+pub(in crate::model) fn later_system_text(message: &Message) -> String {
+    format!("<system>\n{}\n</system>", message.plain_text())
+}
 
 /// Returns the tool name with every character that providers do not allow replaced by `_`.
 pub(in crate::model) fn tool_name(name: &str) -> Cow<'_, str> {

@@ -28,7 +28,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Millis> {
             let until = httpdate::parse_http_date(text(RETRY_AFTER.as_str())?).ok()?;
             let now = httpdate::parse_http_date(text(DATE.as_str())?).ok()?;
             let wait = until.duration_since(now).unwrap_or_default();
-            Some(Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+            Some(Millis::of(wait))
         })?;
     Some(wait.min(RETRY_AFTER_MAX))
 }

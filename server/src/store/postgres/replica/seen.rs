@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentloop_core::cluster::member::{ClusterView, OwnerSeen};
 use agentloop_core::cluster::shard::{Beat, OwnerNo};
 use agentloop_core::cluster::suspicion::Suspect;
-use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::time::Timestamp;
 
 use super::statements::{Beaten, StoredReplica};
 use crate::cluster::{HUB, Peer, ReplicaPart, ReplicaRow};
@@ -120,16 +120,13 @@ pub(in crate::store::postgres) fn view(beaten: &Beaten) -> ClusterView {
     }
 }
 
-/// A lease in milliseconds.
-pub(in crate::store::postgres) fn millis(length: std::time::Duration) -> Millis {
-    Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use agentloop_core::cluster::shard::{ShardNo, Term};
+
+    use agentloop_core::time::Millis;
 
     use super::*;
 

@@ -8,13 +8,14 @@ use std::{io, thread};
 
 use agentloop_core::cluster::lease::LeaseTimes;
 use agentloop_core::cluster::shard::OwnerNo;
+use agentloop_core::time::Millis;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
 use super::link::Link;
-use super::seen::{self, Seen};
+use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::{Ownership, Ownerships};
 use crate::store::postgres::PostgresOptions;
@@ -83,7 +84,7 @@ impl ReplicaThread {
 
     /// `None`: the replica did not join.
     async fn run(self, joined: oneshot::Sender<Result<Joined, OpenError>>) -> Option<End> {
-        let times = LeaseTimes::from_lease(seen::millis(self.me.lease));
+        let times = LeaseTimes::from_lease(Millis::of(self.me.lease));
         let (number, link) = match self.join(times).await {
             Ok((number, link)) => (number, link),
             Err(error) => {

@@ -7,7 +7,7 @@ use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::run::update_todos::UPDATE_TODOS;
 use agentloop_core::time::Millis;
 use agentloop_core::title;
-use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
+use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms, is_name};
 
 use crate::tool::catalogue::schema::Schema;
 
@@ -85,8 +85,7 @@ fn check_parts(declaration: &ToolDeclaration) -> Result<(Schema, Option<Schema>)
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX || !name.bytes().all(good) {
+    if !is_name(name) {
         return Err(format!("a tool's name is 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_' and '-'"));
     }
     Ok(())

@@ -77,7 +77,7 @@ impl OutputSchema {
     }
 }
 
-/// A known tool.
+/// A tool of the catalogue, with what runs need of its declaration.
 #[derive(Debug, Clone)]
 pub(in crate::tool) struct Tool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,

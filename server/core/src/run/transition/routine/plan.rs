@@ -45,25 +45,31 @@ fn carry_out(builder: &mut TransitionBuilder<'_>, situation: &Situation, instruc
         Instruction::CallModel => call_model(builder),
         Instruction::CallTools | Instruction::RequestApproval => call_tools(builder, &instruction),
         Instruction::RequestPrompt { question, metadata } => {
-            let content = QuestionContent { text: question, metadata, ..QuestionContent::default() };
-            question::ask_planned(builder, content);
+            question::ask_planned(builder, about(question, metadata));
         }
         Instruction::RequestSelect { question, options, multiple, metadata } => {
-            let of = QuestionContent { text: question, metadata, ..QuestionContent::default() };
-            question::ask_planned(builder, QuestionContent { options, multiple, ..of });
+            question::ask_planned(
+                builder,
+                QuestionContent { options, multiple, ..about(question, metadata) },
+            );
         }
         Instruction::RequestForm { question, form, metadata } => {
-            let of = QuestionContent { text: question, metadata, ..QuestionContent::default() };
-            question::ask_planned(builder, QuestionContent { form: Some(form), ..of });
+            let form = Some(form);
+            question::ask_planned(builder, QuestionContent { form, ..about(question, metadata) });
         }
         Instruction::RequestUrl { question, url, metadata } => {
-            let of = QuestionContent { text: question, metadata, ..QuestionContent::default() };
-            question::ask_planned(builder, QuestionContent { url: Some(url), ..of });
+            let url = Some(url);
+            question::ask_planned(builder, QuestionContent { url, ..about(question, metadata) });
         }
         Instruction::Compact { strategy } => compact(builder, situation, strategy),
         Instruction::Finish { failure: None } => complete(builder),
         Instruction::Finish { failure: Some(failure) } => fail(builder, failure),
     }
+}
+
+/// The parts that all questions of planners have.
+fn about(text: String, metadata: Option<String>) -> QuestionContent {
+    QuestionContent { text, metadata, ..QuestionContent::default() }
 }
 
 fn call_model(builder: &mut TransitionBuilder<'_>) {

@@ -141,7 +141,8 @@ fn past_thinking(messages: &[SharedMessage], rules: &StateRules) -> PastThinking
     let last = messages.iter().rfind(|message| message.role == Role::Assistant);
     let loops_without = last.is_some_and(|message| {
         let calls = message.tool_calls().next().is_some();
-        calls && !rules.sent_parts(message).next().is_some_and(|first| matches!(first, Part::Reasoning(_)))
+        let first = message.parts.iter().find(|part| rules.is_sent(part));
+        calls && !first.is_some_and(|first| matches!(first, Part::Reasoning(_)))
     });
     match rules.policy {
         StatePolicy::Keep if !loops_without => PastThinking::Complete,
