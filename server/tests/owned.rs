@@ -135,7 +135,7 @@ async fn start_r(engine: &Engine, model: &Silent) {
 /// Gives the session `s` away. Nothing of it is at work afterwards.
 async fn give_away(engine: &Engine, store: &PartStore) {
     store.intercept.lacks_s.store(true, Ordering::SeqCst);
-    in_time(engine.leave_shards([shard_of(&TenantId::local(), &s())].into())).await;
+    in_time(engine.leave_shards([shard_of(&TenantId::local(), &s())].into(), PATIENCE)).await;
     until(|| engine.live_runs() == 0).await;
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
+use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
@@ -12,7 +13,7 @@ use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
-use agentloop_server::engine::{Engine, EngineParts, OnBusy, StartRequest};
+use agentloop_server::engine::{Engine, EngineOptions, EngineParts, OnBusy, StartRequest};
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::Store;
@@ -85,6 +86,10 @@ impl Tools for Answers {
         self.seek[usize::from(call.slot.position > 0)].clone()
     }
 
+    fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {
+        true
+    }
+
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
 
     fn offer(&self, _owner: &CallOwner, call: &CallId, _offer: Offer) {
@@ -108,11 +113,15 @@ struct Process {
 
 impl Process {
     fn start(store: &Arc<dyn Store>, seek: [Seek; 2]) -> Self {
+        Self::start_with(store, seek, EngineOptions::default())
+    }
+
+    fn start_with(store: &Arc<dyn Store>, seek: [Seek; 2], options: EngineOptions) -> Self {
         let (seeking, sought) = mpsc::unbounded_channel();
         let (offering, offered) = mpsc::unbounded_channel();
         let tools = Arc::new(Answers { seek, sought: seeking, offered: offering });
         let tasks = Tasks::new();
-        let parts = EngineParts { tasks: tasks.clone(), ..EngineParts::default() };
+        let parts = EngineParts { tasks: tasks.clone(), options, ..EngineParts::default() };
         let engine = parts.start(store.clone(), Arc::new(One), tools);
         Self { engine, tasks, sought, offered }
     }
@@ -209,4 +218,17 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
     soon(after.offered.recv()).await.unwrap();
     assert_eq!(soon(after.offered.recv()).await, Some(call));
     after.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_given_away_does_not_wait_long_for_hosts_that_say_nothing() {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let options = EngineOptions { offers_wait: PATIENCE * 20, ..EngineOptions::default() };
+    let granted = Seek::Granted { host: HostId::parse("h").unwrap(), instance: None, terms: None };
+    let mut owner = Process::start_with(&store, [granted.clone(), granted], options);
+    owner.engine.start(request("r")).await.expect("started");
+    soon(owner.offered.recv()).await.expect("it is offered");
+    let shard = shard_of(&TenantId::local(), &SessionId::parse("s").unwrap());
+    assert!(owner.engine.leave_shards([shard].into(), PATIENCE).await, "the run has stopped");
+    assert_eq!(owner.engine.live_runs(), 0);
 }

@@ -124,6 +124,12 @@ impl Ownership {
         number != self.me && self.number_of(shard) == Some(number) && self.peers.contains_key(&number)
     }
 
+    /// True if shards are still in the name of this replica, fenced or not: its commit under way may still be written.
+    #[must_use]
+    pub fn names(&self, number: OwnerNo) -> bool {
+        self.owners.contains(&Some(number))
+    }
+
     /// The shards of this replica, whether its lease is valid or not.
     pub fn own(&self) -> impl Iterator<Item = ShardNo> + '_ {
         (0..SHARDS).map(ShardNo).filter(|shard| self.number_of(*shard) == Some(self.me))

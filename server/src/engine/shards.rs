@@ -13,8 +13,6 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::store::StoreError;
 
-/// Longest wait for the runs of shards that are given away. A run that is slower writes nothing afterwards.
-const LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// Ids that are made for a new session until one is in a shard of this replica.
 const SESSION_TRIES: usize = 4_096;
 
@@ -65,11 +63,12 @@ impl Engine {
     }
 
     /// Ends the work for the sessions of these shards. Each run stops at its next durable point, and goes on at the next owner.
-    /// Then subscribers are told to look there. Returns when all runs have stopped, or after five seconds.
+    /// Then subscribers are told to look there. Returns when all runs have stopped, or after `wait`: a run that is slower writes
+    /// nothing once the store has forgotten the shards. `false`: some were slower.
     ///
     /// The store begins nothing more for these shards. A run that was starting before may still come up. So call this once more
     /// when the store has forgotten the shards. A run that comes up later still finds that its session is another replica's.
-    pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>) {
+    pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>, wait: Duration) -> bool {
         let shards = Arc::new(shards);
         let (stopping, mut stopped) = mpsc::channel(1);
         let leaving = Leaving { shards: shards.clone(), _stopping: stopping };
@@ -77,16 +76,13 @@ impl Engine {
             self.0.live_runs.tell_leaving(leaving).await;
             stopped.recv().await
         };
-        if tokio::time::timeout(LEAVE_WAIT, all_stopped).await.is_err() {
-            tracing::warn!(
-                "some runs did not stop in time before their sessions were given away; they write nothing more"
-            );
-        }
+        let have_stopped = tokio::time::timeout(wait, all_stopped).await.is_ok();
         self.deps().shard_stops.end(&shards);
         let is_left = |tenant: &TenantId, session: &SessionId| shards.contains(&shard_of(tenant, session));
         self.deps().jobs.stop_where(is_left);
         self.deps().histories.remove_where(is_left);
         self.deps().feeds.remove_where(is_left);
+        have_stopped
     }
 
     /// Cancelled when the shard of this session is given away, and when the server shuts down.

@@ -14,6 +14,10 @@ use crate::store::postgres::{PostgresStore, Replica};
 
 /// Time in which the ends of the streams of a fenced replica leave.
 const FENCED_WAIT: Duration = Duration::from_millis(200);
+/// Longest wait for the runs of shards that are given away. Nobody else goes on with them meanwhile.
+const LEAVE_WAIT: Duration = Duration::from_secs(1);
+/// The same for runs that were starting at that time. They write nothing.
+const LEAVE_AGAIN_WAIT: Duration = Duration::from_millis(100);
 /// The wait before sessions that could not be given away are tried again.
 const FORGET_AGAIN: Duration = Duration::from_millis(500);
 
@@ -75,13 +79,17 @@ impl Shards {
                 if !leaving.is_empty() {
                     let shards: Vec<ShardNo> = leaving.iter().copied().collect();
                     store.leave_shards(&shards);
-                    engine.leave_shards(leaving.clone()).await;
+                    if !engine.leave_shards(leaving.clone(), LEAVE_WAIT).await {
+                        tracing::warn!(
+                            "some runs did not stop in time before their sessions were given away; they write nothing more"
+                        );
+                    }
                     while let Err(error) = store.forget_shards(&shards).await {
                         tracing::warn!(%error, "sessions cannot be given away yet; trying again");
                         tokio::time::sleep(FORGET_AGAIN).await;
                     }
-                    // A run that was starting at first has come up by now.
-                    engine.leave_shards(leaving.clone()).await;
+                    // A run that was starting at first has come up by now. Nothing that it does counts.
+                    engine.leave_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
                     given.extend(leaving);
                     replica.given_away(shards);
                 }

@@ -15,6 +15,7 @@ use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::readers::Readers;
+use super::replica::skew::{Skew, TIME, skew};
 use super::rows::{self, clean};
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::own::WeakWriteSender;
@@ -69,6 +70,8 @@ struct Inner {
     /// Held from the check that there is room for a whole upload until it counts.
     keeping: tokio::sync::Mutex<()>,
     usage: Mutex<BlobUsage>,
+    /// The difference of this replica's clock from the database's, once it was needed.
+    skew: tokio::sync::OnceCell<Option<Skew>>,
 }
 
 impl Blobs {
@@ -79,8 +82,8 @@ impl Blobs {
         writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
-        let (counted_at, keeping, usage) = Default::default();
-        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counted_at, keeping, usage }))
+        let (counted_at, keeping, usage, skew) = Default::default();
+        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counted_at, keeping, usage, skew }))
     }
 
     fn usage(&self) -> MutexGuard<'_, BlobUsage> {
@@ -94,6 +97,27 @@ impl Blobs {
 
     fn check_size(&self, size: u64) -> Result<(), StoreError> {
         self.0.bounds.check_size(size)
+    }
+
+    /// A time of this server's clock as the rows of blobs have it. Replicas delete each other's blobs, and the clock of one may be
+    /// wrong, so they use the database's.
+    async fn shared_time(&self, at: Timestamp) -> Result<Timestamp, StoreError> {
+        if self.0.is_alone {
+            return Ok(at);
+        }
+        let measure = || async {
+            let sent = SystemClock.now();
+            let theirs = one(&self.0.db, Query::new(TIME), |row| rows::time(row, "now")).await;
+            let theirs = theirs.map_err(|error| rows::failure("time of the database", &error))?;
+            Ok::<_, StoreError>(theirs.and_then(|theirs| skew(sent, SystemClock.now(), theirs)))
+        };
+        let skew = *self.0.skew.get_or_try_init(measure).await?;
+        Ok(skew.map_or(at, |skew| skew.at_database(at)))
+    }
+
+    #[cfg(test)]
+    pub(in crate::store::postgres) fn set_skew(&self, skew: Skew) {
+        self.0.skew.set(Some(skew)).expect("it was not needed before");
     }
 
     /// Takes room for so many more bytes.
@@ -177,7 +201,8 @@ impl Upload {
         }
         let sql = "INSERT INTO blob_uploads (began_at) VALUES ($1) RETURNING upload_no";
         // An upload that nobody has heard of is deleted as one that was given up.
-        let (db, now) = (&blobs.0.db, int(SystemClock.now().0));
+        let now = blobs.shared_time(SystemClock.now()).await?;
+        let (db, now) = (&blobs.0.db, int(now.0));
         let row = db.retried(|| sqlx::query(sql).bind(now).fetch_one(&**db)).await;
         let no = row.and_then(|row| row.try_get("upload_no"));
         let no = no.map_err(|error| rows::failure("new upload", &error))?;
@@ -209,6 +234,7 @@ impl Upload {
     /// Makes the pieces a blob, if there is room.
     async fn keep(mut self, digest: BlobDigest, now: Timestamp) -> Result<StoredBlob, StoreError> {
         let (blobs, size) = (self.blobs.clone(), self.bytes);
+        let now = blobs.shared_time(now).await?;
         let _keeping = blobs.0.keeping.lock().await;
         blobs.check_room(&self.new, &digest, size).await?;
         let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
@@ -388,6 +414,7 @@ impl BlobStore for PostgresStore {
         now: Timestamp,
     ) -> Result<Vec<Option<u64>>, StoreError> {
         let (tenant, only_of) = (tenant.clone(), only_of.map(|of| clean(of).into_owned()));
+        let now = self.blobs.shared_time(now).await?;
         match self.blobs.write(BlobOp::Claim { tenant, only_of, digests: digests.to_vec(), now }).await? {
             BlobResult::Claimed(sizes) => Ok(sizes),
             other => unreachable!("a claim is answered with {other:?}"),
@@ -397,6 +424,7 @@ impl BlobStore for PostgresStore {
     async fn sweep_blobs(&self, before: Timestamp) -> Result<u64, StoreError> {
         // Rows are looked for on a reading connection: among many that are used, that takes long, and every write would wait.
         let (mut swept, mut last) = (0, BlobKey::default());
+        let before = self.blobs.shared_time(before).await?;
         loop {
             let unused = self.blobs.unused(before, &last).await?;
             let next = unused.last().cloned();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
+use agentloop_core::time::{Millis, Timestamp};
 
 const WORDS: usize = SHARDS as usize / 64;
 
@@ -22,6 +23,8 @@ struct Owned {
     leaving: [AtomicU64; WORDS],
     additions: AtomicU64,
     removals: AtomicU64,
+    /// Begin of the commit under way, in milliseconds of the clock. 0: there is none.
+    commit_began: AtomicU64,
 }
 
 impl Scope {
@@ -40,6 +43,7 @@ impl Scope {
             leaving,
             additions: AtomicU64::new(0),
             removals: AtomicU64::new(0),
+            commit_began: AtomicU64::new(0),
         })))
     }
 
@@ -110,6 +114,26 @@ impl Scope {
         self.0.as_ref().map_or(0, |owned| owned.removals.load(Ordering::Acquire))
     }
 
+    /// Notes that a commit begins.
+    pub(in crate::store::postgres) fn begin_commit(&self, now: Timestamp) {
+        if let Some(owned) = &self.0 {
+            owned.commit_began.store(now.0, Ordering::Release);
+        }
+    }
+
+    /// Notes that the commit has ended, in whatever way.
+    pub(in crate::store::postgres) fn end_commit(&self) {
+        if let Some(owned) = &self.0 {
+            owned.commit_began.store(0, Ordering::Release);
+        }
+    }
+
+    /// The time for which the commit under way has lasted; zero if there is none. A shard that is given away waits for its end.
+    pub(in crate::store::postgres) fn commit_lasts(&self, now: Timestamp) -> Millis {
+        let began = self.0.as_ref().map_or(0, |owned| owned.commit_began.load(Ordering::Acquire));
+        if began == 0 { Millis(0) } else { now.since(Timestamp(began)) }
+    }
+
     /// The shards that stay, as queries name them: PostgreSQL's text of an array. `None`: all.
     #[must_use]
     pub(in crate::store::postgres) fn listed(&self) -> Option<String> {
@@ -145,6 +169,16 @@ mod tests {
         assert!(!scope.has(ShardNo(63)));
         scope.add(ShardNo(63));
         assert!(scope.keeps(ShardNo(63)), "it is another claim");
+    }
+
+    #[test]
+    fn a_commit_lasts_from_its_begin_to_its_end() {
+        let scope = Scope::none();
+        assert_eq!(scope.commit_lasts(Timestamp(9_000)), Millis(0));
+        scope.begin_commit(Timestamp(9_000));
+        assert_eq!(scope.clone().commit_lasts(Timestamp(9_700)), Millis(700));
+        scope.end_commit();
+        assert_eq!(scope.commit_lasts(Timestamp(9_800)), Millis(0));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub(in crate::engine) enum TaskEnd {
     Lost(StoreError),
 }
 
+/// Longest wait for offers of a run whose session is given away. Its next owner asks the hosts about those that are open then.
+const LEAVING_OFFERS_WAIT: Duration = Duration::from_millis(500);
 /// Time between two looks of a run that stops if hosts have answered its offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
@@ -176,7 +178,7 @@ impl RunTask {
     async fn handle_wakeup(&mut self, wakeup: Wakeup) -> Result<Option<TaskEnd>, StoreError> {
         match wakeup {
             Wakeup::Idle => Ok(Some(TaskEnd::Parked)),
-            Wakeup::Stop => self.stop().await.map(Some),
+            Wakeup::Stop => self.stop(self.deps.options.offers_wait).await.map(Some),
             Wakeup::Mail(None) => Ok(Some(TaskEnd::Stopped)),
             Wakeup::Mail(Some(mail)) => self.handle_mail(mail).await,
             Wakeup::HooksDone(HookedResult { input, reply }) => self.handle_input(input, Some(reply)).await,
@@ -232,10 +234,10 @@ impl RunTask {
         }
     }
 
-    /// Stops the run. It first hears if hosts begin the calls that they were offered: a call that was given back would
-    /// otherwise count as one that may have run.
-    async fn stop(&mut self) -> Result<TaskEnd, StoreError> {
-        let until = Instant::now() + self.deps.options.offers_wait;
+    /// Stops the run. It first hears, for as long as `wait` at most, if hosts begin the calls that they were offered: a call that
+    /// was given back would otherwise count as one that may have run.
+    async fn stop(&mut self, wait: Duration) -> Result<TaskEnd, StoreError> {
+        let until = Instant::now() + wait;
         while self.has_open_offers() && Instant::now() < until {
             tokio::select! { biased;
                 Some(mail) = self.mailbox.recv() => {
@@ -276,9 +278,10 @@ impl RunTask {
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)
             }
-            Mail::Leave(leaving) if leaving.has(self.tenant(), &self.session) => {
+            Mail::Leave(leaving) if self.leaving.is_none() && leaving.has(self.tenant(), &self.session) => {
                 self.leaving = Some(leaving);
-                Box::pin(self.stop()).await.map(Some)
+                let wait = LEAVING_OFFERS_WAIT.min(self.deps.options.offers_wait);
+                Box::pin(self.stop(wait)).await.map(Some)
             }
             Mail::Leave(_) => Ok(None),
         }

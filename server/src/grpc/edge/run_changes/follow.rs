@@ -32,8 +32,8 @@ const WAS_WELL: Duration = Duration::from_secs(10);
 /// this before the first watch can begin, so that it begins once.
 ///
 /// All watchers begin again where changes may have been missed: after a stream was opened again, because its replica may have
-/// changed runs in between, and after a replica is gone, because nobody sent its last changes. A replica of an earlier version
-/// sends none. Of its runs, watchers have only the rows of their snapshot.
+/// changed runs in between, and after a replica is gone, because nobody sent its last changes. They begin once more when its
+/// shards are free: until then it may have written something. A replica of an earlier version sends none. Of its runs, watchers have only the rows of their snapshot.
 pub fn follow_run_changes(
     engine: Engine,
     ownerships: Ownerships,
@@ -79,6 +79,8 @@ impl ChangeFollower<'_> {
     async fn run(&self) {
         let mut ownerships = self.ownerships.clone();
         let mut known: BTreeMap<OwnerNo, (Peer, CancellationToken)> = BTreeMap::new();
+        // Replicas that are gone, and whose shards are not free yet.
+        let mut ending: BTreeSet<OwnerNo> = BTreeSet::new();
         let mut streams = FuturesUnordered::new();
         loop {
             let peers: Vec<Peer> = ownerships.borrow_and_update().peers().cloned().collect();
@@ -93,9 +95,12 @@ impl ChangeFollower<'_> {
                 }
                 self.undecided().remove(number);
             }
-            if !gone.is_empty() {
+            // A fenced one may still write, and tell nobody, until its shards are free.
+            let had_ended = ending.extract_if(.., |number| !ownerships.borrow().names(*number)).count();
+            if !gone.is_empty() || had_ended > 0 {
                 self.engine.peers_missed();
             }
+            ending.extend(gone.into_iter().filter(|number| ownerships.borrow().names(*number)));
             for peer in peers {
                 if known.contains_key(&peer.number) {
                     continue;

@@ -104,9 +104,14 @@ impl Node {
 
     /// Shows these replicas to it, as a beat does.
     fn sees(&self, peers: &[&Self]) {
+        self.sees_owned(peers, None);
+    }
+
+    /// The same, with an owner of all shards.
+    fn sees_owned(&self, peers: &[&Self], owner: Option<&Self>) {
         let peers: BTreeMap<OwnerNo, Peer> =
             peers.iter().map(|node| (node.peer.number, node.peer.clone())).collect();
-        let owners = vec![None; usize::from(SHARDS)].into();
+        let owners = vec![owner.map(|node| node.peer.number); usize::from(SHARDS)].into();
         self.ownership.send_replace(Ownership::new(self.peer.number, true, owners, Arc::new(peers)));
     }
 
@@ -186,6 +191,23 @@ async fn a_list_begins_again_when_a_replica_joins_or_is_gone() {
     list.begins().await;
     b.engine.tell_change("of-b", 1);
     assert_eq!(list.next().await, "of-b 1");
+}
+
+/// A replica that others take for dead may write until its fence has ended, and tells nobody.
+#[tokio::test]
+async fn a_list_begins_once_more_when_the_shards_of_a_lost_replica_are_free() {
+    let store = store().await;
+    let (a, b) = (Node::start(1, &store).await, Node::start(2, &store).await);
+    b.sees_owned(&[&a], Some(&a));
+    let mut list = b.watch();
+    list.begins().await;
+    b.sees_owned(&[], Some(&a));
+    list.begins().await;
+    b.sees_owned(&[], None);
+    list.begins().await;
+    b.sees_owned(&[], Some(&b));
+    b.engine.tell_change("of-b", 1);
+    assert_eq!(list.next().await, "of-b 1", "it has begun for the last time");
 }
 
 #[tokio::test]

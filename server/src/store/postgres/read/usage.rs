@@ -259,41 +259,51 @@ pub(in crate::store::postgres) async fn keep_usage(
         rows_max: usize::MAX,
         ..UsageQuery::default()
     };
+    let Some(first) = runs.first() else { return Ok(()) };
+    let tenant = rows::tenant_id(first, "tenant")?;
     let mut kept: BTreeMap<KeptKey, UsageRow> = BTreeMap::new();
-    let mut tenant = String::new();
-    for found in &runs {
-        let of = rows::tenant_id(found, "tenant")?;
-        of.as_str().clone_into(&mut tenant);
-        let run = rows::run(found)?;
-        let mut sums = BTreeMap::new();
-        let mut sql = events_of(&[found.try_get("no")?]);
+    for runs in runs.chunks(RUNS_AT_ONCE) {
+        let numbers = runs.iter().map(|run| run.try_get("no")).collect::<Result<Vec<i64>, _>>()?;
+        let mut of_runs: BTreeMap<i64, BTreeMap<UsageKey, UsageRow>> = BTreeMap::new();
+        let mut sql = events_of(&numbers);
         let mut events = sql.build().fetch(&mut *db);
         while let Some(row) = events.try_next().await? {
-            if let Ok(record) = codec::decode(&of, &run.run, &rows::event(&row)?) {
-                by_minute.add(&mut sums, &UsageKey::default(), &record);
+            let run = rows::run_id(&row, "run_id")?;
+            // Damaged events are not counted.
+            if let Ok(record) = codec::decode(&tenant, &run, &rows::event(&row)?) {
+                let sums = of_runs.entry(row.try_get("run_no")?).or_default();
+                by_minute.add(sums, &UsageKey::default(), &record);
             }
         }
-        for row in sums.into_values() {
-            let code = row.errors.first().map(|(code, _)| serde_json::to_value(code));
-            let error = code.and_then(Result::ok).and_then(|code| code.as_str().map(str::to_owned));
-            let key = KeptKey {
-                minute: row.key.start.0,
-                agent: run.agent.clone(),
-                model: run.model.clone(),
-                labels: text(&run.labels),
-                created_by: run.created_by.clone(),
-                error,
-            };
-            let sum = kept.entry(key).or_default();
-            sum.runs += row.runs;
-            sum.usage += row.usage;
-            sum.calls += row.calls;
+        for found in runs {
+            let Some(sums) = of_runs.remove(&found.try_get("no")?) else { continue };
+            keep_run(&mut kept, &rows::run(found)?, sums);
         }
     }
     if !kept.is_empty() {
-        insert_kept(db, &tenant, &kept).await?;
+        insert_kept(db, tenant.as_str(), &kept).await?;
     }
     Ok(())
+}
+
+/// Adds what a run has used, by the minute, to its groups.
+fn keep_run(kept: &mut BTreeMap<KeptKey, UsageRow>, run: &RunRow, sums: BTreeMap<UsageKey, UsageRow>) {
+    for row in sums.into_values() {
+        let code = row.errors.first().map(|(code, _)| serde_json::to_value(code));
+        let error = code.and_then(Result::ok).and_then(|code| code.as_str().map(str::to_owned));
+        let key = KeptKey {
+            minute: row.key.start.0,
+            agent: run.agent.clone(),
+            model: run.model.clone(),
+            labels: text(&run.labels),
+            created_by: run.created_by.clone(),
+            error,
+        };
+        let sum = kept.entry(key).or_default();
+        sum.runs += row.runs;
+        sum.usage += row.usage;
+        sum.calls += row.calls;
+    }
 }
 
 async fn insert_kept(

@@ -33,6 +33,8 @@ use crate::store::postgres::scope::Scope;
 const COMMIT_WAIT: Millis = Millis::secs(1);
 /// Shards that are given away at a time: their runs stand still until another replica has them.
 const SHED_MAX: usize = 128;
+/// A commit that lasts for so long is no ordinary one.
+const LONG_COMMIT: Millis = Millis(500);
 /// Wait between two attempts while something is to be tried again.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
 
@@ -261,6 +263,10 @@ impl Driver {
                     if SystemClock.now().since(since) >= COMMIT_WAIT {
                         self.end_connection(number).await;
                     }
+                    // Of many that wait, the others come after the beat.
+                    if SystemClock.now() >= self.member.deadline() {
+                        return;
+                    }
                 }
                 // The next beat shows it, if it has not ended.
                 Err(error) => {
@@ -342,7 +348,13 @@ impl Driver {
     }
 
     /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.
+    ///
+    /// While a long write is under way, such as the deletion of a large session, none is given away: it would be nobody's until that
+    /// has ended. The next beat asks again.
     fn shed(&mut self, count: usize) {
+        if self.out.scope.commit_lasts(SystemClock.now()) >= LONG_COMMIT {
+            return;
+        }
         let held: Vec<ShardNo> = self.member.held().map(|(shard, _)| shard).collect();
         let chosen = held.iter().rev().filter(|shard| **shard != HUB);
         for shard in chosen.take(count.min(SHED_MAX)) {

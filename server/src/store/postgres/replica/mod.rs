@@ -15,7 +15,7 @@ mod driver;
 mod lease;
 mod link;
 mod seen;
-mod skew;
+pub(in crate::store::postgres) mod skew;
 pub(in crate::store::postgres) mod statements;
 mod thread;
 

@@ -11,11 +11,25 @@ use crate::store::postgres::rows;
 /// A difference that a machine whose clock is kept in step never has.
 const SKEW_MAX: Millis = Millis::secs(2);
 
-/// The difference of two clocks.
+/// The time of the database, in milliseconds.
+pub(in crate::store::postgres) const TIME: &str =
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now";
+
+/// The difference of this replica's clock from that of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Skew {
+pub(in crate::store::postgres) enum Skew {
     Ahead(Millis),
     Behind(Millis),
+}
+
+impl Skew {
+    /// A time of this replica's clock as the database's clock shows it.
+    pub(in crate::store::postgres) fn at_database(self, at: Timestamp) -> Timestamp {
+        match self {
+            Self::Ahead(by) => Timestamp(at.0.saturating_sub(by.0)),
+            Self::Behind(by) => at.after(by),
+        }
+    }
 }
 
 /// Asks the database for its time, and warns if that of this replica is another one.
@@ -44,12 +58,15 @@ pub(super) async fn warn(link: &mut Link) -> Result<(), Error> {
 }
 
 async fn time_of_database(db: &mut PgConnection) -> Result<Timestamp, Error> {
-    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now";
-    rows::time(&sqlx::query(sql).fetch_one(db).await?, "now")
+    rows::time(&sqlx::query(TIME).fetch_one(db).await?, "now")
 }
 
 /// The least difference that explains what the database answered between `sent` and `answered`; `None` if it is small.
-fn skew(sent: Timestamp, answered: Timestamp, theirs: Timestamp) -> Option<Skew> {
+pub(in crate::store::postgres) fn skew(
+    sent: Timestamp,
+    answered: Timestamp,
+    theirs: Timestamp,
+) -> Option<Skew> {
     let (ahead, behind) = (sent.since(theirs), theirs.since(answered));
     if ahead > SKEW_MAX {
         Some(Skew::Ahead(ahead))
@@ -69,5 +86,7 @@ mod tests {
         assert_eq!(of(97_999), Some(Skew::Ahead(Millis(2_001))));
         assert_eq!(of(106_001), Some(Skew::Behind(Millis(2_001))));
         assert_eq!(of(3_706_000), Some(Skew::Behind(Millis(3_602_000))));
+        assert_eq!(Skew::Behind(Millis(5)).at_database(Timestamp(100)), Timestamp(105));
+        assert_eq!(Skew::Ahead(Millis(5)).at_database(Timestamp(100)), Timestamp(95));
     }
 }

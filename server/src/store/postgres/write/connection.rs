@@ -5,6 +5,7 @@ use std::time::Duration;
 use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, Hold};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{Failure, Writer};
@@ -84,8 +85,10 @@ impl Writer {
             }
         }
         let mut db = self.db.take().expect("it was opened");
+        self.scope.begin_commit(SystemClock.now());
         let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
         let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), replies: None }));
+        self.scope.end_commit();
         match done {
             Ok(replies) => {
                 self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };

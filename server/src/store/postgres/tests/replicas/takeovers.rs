@@ -1,12 +1,17 @@
 //! Owners of shards, and takeovers.
 
+use std::collections::BTreeMap;
+
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::SessionId;
+use agentloop_core::time::{Millis, Timestamp};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
+use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::{HUB, ReplicaPart, ReplicaRow, Replicas as _};
+use crate::store::SessionStore as _;
 use crate::store::conformance::fixture::{self, tenant};
 use crate::store::number::int;
 
@@ -69,6 +74,39 @@ async fn a_second_replica_gets_its_share_and_the_first_writes_there_no_more() {
         rows == [(ReplicaPart::Owner, half, true), (ReplicaPart::Owner, half, false)]
     })
     .await;
+}
+
+async fn beats(schema: &Schema, server: &Server) -> i64 {
+    let sql = "SELECT beat FROM replicas WHERE replica_no = $1";
+    let number = int(server.replica.number().0);
+    sqlx::query_scalar(sql).bind(number).fetch_one(&mut schema.shell().await).await.unwrap()
+}
+
+/// They would be nobody's until the commit has ended.
+#[tokio::test]
+async fn shards_are_given_away_when_a_long_commit_has_ended() {
+    const LEASE: Duration = Duration::from_secs(4);
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LEASE).await;
+    let store = first.own().await;
+    let session = SessionId::parse("s").unwrap();
+    store.create_session(&tenant(), &session, "", &BTreeMap::new(), Timestamp(1)).await.unwrap();
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN; SELECT 1 FROM sessions FOR UPDATE").await.unwrap();
+    let long = store.clone();
+    let deleting = tokio::spawn(async move { long.delete_session(&tenant(), &session).await });
+    let lasts = || first.replica.scope().commit_lasts(SystemClock.now());
+    until(async || lasts() >= Millis(600)).await;
+    let second = Server::start(&schema, "b:1", LEASE).await;
+    let _other = second.open().await;
+    first.wait_for(|ownership| ownership.peers().count() == 1).await;
+    let before = beats(&schema, &first).await;
+    until(async || beats(&schema, &first).await >= before + 3).await;
+    assert_eq!(first.replica.ownerships().borrow().own().count(), usize::from(SHARDS));
+    shell.execute("COMMIT").await.unwrap();
+    assert!(deleting.await.unwrap().unwrap(), "it is deleted");
+    first.wait_for_shards(SHARDS / 2).await;
+    second.wait_for_shards(SHARDS / 2).await;
 }
 
 #[tokio::test]

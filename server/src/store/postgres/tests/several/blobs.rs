@@ -2,11 +2,12 @@
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 
 use super::*;
 use crate::store::BlobStore as _;
 use crate::store::conformance::blobs::new_blob;
+use crate::store::postgres::replica::skew::Skew;
 use crate::store::postgres::tests::blobs::{put, read};
 
 const LATER: Timestamp = Timestamp(u64::MAX >> 1);
@@ -24,6 +25,22 @@ async fn a_blob_that_is_claimed_while_it_is_swept_stays() {
     assert_eq!(read(&a, &row, 0).await.unwrap(), b"old");
     assert_eq!(a.sweep_blobs(Timestamp(9_001)).await.unwrap(), 1);
     assert_eq!(count(&schema, "blob_pieces").await, 0);
+}
+
+/// One whose clock is ahead would delete blobs that another replica has just taken.
+#[tokio::test]
+async fn times_of_blobs_are_those_of_the_database() {
+    let Some(Two { a, b, schema }) = two_stores().await else { return };
+    let by = Millis(5_000);
+    a.blobs.set_skew(Skew::Ahead(by));
+    b.blobs.set_skew(Skew::Behind(by));
+    put(&a, "", b"of a", 16_000).await;
+    put(&b, "", b"of b", 6_000).await;
+    let sql = "SELECT touched_at FROM blobs ORDER BY 1";
+    let times: Vec<i64> = sqlx::query_scalar(sql).fetch_all(&mut schema.shell().await).await.unwrap();
+    assert_eq!(times, [11_000, 11_000]);
+    assert_eq!(a.sweep_blobs(Timestamp(16_000)).await.unwrap(), 0);
+    assert_eq!(b.sweep_blobs(Timestamp(6_001)).await.unwrap(), 2);
 }
 
 #[tokio::test]
