@@ -103,7 +103,7 @@ impl Tools for LocalTools {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
+    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         Seek::Granted { host: HostId::parse("here").expect("an id"), instance: None, terms: None }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, RunId, Seq, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::human::{Decision, Question};
@@ -83,7 +83,7 @@ impl Tools for NoHosts {
         if arguments == "{}" { Ok(()) } else { Err("expected no arguments".to_owned()) }
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
+    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         Seek::Denied("built-in: no host".to_owned())
     }
 

@@ -140,7 +140,7 @@ impl Tools for Keeping {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
+    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         Seek::Granted { host: HostId::parse("h").expect("an id"), instance: None, terms: None }
     }
 

@@ -80,7 +80,7 @@ impl Tools for Answers {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str) -> Seek {
+    fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         // Not every test reads this channel.
         let _unheard = self.sought.send(call.clone());
         self.seek[usize::from(call.slot.position > 0)].clone()

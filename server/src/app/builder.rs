@@ -186,7 +186,7 @@ impl ServerBuilder {
         };
         let (ports, otlp) = self.listen(security, redactor).await?;
         let grace = self.config.server.shutdown_grace.duration();
-        let parts = self.into_parts(models, own_tools, ports.asks);
+        let parts = self.into_parts(models, own_tools, ports.authentication_required);
         let quotas = parts.quotas.clone();
         let calls_ended = CancellationToken::new();
         let work = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
@@ -259,7 +259,12 @@ impl ServerBuilder {
         Ok(OwnTools::check(declared.collect())?)
     }
 
-    pub(super) fn into_parts(self, models: Arc<dyn Models>, own_tools: OwnTools, asks: bool) -> WorkParts {
+    pub(super) fn into_parts(
+        self,
+        models: Arc<dyn Models>,
+        own_tools: OwnTools,
+        authentication_required: bool,
+    ) -> WorkParts {
         WorkParts {
             quotas: Quotas::new(self.config.quotas),
             config: self.config,
@@ -269,7 +274,7 @@ impl ServerBuilder {
             tool_executors: self.own_tools,
             extensions: self.extensions,
             engine: self.engine,
-            authentication_required: asks,
+            authentication_required,
             cluster: None,
         }
     }

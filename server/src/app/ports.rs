@@ -27,7 +27,7 @@ pub(super) struct Ports {
     /// Reads certificates and tokens again, if there are any.
     pub(super) reloader: Option<Arc<Reloader>>,
     /// True if callers must present credentials.
-    pub(super) asks: bool,
+    pub(super) authentication_required: bool,
     options: ServerOptions,
     listener: TcpListener,
     scrapes: Option<(TcpListener, HostCheck)>,
@@ -53,7 +53,7 @@ impl Ports {
             metrics_address,
             metrics: counted,
             reloader: security.reloader.clone(),
-            asks: security.authenticator.is_some(),
+            authentication_required: security.authenticator.is_some(),
             options: config.server.clone(),
             listener,
             scrapes,

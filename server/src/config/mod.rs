@@ -155,7 +155,8 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     }
     let quotas = root.overridable_section("quotas", |section| security::quotas(section, auth.is_some()));
     let audit = root.overridable_section("audit", security::audit);
-    let protection = process::Protection { encrypted: tls.is_some(), asks: auth.is_some() };
+    let protection =
+        process::Protection { encrypted: tls.is_some(), authentication_required: auth.is_some() };
     let server = root.overridable_section("server", |section| process::server(section, protection));
     let store = root.overridable_section("store", process::store);
     let cluster = root.overridable_section("cluster", |section| cluster::cluster(section, &store.location));
@@ -167,14 +168,14 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let retention = root.overridable_section("retention", process::retention);
     let blobs = root.overridable_section("blobs", process::blobs);
     let (tools, sensitive_arguments) = root.overridable_section("tools", tools::tools);
-    let asks = auth.is_some();
-    let rules = root.section("policy", |section| rules::rules(section, asks));
+    let authentication_required = auth.is_some();
+    let rules = root.section("policy", |section| rules::rules(section, authentication_required));
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut agent_descriptions = BTreeMap::new();
     let mut agents = root.each_named("agents", |name, section| {
         agent_descriptions.extend(agents::description(section).map(|text| (name.to_owned(), text)));
-        Some(agents::agent(name, section, &names, asks))
+        Some(agents::agent(name, section, &names, authentication_required))
     });
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());

@@ -159,7 +159,7 @@ pub(super) struct Protection {
     /// True if there is `[tls]`.
     pub(super) encrypted: bool,
     /// True if there is `[auth]`.
-    pub(super) asks: bool,
+    pub(super) authentication_required: bool,
 }
 
 /// `[retention]`: how long sessions are kept.
@@ -223,12 +223,12 @@ pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> S
     };
     let insecure = section.get_or("allow_insecure_remote", false);
     let lacks = match protection {
-        Protection { encrypted: true, asks: true } => None,
-        Protection { asks: false, .. } => Some(
+        Protection { encrypted: true, authentication_required: true } => None,
+        Protection { authentication_required: false, .. } => Some(
             "there is no authentication: whoever connects can run every tool and read every session; add [auth] and [tls], \
              listen on 127.0.0.1",
         ),
-        Protection { encrypted: false, asks: true } => {
+        Protection { encrypted: false, authentication_required: true } => {
             Some("there is no [tls]: others can read tokens and everything else; add it, listen on 127.0.0.1")
         }
     };

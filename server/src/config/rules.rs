@@ -7,11 +7,11 @@ use super::section::Section;
 use crate::auth::approver_problem;
 
 /// Reads rules in the order of the file. `asks` tells if callers are asked who they are.
-pub(super) fn rules(section: &mut Section<'_, '_>, asks: bool) -> Vec<PolicyRule> {
-    section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, asks))
+pub(super) fn rules(section: &mut Section<'_, '_>, authentication_required: bool) -> Vec<PolicyRule> {
+    section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, authentication_required))
 }
 
-fn rule(section: &mut Section<'_, '_>, asks: bool) -> Option<PolicyRule> {
+fn rule(section: &mut Section<'_, '_>, authentication_required: bool) -> Option<PolicyRule> {
     let actions = [("allow", PolicyAction::Allow), ("ask", PolicyAction::Ask), ("deny", PolicyAction::Deny)];
     let action = section.get_choice("action", None, &actions);
     if !section.is_set("action") {
@@ -22,7 +22,7 @@ fn rule(section: &mut Section<'_, '_>, asks: bool) -> Option<PolicyRule> {
     let arguments = section.get_texts("arguments");
     let arguments =
         arguments.into_iter().map(|(pointer, pattern)| ArgumentPattern { pointer, pattern }).collect();
-    let approvers = approvers(section, asks);
+    let approvers = approvers(section, authentication_required);
     let (origin, action) = (RuleOrigin::Agent, action?);
     let rule = PolicyRule { name, action, tool, arguments, origin, terms: None, approvers, made_under: None };
     match rule.check() {
@@ -40,7 +40,7 @@ fn rule(section: &mut Section<'_, '_>, asks: bool) -> Option<PolicyRule> {
 
 /// The people who may answer the question that a rule asks. Without `[auth]` nobody could be told apart, and no such
 /// call would run.
-fn approvers(section: &mut Section<'_, '_>, asks: bool) -> Approvers {
+fn approvers(section: &mut Section<'_, '_>, authentication_required: bool) -> Approvers {
     let approvers = Approvers {
         any_of: section
             .get_list("approvers", |entry| approver_problem(entry).map_or(Ok(()), Err))
@@ -48,7 +48,7 @@ fn approvers(section: &mut Section<'_, '_>, asks: bool) -> Approvers {
         forbid_requester: section.get_or("forbid_requester", false),
         quorum: section.get_within("quorum", 1, 1..=QUORUM_MAX),
     };
-    if !approvers.is_anyone() && !asks {
+    if !approvers.is_anyone() && !authentication_required {
         let message =
             "expected [auth]: without it callers are not asked who they are, so nobody could approve";
         section.problem(&["approvers", "forbid_requester", "quorum"], message.to_owned());

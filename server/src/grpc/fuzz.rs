@@ -127,7 +127,7 @@ impl Engine {
     fn offer_all(&self) {
         for (place, (call, _)) in CALLS.iter().enumerate() {
             let call = CallId::parse(call).expect("it is a valid id");
-            if let Seek::Granted { host, .. } = self.tools().seek(&Self::owner(), &call, "t") {
+            if let Seek::Granted { host, .. } = self.tools().seek(&Self::owner(), &call, "t", None) {
                 self.offer(place, &call, host);
             }
         }

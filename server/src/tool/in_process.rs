@@ -186,17 +186,10 @@ impl Tools for InProcess {
         self.hosted.check_output(tenant, tool, declared, structured)
     }
 
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         match self.executors.of(&owner.agent, tool) {
             Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },
-            None => self.hosted.seek(owner, call, tool),
-        }
-    }
-
-    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
-        match self.executors.of(&owner.agent, tool) {
-            Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },
-            None => self.hosted.seek_on(owner, call, tool, host),
+            None => self.hosted.seek(owner, call, tool, on),
         }
     }
 

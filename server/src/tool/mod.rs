@@ -96,6 +96,19 @@ pub enum Seek {
     Denied(String),
 }
 
+impl Seek {
+    /// The update that says the same to whoever was told that the call is queued; `None` if one follows anyway.
+    pub(in crate::tool) fn update(self) -> Option<CallUpdate> {
+        match self {
+            Self::Granted { host, instance, terms: Some(terms) } => {
+                Some(CallUpdate::Granted { host, instance, terms })
+            }
+            Self::Denied(message) => Some(CallUpdate::Denied { message }),
+            Self::Queued | Self::Granted { terms: None, .. } => None,
+        }
+    }
+}
+
 /// A typed output that does not follow its schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadOutput {
@@ -143,13 +156,9 @@ pub trait Tools: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Seeks a host for a call. Idempotent: a second call for the same attempt changes nothing.
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
-
-    /// Like [`Tools::seek`], on the host that has the run's runtime. Another host is used only if that one is gone.
-    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, _host: &HostId) -> Seek {
-        self.seek(owner, call, tool)
-    }
+    /// Seeks a host for a call: the host `on`, which has the run's runtime, or any. Another one than `on` is used only if that is
+    /// gone. Idempotent: a second call for the same attempt changes nothing.
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek;
 
     /// True while a run that offered a call should wait, before it stops, for its host to confirm or reject the call.
     fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::cluster::{Ownerships, Peer};
 use crate::config::{ClusterOptions, StoreLocation};
 use crate::engine::Engine;
-use crate::grpc::edge::forward::layer::ForwardLayer;
+use crate::grpc::edge::forward::layer::{ForwardLayer, ForwardParts};
 use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
@@ -29,7 +29,6 @@ use crate::grpc::edge::peer::PeerPort;
 use crate::grpc::edge::run_changes::follow_run_changes;
 use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::tool_link::ToolLinkService;
-use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::store::Store;
 use crate::store::postgres::{PostgresOptions, PostgresStore, Replica, ReplicaOptions};
@@ -54,7 +53,7 @@ impl ServerBuilder {
         let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
         let (grace, message_bytes_max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
-        let parts = self.into_parts(models, own_tools, ports.asks);
+        let parts = self.into_parts(models, own_tools, ports.authentication_required);
         let quotas = parts.quotas.clone();
         let store = open(&options, &replica).await?;
         let server = ReplicaServer {
@@ -77,10 +76,20 @@ impl ServerBuilder {
         };
         let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &ports)).await?;
         server.follow(&work, store, &shared);
-        let doors = Doors::new(&server, &shared, work, calls, ids, message_bytes_max);
+        let local = LocalServices::none();
+        let forward = ForwardLayer::new(ForwardParts {
+            ownerships: shared.ownerships.clone(),
+            links: shared.links.clone(),
+            local: local.clone(),
+            locate: shared.locate.clone(),
+            ids,
+            message_bytes_max,
+            stop: server.tasks.soft().clone(),
+        });
+        let both = ReplicaPorts::new(&server, work, local, forward, calls);
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
-        doors.open_for_replicas(listener, certificates.clone(), ports.asks);
-        doors.open_for_callers(ports, quotas, clock);
+        both.open_for_replicas(listener, certificates.clone(), ports.authentication_required);
+        both.open_for_callers(ports, quotas, clock);
         // Now it can do the work of the shards that it takes.
         server.replica.ready();
         let reach = Reach::new(shared.ownerships, shared.links);
@@ -123,7 +132,7 @@ impl ReplicaServer {
 }
 
 /// The two ports of a replica: one for callers and hosts, one for the other replicas. Both lead to the same services.
-struct Doors {
+struct ReplicaPorts {
     forward: ForwardLayer,
     local: LocalServices,
     engine: Engine,
@@ -136,39 +145,29 @@ struct Doors {
     tasks: Tasks,
 }
 
-impl Doors {
+impl ReplicaPorts {
     fn new(
         server: &ReplicaServer,
-        shared: &ClusterParts,
         work: Work,
+        local: LocalServices,
+        forward: ForwardLayer,
         calls: Arc<DropGuard>,
-        ids: Arc<dyn Ids>,
-        message_bytes_max: usize,
     ) -> Self {
-        let ClusterParts { ownerships, links, locate, replicas: _ } = shared.clone();
         let Work { engine, routes, audit, stop, cluster, .. } = work;
-        let (local, tasks) = (LocalServices::none(), server.tasks.clone());
         local.open(routes, audit);
-        let forward = ForwardLayer::new(
-            ownerships.clone(),
-            links,
-            local.clone(),
-            locate,
-            ids,
-            message_bytes_max,
-            tasks.soft().clone(),
-        );
+        let (ownerships, tasks) = (server.replica.ownerships(), server.tasks.clone());
         Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, calls, tasks }
     }
 
-    /// Serves the other replicas. `asks` is true if callers must present credentials.
+    /// Serves the other replicas.
     fn open_for_replicas(
         &self,
         listener: TcpListener,
         acceptor: Option<watch::Receiver<Acceptor>>,
-        asks: bool,
+        authentication_required: bool,
     ) {
-        let mut port = PeerPort::new(self.forward.clone(), asks).with_run_changes(self.engine.clone());
+        let mut port = PeerPort::new(self.forward.clone(), authentication_required)
+            .with_run_changes(self.engine.clone());
         if let Some(cluster) = self.cluster.clone() {
             port = port.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }

@@ -82,7 +82,7 @@ impl Harness {
     }
 
     fn give(&self, call: &str, attempt: u32, tool: &str) -> String {
-        let Seek::Granted { host, .. } = self.tools.seek(&owner(), &call_id(call), tool) else {
+        let Seek::Granted { host, .. } = self.tools.seek(&owner(), &call_id(call), tool, None) else {
             panic!("no room")
         };
         self.tools.offer(&owner(), &call_id(call), offer(call, attempt, &host, tool));

@@ -32,7 +32,7 @@ pub(super) enum ToHub {
         #[serde(default)]
         marks: bool,
     },
-    /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`], [`crate::tool::Tools::seek_on`].
+    /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`].
     Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
     /// The call needs no host any more: [`crate::tool::Tools::stop_seeking`].
     StopSeeking { tenant: TenantId, call: CallId },

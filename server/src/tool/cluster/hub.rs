@@ -7,13 +7,14 @@ use std::time::Duration;
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{CallId, CallKey, HostId, RunId, RunKey, TenantId, ToolKey};
+use agentloop_core::run::effect::Offer;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 
-use super::frame::{ToHub, ToOwner, decode};
+use super::frame::{Command, ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
 use super::{ClusterTools, HubConnection, RunOwner, State};
@@ -21,7 +22,7 @@ use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
 use crate::tool::host::remote::Mark;
-use crate::tool::{CallOwner, Seek, Tools as _};
+use crate::tool::{CallOwner, Tools as _};
 
 /// Time for the first frame.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
@@ -128,7 +129,7 @@ impl OpenLink<'_> {
                 Some(mark) = marks.recv() => self.marked.waiting.push(mark),
                 Some(()) = self.beside.next() => {}
                 frame = frames.next() => match frame {
-                    Some(frame) => self.take(frame),
+                    Some(frame) => self.handle_frame(frame),
                     None => return,
                 },
             }
@@ -173,7 +174,8 @@ impl OpenLink<'_> {
         self.sender.send(&ToOwner::Hosts { rows });
     }
 
-    fn take(&mut self, frame: ToHub) {
+    /// Handles a frame of the replica.
+    fn handle_frame(&mut self, frame: ToHub) {
         let (cluster, own) = (self.cluster, &self.cluster.own);
         let unfit = match &frame {
             ToHub::Offer { owner, offer, .. } => own.unfit(&owner.tenant, offer),
@@ -187,7 +189,7 @@ impl OpenLink<'_> {
         }
         match frame {
             ToHub::Seek { owner, call, tool, on } => {
-                if self.claim(&mut state, &owner, &call.run) {
+                if self.is_latest_claim(&mut state, &owner, &call.run) {
                     self.seek(owner, call, &tool, on);
                 }
             }
@@ -197,17 +199,13 @@ impl OpenLink<'_> {
                 }
             }
             ToHub::Offer { owner, call, offer } => {
-                if self.claim(&mut state, &owner, &call.run) {
+                if self.is_latest_claim(&mut state, &owner, &call.run) {
                     own.offer_checked(&owner, &call, *offer, unfit);
                 }
             }
             ToHub::Reclaim { owner, call, offer } => {
-                if self.claim(&mut state, &owner, &call.run) {
-                    for update in cluster.pending_updates.of(&owner.tenant, &call) {
-                        let (tenant, call) = (owner.tenant.clone(), call.clone());
-                        self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
-                    }
-                    own.reclaim(&owner, &call, *offer);
+                if self.is_latest_claim(&mut state, &owner, &call.run) {
+                    self.reclaim(&owner, &call, *offer);
                 }
             }
             ToHub::Release { tenant, run } => {
@@ -215,15 +213,7 @@ impl OpenLink<'_> {
                     cluster.release_at_hosts(&state, &tenant, &run);
                 }
             }
-            ToHub::Command { no, command } => {
-                let (tenant, run) = command.run();
-                if self.is_others(&state, tenant, run) {
-                    cluster.carry_out_late(command);
-                } else {
-                    cluster.carry_out(command);
-                }
-                self.sender.send(&ToOwner::Done { no });
-            }
+            ToHub::Command { no, command } => self.carry_out(&state, no, command),
             ToHub::Heard { tenant, call, attempt } => {
                 if !self.is_others(&state, &tenant, &call.run) {
                     cluster.pending_updates.forget_end(&tenant, &call, attempt);
@@ -244,19 +234,29 @@ impl OpenLink<'_> {
     fn seek(&self, owner: CallOwner, call: CallId, tool: &str, on: Option<HostId>) {
         let own = &self.cluster.own;
         self.cluster.pending_updates.forget_call(&owner.tenant, &call);
-        let sought = match on {
-            Some(host) => own.seek_on(&owner, &call, tool, &host),
-            None => own.seek(&owner, &call, tool),
-        };
-        let update = match sought {
-            Seek::Granted { host, instance, terms: Some(terms) } => {
-                CallUpdate::Granted { host, instance, terms }
-            }
-            Seek::Denied(message) => CallUpdate::Denied { message },
-            // The grant follows, like any update.
-            Seek::Queued | Seek::Granted { terms: None, .. } => return,
-        };
-        self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
+        if let Some(update) = own.seek(&owner, &call, tool, on.as_ref()).update() {
+            self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
+        }
+    }
+
+    /// Looks for the host of a call that the replica has taken over. Updates that the owner before may not have heard come first.
+    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        for update in self.cluster.pending_updates.of(&owner.tenant, call) {
+            let (tenant, call) = (owner.tenant.clone(), call.clone());
+            self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
+        }
+        self.cluster.own.reclaim(owner, call, offer);
+    }
+
+    /// Carries out a command of the replica. It may be one of an earlier owner of the run.
+    fn carry_out(&self, state: &State, no: u64, command: Command) {
+        let (tenant, run) = command.run();
+        if self.is_others(state, tenant, run) {
+            self.cluster.carry_out_late(command);
+        } else {
+            self.cluster.carry_out(command);
+        }
+        self.sender.send(&ToOwner::Done { no });
     }
 
     /// Asks an extension of a host for the replica, beside the frames.
@@ -275,7 +275,7 @@ impl OpenLink<'_> {
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
     /// then deposed, or its task has not ended yet, and it may not ask for them.
-    fn claim(&self, state: &mut State, owner: &CallOwner, run: &RunId) -> bool {
+    fn is_latest_claim(&self, state: &mut State, owner: &CallOwner, run: &RunId) -> bool {
         let is_latest = !state.table.has_claim_after(&owner.tenant, run, owner.epoch)
             && self.cluster.routes.route(&owner.tenant, run, self.peer, owner.epoch);
         if is_latest {

@@ -128,7 +128,7 @@ impl ClusterTools {
                 frame = inbound.next() => match frame {
                     Some(frame) => {
                         if let Some(frame) = decode::<ToOwner>(&frame) {
-                            self.take(link, frame).await;
+                            self.handle_frame(link, frame).await;
                         }
                     }
                     None => return,

@@ -59,7 +59,7 @@ use self::table::{OpenCallState, Table};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
-use crate::tool::{CallSink, RemoteTools, Seek, Tools as _};
+use crate::tool::{CallSink, RemoteTools, Tools as _};
 
 /// Encodes a request to an extension as the message of the contract.
 pub type EncodeRequest = fn(&ExtensionRequest) -> Vec<u8>;
@@ -196,19 +196,9 @@ impl ClusterTools {
             let owner = open.owner;
             match open.state {
                 OpenCallState::Sought { tool, on, .. } => {
-                    let sought = match on {
-                        Some(host) => self.own.seek_on(&owner, &call, &tool, &host),
-                        None => self.own.seek(&owner, &call, &tool),
-                    };
                     // The run waits for an update, because it was told that the call is queued.
-                    let update = match sought {
-                        Seek::Queued => continue,
-                        Seek::Granted { host, instance, terms: Some(terms) } => {
-                            CallUpdate::Granted { host, instance, terms }
-                        }
-                        Seek::Granted { terms: None, .. } => continue,
-                        Seek::Denied(message) => CallUpdate::Denied { message },
-                    };
+                    let sought = self.own.seek(&owner, &call, &tool, on.as_ref());
+                    let Some(update) = sought.update() else { continue };
                     state.table.note(&owner.tenant, &call, &update, link);
                     self.reports.send(owner.tenant, call, update);
                 }

@@ -116,8 +116,8 @@ impl ClusterTools {
         }
     }
 
-    /// Takes a frame of the hub that came over this link.
-    pub(super) async fn take(&self, link: u64, frame: ToOwner) {
+    /// Handles a frame of the hub that came over this link.
+    pub(super) async fn handle_frame(&self, link: u64, frame: ToOwner) {
         if let ToOwner::Tools { rows } = frame {
             return self.enter_tools(link, rows).await;
         }

@@ -41,12 +41,37 @@ impl Tools for ClusterTools {
         self.own.check_output(tenant, tool, declared, structured)
     }
 
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
-        self.seek_room(owner, call, tool, None)
-    }
-
-    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
-        self.seek_room(owner, call, tool, Some(host))
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
+        let mut state = self.lock();
+        let sought =
+            || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
+        if matches!(state.hub, HubConnection::Here) {
+            if !self.take_home(owner, call) {
+                // The task that asks is at its end.
+                return Seek::Queued;
+            }
+            // This is the next attempt. Only an attempt that was offered has updates that a new owner must hear.
+            self.pending_updates.forget_call(&owner.tenant, call);
+            let seek = self.own.seek(owner, call, tool, on);
+            let link = state.link;
+            match &seek {
+                Seek::Granted { .. } => state.table.set(owner, call, OpenCallState::Granted { link }),
+                Seek::Queued => state.table.set(owner, call, sought()),
+                Seek::Denied(_) => state.table.stop_seeking(&owner.tenant, call),
+            }
+            return seek;
+        }
+        let is_sought = |open: &OpenCall| matches!(&open.state, OpenCallState::Sought { tool: before, .. } if before == tool);
+        if !state.table.get(&owner.tenant, call).is_some_and(is_sought) {
+            state.table.set(owner, call, sought());
+            state.send(&ToHub::Seek {
+                owner: owner.clone(),
+                call: call.clone(),
+                tool: tool.to_owned(),
+                on: on.cloned(),
+            });
+        }
+        Seek::Queued
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
@@ -177,41 +202,5 @@ impl ClusterTools {
             tracing::info!(run.id = %call.run, "a call of an earlier claim of its run is left out");
         }
         is_latest
-    }
-
-    fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
-        let mut state = self.lock();
-        let sought =
-            || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
-        if matches!(state.hub, HubConnection::Here) {
-            if !self.take_home(owner, call) {
-                // The task that asks is at its end.
-                return Seek::Queued;
-            }
-            // This is the next attempt. Only an attempt that was offered has updates that a new owner must hear.
-            self.pending_updates.forget_call(&owner.tenant, call);
-            let seek = match on {
-                Some(host) => self.own.seek_on(owner, call, tool, host),
-                None => self.own.seek(owner, call, tool),
-            };
-            let link = state.link;
-            match &seek {
-                Seek::Granted { .. } => state.table.set(owner, call, OpenCallState::Granted { link }),
-                Seek::Queued => state.table.set(owner, call, sought()),
-                Seek::Denied(_) => state.table.stop_seeking(&owner.tenant, call),
-            }
-            return seek;
-        }
-        let is_sought = |open: &OpenCall| matches!(&open.state, OpenCallState::Sought { tool: before, .. } if before == tool);
-        if !state.table.get(&owner.tenant, call).is_some_and(is_sought) {
-            state.table.set(owner, call, sought());
-            state.send(&ToHub::Seek {
-                owner: owner.clone(),
-                call: call.clone(),
-                tool: tool.to_owned(),
-                on: on.cloned(),
-            });
-        }
-        Seek::Queued
     }
 }

@@ -77,12 +77,21 @@ impl Tools for RemoteTools {
         known.check_output(declared, structured)
     }
 
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
-        self.seek_room(owner, call, tool, None)
-    }
-
-    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
-        self.seek_room(owner, call, tool, Some(host.clone()))
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
+        let mut state = self.lock();
+        let now = self.now();
+        let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on: on.cloned() };
+        let mut out = state.fleet.handle(&owner.tenant, input, now);
+        let result = out.iter().position(|output| is_seek_result(output, call));
+        let seek = match result.map(|at| out.remove(at)) {
+            Some(Output::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
+                Seek::Granted { host, instance, terms: Some(terms) }
+            }
+            Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
+            Some(_) | None => Seek::Queued,
+        };
+        self.route(&mut state, out, now);
+        seek
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
@@ -136,24 +145,6 @@ fn is_seek_result(output: &Output, sought: &CallId) -> bool {
 }
 
 impl RemoteTools {
-    /// Seeks room on any host, or only on the host given by `on`.
-    fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<HostId>) -> Seek {
-        let mut state = self.lock();
-        let now = self.now();
-        let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on };
-        let mut out = state.fleet.handle(&owner.tenant, input, now);
-        let result = out.iter().position(|output| is_seek_result(output, call));
-        let seek = match result.map(|at| out.remove(at)) {
-            Some(Output::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
-                Seek::Granted { host, instance, terms: Some(terms) }
-            }
-            Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
-            Some(_) | None => Seek::Queued,
-        };
-        self.route(&mut state, out, now);
-        seek
-    }
-
     /// The fault of arguments that no longer fit: the tool may be declared with another schema while a call waits. A large
     /// document takes a while, so nobody holds a lock meanwhile.
     pub(in crate::tool) fn unfit(&self, tenant: &TenantId, offer: &Offer) -> Option<UnfitArguments> {

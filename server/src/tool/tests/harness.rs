@@ -214,7 +214,7 @@ impl Harness {
     }
 
     pub(crate) fn seek(&self, call: &str, tool: &str) -> Seek {
-        self.tools.seek(&owner(), &call_id(call), tool)
+        self.tools.seek(&owner(), &call_id(call), tool, None)
     }
 
     /// Seeks a host, which must have room, and offers it the call.

@@ -29,11 +29,7 @@ impl RunTask {
             let (slot, tool, on) = (*slot, tool.clone(), on.clone());
             transition.effects.remove(at);
             let (owner, call) = (self.owner(), self.call_id(slot));
-            let sought = match &on {
-                Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
-                None => self.deps.tools.seek(&owner, &call, &tool),
-            };
-            let input = match sought {
+            let input = match self.deps.tools.seek(&owner, &call, &tool, on.as_ref()) {
                 Seek::Queued => continue,
                 Seek::Granted { host, instance, terms } => Input::SlotGranted { slot, host, instance, terms },
                 Seek::Denied(message) => Input::SlotDenied { slot, message },

@@ -46,22 +46,30 @@ struct Inner {
     budget: BufferBudget,
 }
 
+/// The parts of a [`ForwardLayer`].
+pub struct ForwardParts {
+    /// The owners of all shards.
+    pub ownerships: Ownerships,
+    /// The connections to the other replicas.
+    pub links: Links,
+    /// The services of this replica.
+    pub local: LocalServices,
+    /// Finds the shards of runs.
+    pub locate: Arc<dyn Locate>,
+    /// Makes the ids that callers leave to the server.
+    pub ids: Arc<dyn Ids>,
+    /// Length of a request that is sent on, in bytes, at most.
+    pub message_bytes_max: usize,
+    /// When it is cancelled, the calls that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect to
+    /// another replica.
+    pub stop: CancellationToken,
+}
+
 impl ForwardLayer {
-    /// A layer that follows `ownerships`. `local` has the services of this replica. `locate` finds the shards of runs. `ids` makes
-    /// the ids that callers leave to the server. `message_bytes_max` bounds a request that is sent on, in bytes.
-    ///
-    /// When `stop` is cancelled, the calls that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect
-    /// to another replica.
+    /// A layer with these parts.
     #[must_use]
-    pub fn new(
-        ownerships: Ownerships,
-        links: Links,
-        local: LocalServices,
-        locate: Arc<dyn Locate>,
-        ids: Arc<dyn Ids>,
-        message_bytes_max: usize,
-        stop: CancellationToken,
-    ) -> Self {
+    pub fn new(parts: ForwardParts) -> Self {
+        let ForwardParts { ownerships, links, local, locate, ids, message_bytes_max, stop } = parts;
         let routing = Arc::new(Routing::new(ownerships, links, local, locate, stop));
         Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: BufferBudget::new() }))
     }

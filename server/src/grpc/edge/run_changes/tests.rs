@@ -19,7 +19,7 @@ use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Peer};
 use crate::engine::error::EngineError;
 use crate::engine::{EngineParts, WatchChange, Watched};
-use crate::grpc::edge::forward::layer::ForwardLayer;
+use crate::grpc::edge::forward::layer::{ForwardLayer, ForwardParts};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::peer::PeerPort;
@@ -83,15 +83,15 @@ impl Node {
         self.peer.address = listener.local_addr().unwrap().to_string();
         let local = LocalServices::none();
         local.open(Routes::default(), None);
-        let forward = ForwardLayer::new(
-            self.ownership.subscribe(),
-            Links::new(None),
+        let forward = ForwardLayer::new(ForwardParts {
+            ownerships: self.ownership.subscribe(),
+            links: Links::new(None),
             local,
-            Arc::new(NoRuns),
-            Arc::new(CountingIds::default()),
-            PAGE_BYTES_MAX,
-            CancellationToken::new(),
-        );
+            locate: Arc::new(NoRuns),
+            ids: Arc::new(CountingIds::default()),
+            message_bytes_max: PAGE_BYTES_MAX,
+            stop: CancellationToken::new(),
+        });
         let mut port = PeerPort::new(forward, false);
         if tells {
             port = port.with_run_changes(self.engine.clone());

@@ -110,7 +110,7 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     let mut host = hosts.dial();
     host.say(HostFrame::Hello(hello("h", &["weather"])));
     host.welcome().await;
-    assert_eq!(other.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    assert_eq!(other.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     let granted = engine.update("r/1.0", |update| matches!(update, CallUpdate::Granted { .. })).await;
     let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     let mut offered = offer("r/1.0", 1, &granted, "weather");

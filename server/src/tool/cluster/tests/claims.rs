@@ -51,7 +51,7 @@ impl Raw {
 
 /// The call is queued for a replica, in the name of this claim of its run.
 fn queue(replica: &Replica, epoch: u64) {
-    assert_eq!(replica.tools.seek(&owner_at(epoch), &call_id("r/1.0"), "weather"), Seek::Queued);
+    assert_eq!(replica.tools.seek(&owner_at(epoch), &call_id("r/1.0"), "weather", None), Seek::Queued);
 }
 
 /// Time for frames to arrive.
@@ -122,7 +122,7 @@ async fn an_earlier_owner_does_not_take_a_call_from_the_later_one() {
         later.nth("r/1.0", 1, is_accepted).await;
 
         earlier.tools.reclaim(&owner_at(1), &call_id("r/1.0"), offered);
-        let sought = earlier.tools.seek(&owner_at(1), &call_id("r/1.0"), "weather");
+        let sought = earlier.tools.seek(&owner_at(1), &call_id("r/1.0"), "weather", None);
         assert_eq!(sought, Seek::Queued, "the task that asks hears no more of it");
         earlier.tools.offer(&owner_at(1), &call_id("r/1.0"), offer("r/1.0", 2, &host_id, "weather"));
         settle().await;

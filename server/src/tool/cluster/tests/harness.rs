@@ -192,7 +192,7 @@ impl Replica {
     /// Seeks a host for a call, which is granted by an update unless this replica is the hub.
     pub(super) async fn seek(&self, call: &str) -> HostId {
         let before = self.count(call, is_granted);
-        match self.tools.seek(&owner(), &call_id(call), "weather") {
+        match self.tools.seek(&owner(), &call_id(call), "weather", None) {
             Seek::Granted { host, .. } => host,
             Seek::Queued => self.granted(call, before + 1).await,
             Seek::Denied(why) => panic!("{why}"),

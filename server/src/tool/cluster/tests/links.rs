@@ -24,7 +24,7 @@ async fn a_call_that_waits_looks_again() {
     let [hub, other] = &replicas;
     let busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     other.ready().await;
-    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     net.down();
     other.lost().await;
     busy.say(HostFrame::Credit { total: 1 });
@@ -185,7 +185,7 @@ async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() 
     let [hub, other] = &replicas;
     let mut busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     other.ready().await;
-    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather"), Seek::Queued);
+    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     for _ in 0..20 {
         hears_nothing(&mut busy).await;
         busy.say(HostFrame::Pong);

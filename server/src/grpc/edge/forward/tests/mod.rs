@@ -37,7 +37,7 @@ use tonic::{Code, Status};
 use tower::Service;
 use tower::util::MapRequestLayer;
 
-use super::layer::ForwardLayer;
+use super::layer::{ForwardLayer, ForwardParts};
 use super::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use super::request::budget::BufferBudget;
 use super::request::buffered_call::BufferedCall;
@@ -256,15 +256,15 @@ fn forward_layer_with(
     runs: KnownRuns,
     stop: CancellationToken,
 ) -> ForwardLayer {
-    ForwardLayer::new(
+    ForwardLayer::new(ForwardParts {
         ownerships,
         links,
         local,
-        Arc::new(runs),
-        Arc::new(CountingIds::default()),
-        BYTES_MAX,
+        locate: Arc::new(runs),
+        ids: Arc::new(CountingIds::default()),
+        message_bytes_max: BYTES_MAX,
         stop,
-    )
+    })
 }
 
 /// The view of the replica of number `me`: each shard is of the peer that `owner` names, of itself if that is `me`, of nobody if it is 0.
