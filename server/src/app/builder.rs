@@ -20,7 +20,6 @@ use crate::engine::{Compactor, EngineParts, Executors, JobExecutor, LogObserver,
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::ids::Ids;
-use crate::mask::Masks;
 use crate::model::Models;
 use crate::secret::Redactor;
 use crate::store::Store;
@@ -278,8 +277,8 @@ impl ServerBuilder {
     fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
-        let masks = Masks::new(self.config.sensitive_arguments.clone());
-        let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config), redactor, masks)?;
+        let (models, masks) = (metrics::known_models(&self.config), self.config.masks());
+        let otlp = Otlp::start(endpoint, options, models, redactor, masks)?;
         self.engine.observers.push(Arc::new(TraceObserver(otlp.clone())));
         Ok(Some(otlp))
     }

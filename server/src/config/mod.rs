@@ -31,7 +31,8 @@ use std::path::Path;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::tool::TermsOptions;
 
-use crate::auth::QuotaLimits;
+use crate::bounded_file;
+use crate::mask::Masks;
 use crate::secret::Secret;
 
 pub use self::cluster::{ClusterOptions, ClusterTls};
@@ -128,6 +129,12 @@ impl Config {
             Reading { value: Some(config), problems, .. } if problems.is_empty() => Ok(config),
             Reading { problems, .. } => Err(ConfigError::Invalid(problems)),
         }
+
+    /// The places of sensitive arguments.
+    #[must_use]
+    pub fn masks(&self) -> Masks {
+        Masks::new(self.sensitive_arguments.clone())
+    }
     }
 }
 
