@@ -1,6 +1,5 @@
 //! The keys of JSON Web Tokens: reads them from a file or an HTTPS server, at intervals and when a token names another key.
 
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::time::Instant;
 
 use super::security_error::{SecurityError, note, report};
 use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
+use crate::bounded_file;
 use crate::clock::Clock;
 use crate::config::{JwksPlace, JwtOptions};
 use crate::grpc::edge::audit::AuditLog;
@@ -170,13 +170,7 @@ impl KeySource for Jwks {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, SecurityError> {
     let failed = |cause| SecurityError::Read { key: "auth.jwt.jwks", path: path.to_owned(), cause };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(JWKS_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() > JWKS_BYTES_MAX {
-        return Err(failed(io::Error::other(format!("it is longer than {JWKS_BYTES_MAX} bytes"))));
-    }
-    Ok(bytes)
+    bounded_file::read(path, JWKS_BYTES_MAX).map_err(failed)
 }
 
 /// Fetches the keys. Redirects are not followed: the address is the configured one and no other.

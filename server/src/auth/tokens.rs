@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -23,6 +23,7 @@ use super::identity::{Identity, Proof};
 use super::principal::Principal;
 use super::{Rejection, TOKEN_PREFIX};
 use crate::ids::random_bytes;
+use crate::bounded_file;
 use crate::secret::Secret;
 
 /// Random bytes of a token's id.
@@ -32,7 +33,7 @@ const SECRET_BYTES: usize = 32;
 /// Longest token that is looked at, in bytes.
 const TOKEN_BYTES_MAX: usize = 256;
 /// Longest file of tokens, in bytes.
-const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most tokens of one file.
 const TOKENS_MAX: usize = 10_000;
 
@@ -314,12 +315,8 @@ fn read_text(path: &Path) -> Result<String, TokenFileError> {
     let io = |cause| TokenFileError::Io { path: path.to_owned(), cause };
     let file = File::open(path).map_err(io)?;
     check_mode(path, &file)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes"))));
-    }
-    Ok(text)
+    let bytes = bounded_file::read_open(file, FILE_BYTES_MAX).map_err(io)?;
+    io::read_to_string(bytes.as_slice()).map_err(io)
 }
 
 #[cfg(unix)]
