@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use agentloop_core::hex;
 use agentloop_core::time::{Millis, Timestamp};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,8 +23,8 @@ use super::grant::HostGrant;
 use super::identity::{Identity, Proof};
 use super::principal::Principal;
 use super::{Rejection, TOKEN_PREFIX};
-use crate::ids::random_bytes;
 use crate::bounded_file;
+use crate::ids::random_bytes;
 use crate::secret::Secret;
 
 /// Random bytes of a token's id.
@@ -218,7 +219,7 @@ fn id_of(token: &str) -> Option<&str> {
 }
 
 fn known_token(record: &TokenRecord) -> Result<KnownToken, BadPrincipal> {
-    let sha256 = from_hex(&record.sha256)
+    let sha256 = sha256_of(&record.sha256)
         .ok_or_else(|| BadPrincipal("sha256 must have 64 hexadecimal digits".to_owned()))?;
     let expires = match &record.expires {
         Some(text) => Some(time(text)?),
@@ -235,26 +236,16 @@ fn known_token(record: &TokenRecord) -> Result<KnownToken, BadPrincipal> {
     Ok(KnownToken { sha256, expires, principal: Arc::new(Principal { host, ..principal }) })
 }
 
+/// The hash that these digits write, which other programs may write in upper case.
+fn sha256_of(digits: &str) -> Option<[u8; 32]> {
+    hex::decode(&digits.to_ascii_lowercase())?.try_into().ok()
+}
+
 fn time(text: &str) -> Result<Timestamp, BadPrincipal> {
     let bad = || BadPrincipal(format!("{text:?} is not a time such as \"2027-01-31T00:00:00Z\""));
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| bad())?;
     let since = time.duration_since(UNIX_EPOCH).map_err(|_| bad())?;
     Ok(Timestamp(Millis::of(since).0))
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes a token for a principal, and its record for the file. The token cannot be made from the record.
@@ -264,11 +255,11 @@ pub fn new_token(
     now: Timestamp,
     valid_for: Option<Duration>,
 ) -> (Secret, TokenRecord) {
-    let id = hex(&random_bytes::<ID_BYTES>());
+    let id = hex::encode(&random_bytes::<ID_BYTES>());
     let token = format!("{TOKEN_PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random_bytes::<SECRET_BYTES>()));
     let record = TokenRecord {
         id,
-        sha256: hex(&Sha256::digest(token.as_bytes())),
+        sha256: hex::encode(&Sha256::digest(token.as_bytes())),
         name: principal.name.clone(),
         tenant: Some(principal.tenant.to_string()),
         roles: principal.roles.iter().map(|role| role.name().to_owned()).collect(),
