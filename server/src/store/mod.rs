@@ -8,6 +8,7 @@
 mod append;
 mod audit;
 mod blob;
+mod blob_pieces;
 mod blob_usage;
 mod call_titles;
 mod checksum;
