@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::health::Readiness;
 use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::ports::Ports;
+use crate::app::running::Running;
 use crate::app::security::Security;
 use crate::app::store::OwnStore;
 use crate::app::work::{Work, WorkParts, WrapTools};
@@ -206,7 +207,8 @@ impl ServerBuilder {
             drop(calls);
         });
         tracing::info!(%address, "listening");
-        Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace, reloader })
+        let running = Running { tasks, otlp, reloader, grace };
+        Ok(Server { address, metrics_address, engine, store: own_store, running })
     }
 
     /// Checks the configuration and the parts of the embedder. Nothing is opened.

@@ -12,6 +12,7 @@ use crate::app::health::Readiness;
 use crate::app::ports::Ports;
 use crate::app::replica::ReplicaServer;
 use crate::app::replica::shards::Shards;
+use crate::app::running::Running;
 use crate::app::store::{OwnStore, postgres_options};
 use crate::app::work::{ClusterParts, Stop, Work, WorkParts, spawn_until_stopped};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
@@ -62,11 +63,8 @@ impl ServerBuilder {
             replica_address,
             metrics_address: ports.metrics_address,
             replica: replica.clone(),
-            tasks,
             store: OwnStore::Postgres(store.clone()),
-            otlp,
-            grace,
-            reloader: ports.reloader.clone(),
+            running: Running { tasks, otlp, reloader: ports.reloader.clone(), grace },
         };
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         let shared = ClusterParts {
@@ -85,7 +83,7 @@ impl ServerBuilder {
         server.replica.ready();
         let reach = Reach::new(shared.ownerships, shared.links);
         let me = Peer { number: server.number(), address: server.replica_address.clone() };
-        spawn_until_stopped(&server.tasks, "own address", dial_itself(reach, me, certificates));
+        spawn_until_stopped(&server.running.tasks, "own address", dial_itself(reach, me, certificates));
         let (address, at) = (server.address, &server.replica_address);
         tracing::info!(%address, replica = server.number().0, at, "listening");
         Ok(server)
@@ -107,17 +105,18 @@ impl ReplicaServer {
         let calls = Arc::new(calls_ended.clone().drop_guard());
         let parts = WorkParts { cluster: Some(shared), ..parts };
         let work = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
-        work.show(ports.metrics.as_ref(), Some(&self.store), self.reloader.as_ref());
+        work.show(ports.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
         Ok((work, calls))
     }
 
     /// Follows the changes of runs at the other replicas, and which shards this one has.
     fn follow(&self, work: &Work, store: Arc<PostgresStore>, shared: &ClusterParts) {
-        let (engine, stopping) = (work.engine.clone(), self.tasks.soft().clone());
+        let (engine, stopping) = (work.engine.clone(), self.running.tasks.soft().clone());
         let changes =
             follow_run_changes(engine.clone(), shared.ownerships.clone(), shared.links.clone(), stopping);
-        drop(self.tasks.spawn("run changes", changes));
-        let (replica, stop, tasks) = (self.replica.clone(), work.stop.clone(), self.tasks.clone());
+        drop(self.running.tasks.spawn("run changes", changes));
+        let (replica, stop) = (self.replica.clone(), work.stop.clone());
+        let tasks = self.running.tasks.clone();
         Shards { replica, store, engine, stop, tasks }.spawn();
     }
 }
@@ -147,7 +146,7 @@ impl Doors {
     ) -> Self {
         let ClusterParts { ownerships, links, locate, replicas: _ } = shared.clone();
         let Work { engine, routes, audit, stop, cluster, .. } = work;
-        let (local, tasks) = (LocalServices::none(), server.tasks.clone());
+        let (local, tasks) = (LocalServices::none(), server.running.tasks.clone());
         local.open(routes, audit);
         let forward = ForwardLayer::new(
             ownerships.clone(),
