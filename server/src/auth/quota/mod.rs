@@ -1,6 +1,6 @@
 //! Quotas: how much of the server one principal and one tenant may use.
 //!
-//! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota.rs` reads from the
+//! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota` reads from the
 //! store what is kept: sessions, bytes, tokens and cost.
 
 mod rate;
