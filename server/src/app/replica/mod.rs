@@ -15,7 +15,7 @@ use crate::app::builder::ServerBuilder;
 use crate::app::running::Running;
 use crate::app::store::OwnStore;
 use crate::config::Config;
-use crate::grpc::edge::forward::ANSWER_WAIT;
+use crate::grpc::edge::forward::RESPONSE_WAIT;
 use crate::lifecycle::{Exit, Signals};
 use crate::store::postgres::Replica;
 
@@ -23,10 +23,10 @@ use crate::store::postgres::Replica;
 /// own their sessions, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
 const _: () = assert!(
-    ANSWER_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),
+    RESPONSE_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),
     "callers are told before their connections end"
 );
-/// Time for which one that owns nothing lets its callers' last answers leave.
+/// Time for which one that owns nothing lets its callers' last responses leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
 /// Time for the last commit of an owner that stops.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
