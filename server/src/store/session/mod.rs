@@ -44,9 +44,9 @@ pub trait SessionStore: Send + Sync + 'static {
         update: SessionUpdate,
     ) -> Result<SessionRow, StoreError>;
 
-    /// Makes a session from the entries of another, with its title and labels. From there on they are independent: entries that both have are stored once, and stay until both sessions are
-    /// deleted. The source may have a live run. A repetition with the same source and entry is confirmed, even after the
-    /// source was deleted.
+    /// Makes a session from the entries of another, with its title and labels. From there on they are independent: entries
+    /// that both have are stored once, and stay until both sessions are deleted. The source may have a live run. A repetition
+    /// with the same source and entry is confirmed, even after the source was deleted.
     ///
     /// # Errors
     /// [`StoreError::NoSession`] without a source, [`StoreError::EntryAhead`], [`StoreError::SessionExists`] when
