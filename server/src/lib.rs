@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod auth;
+mod bounded_file;
 pub mod clock;
 pub mod cluster;
 pub mod config;

@@ -25,7 +25,7 @@ use agentloop_server::engine::{Author, Engine, EngineParts, OnBusy, SessionItem,
 use agentloop_server::grpc::sessions::SessionsService;
 use agentloop_server::ids::RandomIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::{SessionStore as _, StoreError};
+use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tonic::Request;
@@ -159,8 +159,16 @@ async fn the_session_of_a_user_is_one_of_its_own() {
 async fn whoever_follows_a_session_that_is_given_away_is_sent_to_its_next_owner() {
     let store = store().await;
     let engine = engine(&store, &Silent::default());
-    let (tenant, labels) = (TenantId::local(), BTreeMap::new());
-    store.create_session(&tenant, &s(), "", &labels, Timestamp(1)).await.expect("created");
+    let tenant = TenantId::local();
+    let new = NewSession {
+        tenant: tenant.clone(),
+        session: s(),
+        title: String::new(),
+        labels: BTreeMap::new(),
+        created_at: Timestamp(1),
+        created_by: None,
+    };
+    store.create_session(new).await.expect("created");
     let following = engine.follow_session(&tenant, &s(), "").await.expect("it is followed");
     let mut following = std::pin::pin!(following);
     while !matches!(in_time(following.next()).await, Some(Ok(update)) if matches!(update.item, SessionItem::Synced { .. }))

@@ -20,7 +20,7 @@ use agentloop_server::engine::{
     Author, Engine, EngineOptions, EngineParts, KEPT_LEAST, OnBusy, Retention, StartRequest,
 };
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::SessionStore as _;
+use agentloop_server::store::{NewFork, NewSession, SessionStore as _};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
@@ -115,9 +115,15 @@ impl Place {
     }
 
     async fn create(&self, id: &str) {
-        let labels = BTreeMap::new();
-        let now = self.engine.now();
-        self.store.create_session(&TenantId::local(), &session(id), "", &labels, now).await.expect("created");
+        let new = NewSession {
+            tenant: TenantId::local(),
+            session: session(id),
+            title: String::new(),
+            labels: BTreeMap::new(),
+            created_at: self.engine.now(),
+            created_by: None,
+        };
+        self.store.create_session(new).await.expect("created");
     }
 
     fn pass(&self, time: u64) {
@@ -143,8 +149,15 @@ async fn old_sessions_are_deleted_and_no_others() {
     place.run("younger", "r-4").await;
     assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 0);
     place.pass(20 * DAY + 1);
-    let (tenant, source, fork) = (TenantId::local(), session("old"), session("fork"));
-    place.store.fork(&tenant, &source, EntryNo(0), &fork, place.engine.now()).await.expect("forked");
+    let new = NewFork {
+        tenant: TenantId::local(),
+        source: session("old"),
+        at: EntryNo(0),
+        session: session("fork"),
+        created_at: place.engine.now(),
+        created_by: None,
+    };
+    place.store.fork(new).await.expect("forked");
     assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 1);
     assert_eq!(place.engine.retired_sessions(), 1);
     assert!(!place.exists("old").await);

@@ -17,6 +17,7 @@ const LAYERS: [&[&str]; 7] = [
         "alarm",
         "audit",
         "auth",
+        "bounded_file",
         "clock",
         "cluster",
         "config",

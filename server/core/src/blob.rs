@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hex;
+
 /// Text before the digits of a digest on the wire.
 const PREFIX: &str = "sha256:";
 /// Hexadecimal digits of a digest.
@@ -32,9 +34,7 @@ impl BlobDigest {
     /// The digest of which these are the bytes.
     #[must_use]
     pub fn of_hash(hash: [u8; 32]) -> Self {
-        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
-        let digits = hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-        Self(PREFIX.chars().chain(digits).collect())
+        Self(format!("{PREFIX}{}", hex::encode(&hash)))
     }
 
     /// The digest as it is written on the wire.

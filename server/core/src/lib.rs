@@ -155,7 +155,7 @@ pub mod time;
 
 mod canonical;
 pub mod character;
-mod hex;
+pub mod hex;
 
 pub mod agent;
 pub mod blob;

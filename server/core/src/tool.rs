@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::canonical::canonical_json;
+use crate::hex;
 use crate::id::RuntimeId;
 use crate::limits::TOOL_NAME_BYTES_MAX;
 use crate::time::Millis;
@@ -185,8 +186,7 @@ impl Digest {
             hash.update((piece.len() as u64).to_le_bytes());
             hash.update(piece);
         }
-        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
-        Self(hash.finalize().iter().take(16).flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
+        Self(hex::encode(&hash.finalize()[..16]))
     }
 
     /// A digest from outside, to be compared with a computed one.

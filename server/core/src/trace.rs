@@ -3,11 +3,12 @@
 //! All ids are computed from the first event of the journal. So a restart continues the same trace, and a tool host can get
 //! the id of a span before that span has ended.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
+use crate::hex;
 use crate::id::{CallSlot, RunId};
 use crate::time::Timestamp;
 
@@ -36,40 +37,25 @@ impl TraceParent {
         }
         let mut parts = text.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let [version] = hex(version)?;
+        let [version] = bytes_of(version)?;
         if version == 0xff || (version == 0 && text.len() != TEXT_BYTES) {
             return None;
         }
-        let [flags] = hex(flags)?;
-        let parent = Self { trace: hex(trace)?, span: hex(span)?, sampled: flags & 1 == 1 };
+        let [flags] = bytes_of(flags)?;
+        let parent = Self { trace: bytes_of(trace)?, span: bytes_of(span)?, sampled: flags & 1 == 1 };
         (parent.trace != [0; 16] && parent.span != [0; 8]).then_some(parent)
     }
 }
 
 /// Reads lower-case hex digits: exactly two for each byte.
-fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    if text.len() != 2 * N {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
+fn bytes_of<const N: usize>(text: &str) -> Option<[u8; N]> {
+    hex::decode(text)?.try_into().ok()
 }
 
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("00-")?;
-        self.trace.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_char('-')?;
-        self.span.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, "-{:02x}", u8::from(self.sampled))
+        let (trace, span) = (hex::encode(&self.trace), hex::encode(&self.span));
+        write!(f, "00-{trace}-{span}-{:02x}", u8::from(self.sampled))
     }
 }
 

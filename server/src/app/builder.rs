@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::health::Readiness;
 use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::ports::Ports;
+use crate::app::running::Running;
 use crate::app::security::Security;
 use crate::app::store::OwnStore;
 use crate::app::work::{Work, WorkParts, WrapTools};
@@ -20,7 +21,6 @@ use crate::engine::{Compactor, EngineParts, Executors, JobExecutor, LogObserver,
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::ids::Ids;
-use crate::mask::Masks;
 use crate::model::Models;
 use crate::secret::Redactor;
 use crate::store::Store;
@@ -207,7 +207,8 @@ impl ServerBuilder {
             drop(calls);
         });
         tracing::info!(%address, "listening");
-        Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace, reloader })
+        let running = Running { tasks, otlp, reloader, grace };
+        Ok(Server { address, metrics_address, engine, store: own_store, running })
     }
 
     /// Checks the configuration and the parts of the embedder. Nothing is opened.
@@ -283,8 +284,8 @@ impl ServerBuilder {
     fn start_otlp(&mut self, redactor: Redactor) -> Result<Option<Otlp>, StartError> {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
-        let masks = Masks::new(self.config.sensitive_arguments.clone());
-        let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config), redactor, masks)?;
+        let (models, masks) = (metrics::known_models(&self.config), self.config.masks());
+        let otlp = Otlp::start(endpoint, options, models, redactor, masks)?;
         self.engine.observers.push(Arc::new(TraceObserver(otlp.clone())));
         Ok(Some(otlp))
     }

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::mask::Masks;
 use crate::store::{HostClaim, Store, StoreError, ToolRow};
 use crate::tool::{HostIds, OwnTools, RememberedTool, RemoteTools, RemoteToolsOptions, SinkUnavailable};
 
@@ -44,7 +43,7 @@ pub(super) fn host_options(config: &Config) -> RemoteToolsOptions {
         max_frame_bytes: config.server.max_message_bytes,
         terms: config.tools.clone(),
         reserved: config.auth.as_ref().map(|auth| auth.reserved_tools.clone()).unwrap_or_default(),
-        masks: Masks::new(config.sensitive_arguments.clone()),
+        masks: config.masks(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The keys of JSON Web Tokens: reads them from a file or an HTTPS server, at intervals and when a token names another key.
 
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::time::Instant;
 
 use super::security_error::{SecurityError, note, report};
 use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
+use crate::bounded_file;
 use crate::clock::Clock;
 use crate::config::{JwksPlace, JwtOptions};
 use crate::grpc::edge::audit::AuditLog;
@@ -50,7 +50,7 @@ struct State {
 
 /// The reason for which a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Occasion {
+pub(super) enum ReloadCause {
     /// The operator asks for it.
     Asked,
     /// A token names a key that is not known.
@@ -94,20 +94,20 @@ impl Jwks {
     /// Reads the keys again, if it is time to. A failure is reported, and the keys before stay in use: those of
     /// a file always, those of a server until `jwks_stale_max` has passed. A set without keys is none: the issuer has taken them
     /// back.
-    pub(super) async fn read_again(&self, occasion: Occasion) {
+    pub(super) async fn read_again(&self, cause: ReloadCause) {
         let mut state = self.state.lock().await;
         let passed = state.tried.map(|tried| tried.elapsed());
-        let is_early = passed.is_some_and(|passed| passed < self.pause(occasion, state.keys.is_some()));
+        let is_early = passed.is_some_and(|passed| passed < self.pause(cause, state.keys.is_some()));
         // Callers who come and go must not keep the keys from being read.
         if is_early && state.fetching.is_none() {
             return;
         }
-        if occasion != Occasion::UnknownKey {
+        if cause != ReloadCause::UnknownKey {
             // It may have stood still until its time was over.
             state.fetching = None;
         }
         // Looking at a file costs nothing, so that does not put off what a token asks for.
-        if occasion != Occasion::Tick || matches!(self.options.jwks, JwksPlace::Url(_)) {
+        if cause != ReloadCause::Tick || matches!(self.options.jwks, JwksPlace::Url(_)) {
             state.tried = Some(Instant::now());
         }
         let done = self.read_into(&mut state).await;
@@ -116,16 +116,16 @@ impl Jwks {
     }
 
     /// The least time since the attempt before.
-    fn pause(&self, occasion: Occasion, has_keys: bool) -> Duration {
+    fn pause(&self, cause: ReloadCause, has_keys: bool) -> Duration {
         let is_file = matches!(self.options.jwks, JwksPlace::File(_));
-        match occasion {
-            Occasion::Asked => Duration::ZERO,
-            Occasion::UnknownKey if is_file => FILE_READ_MIN,
-            Occasion::Tick if is_file => Duration::ZERO,
-            Occasion::UnknownKey => self.options.refresh_min.duration(),
-            Occasion::Tick if has_keys => self.options.refresh.duration(),
+        match cause {
+            ReloadCause::Asked => Duration::ZERO,
+            ReloadCause::UnknownKey if is_file => FILE_READ_MIN,
+            ReloadCause::Tick if is_file => Duration::ZERO,
+            ReloadCause::UnknownKey => self.options.refresh_min.duration(),
+            ReloadCause::Tick if has_keys => self.options.refresh.duration(),
             // Nobody with a token is let in yet.
-            Occasion::Tick => self.options.refresh_min.duration(),
+            ReloadCause::Tick => self.options.refresh_min.duration(),
         }
     }
 
@@ -164,19 +164,13 @@ impl Jwks {
 #[async_trait]
 impl KeySource for Jwks {
     async fn refresh(&self) {
-        self.read_again(Occasion::UnknownKey).await;
+        self.read_again(ReloadCause::UnknownKey).await;
     }
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, SecurityError> {
     let failed = |cause| SecurityError::Read { key: "auth.jwt.jwks", path: path.to_owned(), cause };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(JWKS_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() > JWKS_BYTES_MAX {
-        return Err(failed(io::Error::other(format!("it is longer than {JWKS_BYTES_MAX} bytes"))));
-    }
-    Ok(bytes)
+    bounded_file::read(path, JWKS_BYTES_MAX).map_err(failed)
 }
 
 /// Fetches the keys. Redirects are not followed: the address is the configured one and no other.
@@ -260,7 +254,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let jwks = of_server(format!("http://{}/keys", listener.local_addr().unwrap()));
         let (connection, _) = tokio::select! {
-            () = jwks.read_again(Occasion::UnknownKey) => panic!("nobody has answered"),
+            () = jwks.read_again(ReloadCause::UnknownKey) => panic!("nobody has answered"),
             accepted = listener.accept() => accepted.unwrap(),
         };
         (jwks, listener, connection)
@@ -269,7 +263,7 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_whose_caller_went_away_goes_on() {
         let (jwks, _listener, connection) = left_alone().await;
-        tokio::join!(jwks.read_again(Occasion::UnknownKey), answer(connection));
+        tokio::join!(jwks.read_again(ReloadCause::UnknownKey), answer(connection));
         assert!(jwks.state.lock().await.keys.is_some());
     }
 
@@ -281,7 +275,7 @@ mod tests {
             std::future::pending::<()>().await
         };
         tokio::select! {
-            () = jwks.read_again(Occasion::Tick) => {}
+            () = jwks.read_again(ReloadCause::Tick) => {}
             () = answered => {}
         }
         assert!(jwks.state.lock().await.keys.is_some());

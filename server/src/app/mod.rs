@@ -13,6 +13,7 @@ mod pem;
 mod ports;
 mod providers;
 mod replica;
+mod running;
 mod security;
 mod security_error;
 mod serve;
@@ -21,14 +22,13 @@ mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 
 pub use self::builder::ServerBuilder;
 pub use self::replica::ReplicaServer;
-use self::security::Reloader;
+use self::running::Running;
 pub use self::security::{CERTIFICATE_WARN_BEFORE, SecurityFacts, check_security};
 pub use self::security_error::SecurityError;
 use self::store::OwnStore;
@@ -36,9 +36,9 @@ pub use self::store::{OpenError, check_database};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::extension::LocalExtensions;
-use crate::lifecycle::{Exit, Signals, Tasks};
+use crate::lifecycle::{Exit, Signals};
 use crate::store::StoreError;
-use crate::telemetry::otlp::{Otlp, OtlpError};
+use crate::telemetry::otlp::OtlpError;
 
 /// The reason why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -100,13 +100,9 @@ pub struct Server {
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     engine: Engine,
-    tasks: Tasks,
     /// Closed at the end. `None` if the embedder gave the store.
     store: Option<OwnStore>,
-    /// Flushed at the end.
-    otlp: Option<Otlp>,
-    grace: Duration,
-    reloader: Option<Arc<Reloader>>,
+    running: Running,
 }
 
 impl Server {
@@ -154,36 +150,28 @@ impl Server {
     /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one
     /// stays in use.
     pub async fn reload(&self) {
-        if let Some(reloader) = &self.reloader {
-            security::reload(reloader.clone()).await;
-        }
+        self.running.reload().await;
     }
 
     /// Stops the server: runs come to their next durable point. The next start continues unfinished runs.
     pub async fn shutdown(self) -> Exit {
-        self.tasks.soft().cancel();
+        self.running.tasks.soft().cancel();
         self.stopped().await
     }
 
     /// Serves until a signal asks for a shutdown. A second signal stops at once. Install the signals before the start, so
     /// that none is missed.
     pub async fn run_until(self, signals: Signals) -> Exit {
-        drop(signals.obey(&self.tasks));
-        self.tasks.soft().cancelled().await;
+        self.running.until(signals).await;
         self.stopped().await
     }
 
     async fn stopped(self) -> Exit {
-        let exit = self.tasks.shut_down(self.grace).await;
+        let exit = self.running.tasks.shut_down(self.running.grace).await;
         if let Some(store) = self.store {
             store.close().await;
         }
-        if let Some(otlp) = self.otlp {
-            // It blocks, and logs its own failures.
-            let _told = tokio::task::spawn_blocking(move || otlp.shut_down()).await;
-        }
-        tracing::info!(?exit, "stopped");
-        exit
+        self.running.end_export(exit).await
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::jwks::{Jwks, Occasion};
+use super::jwks::{Jwks, ReloadCause};
 use super::link_reload::LinkReload;
 use super::pem::read_pem;
 use super::security_error::{SecurityError, note, report};
@@ -344,28 +344,28 @@ pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToke
                 None => std::future::pending().await,
             }
         };
-        let occasion = tokio::select! {
+        let cause = tokio::select! {
             () = stop.cancelled() => return,
-            () = asked => Occasion::Asked,
-            _ = ticks.tick() => Occasion::Tick,
+            () = asked => ReloadCause::Asked,
+            _ = ticks.tick() => ReloadCause::Tick,
         };
-        read_again(reloader.clone(), occasion).await;
+        read_again(reloader.clone(), cause).await;
     }
 }
 
 /// Reads everything again, because an operator asks for it.
 pub(super) async fn reload(reloader: Arc<Reloader>) {
-    read_again(reloader, Occasion::Asked).await;
+    read_again(reloader, ReloadCause::Asked).await;
 }
 
 /// As [`Reloader::reload`], away from the tasks that must not block; and the keys of tokens.
-async fn read_again(reloader: Arc<Reloader>, occasion: Occasion) {
+async fn read_again(reloader: Arc<Reloader>, cause: ReloadCause) {
     let jwks = reloader.jwks.clone();
     if let Err(error) = tokio::task::spawn_blocking(move || reloader.reload()).await {
         tracing::error!(%error, "reading certificates and tokens again failed");
     }
     if let Some(jwks) = jwks {
-        jwks.read_again(occasion).await;
+        jwks.read_again(cause).await;
     }
 }
 

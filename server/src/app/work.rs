@@ -29,7 +29,6 @@ use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::tool_link::{ENCODE_REQUEST, ToolLinkDialer};
 use crate::grpc::server::{ServerFacts, SharedDatabase};
 use crate::lifecycle::Tasks;
-use crate::mask::Masks;
 use crate::memory::default_live_bytes;
 use crate::model::Models;
 use crate::store::Store;
@@ -227,12 +226,13 @@ impl WorkParts {
         cluster: Option<Arc<ClusterTools>>,
     ) -> Engine {
         self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
+        let masks = self.config.masks();
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         // A bound that the operator gave each tenant is its share.
         let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, Scope::Tenant).is_some();
         let tenants_leave_room = self.authentication_required && !self.quotas.as_ref().is_some_and(has_share);
         self.engine.options = EngineOptions {
-            masks: Masks::new(self.config.sensitive_arguments.clone()),
+            masks,
             quotas: self.quotas,
             max_live_runs: server.max_live_runs,
             tenants_leave_room,

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use agentloop_core::hex;
 use agentloop_core::time::{Millis, Timestamp};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,6 +23,7 @@ use super::grant::HostGrant;
 use super::identity::{Identity, Proof};
 use super::principal::Principal;
 use super::{Rejection, TOKEN_PREFIX};
+use crate::bounded_file;
 use crate::ids::random_bytes;
 use crate::secret::Secret;
 
@@ -32,7 +34,7 @@ const SECRET_BYTES: usize = 32;
 /// Longest token that is looked at, in bytes.
 const TOKEN_BYTES_MAX: usize = 256;
 /// Longest file of tokens, in bytes.
-const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most tokens of one file.
 const TOKENS_MAX: usize = 10_000;
 
@@ -217,7 +219,7 @@ fn id_of(token: &str) -> Option<&str> {
 }
 
 fn known_token(record: &TokenRecord) -> Result<KnownToken, BadPrincipal> {
-    let sha256 = from_hex(&record.sha256)
+    let sha256 = sha256_of(&record.sha256)
         .ok_or_else(|| BadPrincipal("sha256 must have 64 hexadecimal digits".to_owned()))?;
     let expires = match &record.expires {
         Some(text) => Some(time(text)?),
@@ -234,26 +236,16 @@ fn known_token(record: &TokenRecord) -> Result<KnownToken, BadPrincipal> {
     Ok(KnownToken { sha256, expires, principal: Arc::new(Principal { host, ..principal }) })
 }
 
+/// The hash that these digits write, which other programs may write in upper case.
+fn sha256_of(digits: &str) -> Option<[u8; 32]> {
+    hex::decode(&digits.to_ascii_lowercase())?.try_into().ok()
+}
+
 fn time(text: &str) -> Result<Timestamp, BadPrincipal> {
     let bad = || BadPrincipal(format!("{text:?} is not a time such as \"2027-01-31T00:00:00Z\""));
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| bad())?;
     let since = time.duration_since(UNIX_EPOCH).map_err(|_| bad())?;
     Ok(Timestamp(Millis::of(since).0))
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes a token for a principal, and its record for the file. The token cannot be made from the record.
@@ -263,11 +255,11 @@ pub fn new_token(
     now: Timestamp,
     valid_for: Option<Duration>,
 ) -> (Secret, TokenRecord) {
-    let id = hex(&random_bytes::<ID_BYTES>());
+    let id = hex::encode(&random_bytes::<ID_BYTES>());
     let token = format!("{TOKEN_PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(random_bytes::<SECRET_BYTES>()));
     let record = TokenRecord {
         id,
-        sha256: hex(&Sha256::digest(token.as_bytes())),
+        sha256: hex::encode(&Sha256::digest(token.as_bytes())),
         name: principal.name.clone(),
         tenant: Some(principal.tenant.to_string()),
         roles: principal.roles.iter().map(|role| role.name().to_owned()).collect(),
@@ -314,12 +306,8 @@ fn read_text(path: &Path) -> Result<String, TokenFileError> {
     let io = |cause| TokenFileError::Io { path: path.to_owned(), cause };
     let file = File::open(path).map_err(io)?;
     check_mode(path, &file)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes"))));
-    }
-    Ok(text)
+    let bytes = bounded_file::read_open(file, FILE_BYTES_MAX).map_err(io)?;
+    io::read_to_string(bytes.as_slice()).map_err(io)
 }
 
 #[cfg(unix)]

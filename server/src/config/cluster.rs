@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use agentloop_core::hex;
 use agentloop_core::time::Millis;
 
 use sha2::{Digest as _, Sha256};
@@ -63,8 +64,7 @@ impl Config {
             lease: cluster.lease,
         });
         let digest = Sha256::digest(format!("{common:?}"));
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        hex[..DIGEST_DIGITS].to_owned()
+        hex::encode(&digest)[..DIGEST_DIGITS].to_owned()
     }
 }
 

@@ -24,14 +24,15 @@ mod tools;
 mod value;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::tool::TermsOptions;
 
 use crate::auth::QuotaLimits;
+use crate::bounded_file;
+use crate::mask::Masks;
 use crate::secret::Secret;
 
 pub use self::cluster::{ClusterOptions, ClusterTls};
@@ -128,6 +129,12 @@ impl Config {
             Reading { value: Some(config), problems, .. } if problems.is_empty() => Ok(config),
             Reading { problems, .. } => Err(ConfigError::Invalid(problems)),
         }
+    }
+
+    /// The places of sensitive arguments.
+    #[must_use]
+    pub fn masks(&self) -> Masks {
+        Masks::new(self.sensitive_arguments.clone())
     }
 }
 
@@ -232,13 +239,7 @@ fn text_of(path: &Path, bytes_max: usize) -> Result<String, String> {
 }
 
 fn read_text(path: &Path, bytes_max: usize) -> io::Result<String> {
-    let mut text = String::new();
-    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path)?.take(limit).read_to_string(&mut text)?;
-    if text.len() > bytes_max {
-        return Err(io::Error::other(format!("it is longer than {bytes_max} bytes")));
-    }
-    Ok(text)
+    io::read_to_string(bounded_file::read(path, bytes_max)?.as_slice())
 }
 
 #[cfg(test)]

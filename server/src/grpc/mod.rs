@@ -2,6 +2,7 @@
 
 mod access;
 mod bounded;
+mod caller;
 pub mod convert;
 pub mod edge;
 pub mod service;

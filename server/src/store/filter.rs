@@ -85,7 +85,7 @@ impl RunFilter {
 
     /// True if runs are left out that only a look at their rows can tell, so that few of many may be left.
     #[must_use]
-    pub fn looks_at_rows(&self) -> bool {
+    pub fn needs_rows(&self) -> bool {
         !(self.statuses.is_empty()
             && self.labels.is_empty()
             && self.agents.is_empty()

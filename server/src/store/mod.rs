@@ -8,6 +8,7 @@
 mod append;
 mod audit;
 mod blob;
+mod blob_pieces;
 mod blob_usage;
 mod call_titles;
 mod checksum;
@@ -57,8 +58,8 @@ pub use self::request::{RequestStore, RuleRow};
 pub use self::row::{RequestRow, RunRow, RunSummary};
 pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{
-    EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, PROJECT_LABEL,
-    SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
+    EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, NewFork,
+    NewSession, PROJECT_LABEL, SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
 };
 pub use self::tools::{HostClaim, StoredTools, ToolRow, ToolStore};
 pub use self::usage::{GroupedRun, UsageGroups, UsageKey, UsageQuery, UsageRow};

@@ -1,7 +1,5 @@
 //! A store in memory around whose calls a test runs code of its own.
 
-use std::collections::BTreeMap;
-
 use agentloop_core::id::{
     EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
@@ -12,9 +10,10 @@ use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
     Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
-    JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow,
-    SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
+    JobStore, JournalStore, NewFork, NewSession, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
+    RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow,
+    ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -121,28 +120,12 @@ impl<I: Intercept> JournalStore for Intercepted<I> {
 
 #[async_trait]
 impl<I: Intercept> SessionStore for Intercepted<I> {
-    async fn create_session_by(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.intercept.write(self.inner.create_session_by(tenant, session, title, labels, now, by)).await
+    async fn create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.intercept.write(self.inner.create_session(new)).await
     }
 
-    async fn get_or_create_session(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.intercept.write(self.inner.get_or_create_session(tenant, session, title, labels, now, by)).await
+    async fn get_or_create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.intercept.write(self.inner.get_or_create_session(new)).await
     }
 
     async fn update_session(
@@ -154,16 +137,8 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
         self.intercept.write(self.inner.update_session(tenant, session, update)).await
     }
 
-    async fn fork_by(
-        &self,
-        tenant: &TenantId,
-        source: &SessionId,
-        at: EntryNo,
-        session: &SessionId,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.intercept.write(self.inner.fork_by(tenant, source, at, session, now, by)).await
+    async fn fork(&self, new: NewFork) -> Result<SessionRow, StoreError> {
+        self.intercept.write(self.inner.fork(new)).await
     }
 
     async fn set_session_notes(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use agentloop_server::clock::Clock as _;
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::store::StoreError;
+use agentloop_server::store::{NewFork, StoreError};
 
 use crate::pace::{patience, pause};
 use crate::people::ask_for;
@@ -84,10 +84,15 @@ impl Curator {
         let mut may_come = false;
         loop {
             let patience = patience(&self.world, &mut self.random);
-            let (from, to, now) = (source.clone(), name.clone(), self.world.clock.now());
-            let fork = |server: Server| async move {
-                server.engine.store().fork(&tenant(), &from, at, &to, now).await
+            let new = NewFork {
+                tenant: tenant(),
+                source: source.clone(),
+                at,
+                session: name.clone(),
+                created_at: self.world.clock.now(),
+                created_by: None,
             };
+            let fork = |server: Server| async move { server.engine.store().fork(new).await };
             match self.world.call(patience, fork).await {
                 Some(Ok(row)) => {
                     self.has_forked(&source, at, name, row.last_entry);

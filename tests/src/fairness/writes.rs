@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_server::store::sqlite::{SqliteOptions, SqliteStore};
-use agentloop_server::store::{SessionStore as _, StoreError};
+use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
 
 /// Writers of the noisy tenant. Each has one write waiting at a time.
 const NOISY: usize = 1_000;
@@ -73,7 +73,13 @@ async fn measured(store: &SqliteStore, stage: &str) -> Vec<Duration> {
 }
 
 async fn write(store: &SqliteStore, tenant: &str, session: &str) -> Result<(), StoreError> {
-    let tenant = TenantId::parse(tenant).expect("an id");
-    let session = SessionId::parse(session).expect("an id");
-    store.create_session(&tenant, &session, "", &BTreeMap::new(), Timestamp(1)).await.map(drop)
+    let new = NewSession {
+        tenant: TenantId::parse(tenant).expect("an id"),
+        session: SessionId::parse(session).expect("an id"),
+        title: String::new(),
+        labels: BTreeMap::new(),
+        created_at: Timestamp(1),
+        created_by: None,
+    };
+    store.create_session(new).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Arguments of the commands on a live run: `run`, `chat`, `watch` and `approve`.
+//! Arguments of the commands on a live run: `run`, `chat`, `watch`, `approve`, `abort` and `resume`.
 
 use clap::{Args, ValueEnum};
 
@@ -33,15 +33,8 @@ Exit codes:
 pub(crate) struct RunArgs {
     /// The prompt; `-` reads it from standard input
     pub(crate) prompt: String,
-    /// Id of the session to continue; created if it does not exist. Default: a new session
-    #[arg(long, short, value_name = "ID")]
-    pub(crate) session: Option<String>,
-    /// Name of an agent of the server's configuration. Default: the agent `default`
-    #[arg(long, short, value_name = "NAME")]
-    pub(crate) agent: Option<String>,
-    /// Model of the run. Default: the agent's
-    #[arg(long, short, value_name = "PROVIDER/MODEL")]
-    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
     /// Id of the run. The same id with the same content joins that run and starts none. Default: a random id
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<String>,
@@ -60,6 +53,15 @@ pub(crate) struct RunArgs {
 /// the run under way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+    #[command(flatten)]
+    pub(crate) local_context: LocalContextArgs,
+}
+
+/// Options for the session, the agent and the model of runs that are started.
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
     /// Id of the session to continue; created if it does not exist. Default: a new session
     #[arg(long, short, value_name = "ID")]
     pub(crate) session: Option<String>,
@@ -69,8 +71,6 @@ pub(crate) struct ChatArgs {
     /// Model of the run. Default: the agent's
     #[arg(long, short, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
-    #[command(flatten)]
-    pub(crate) local_context: LocalContextArgs,
 }
 
 /// Options for the instruction files and facts that a run gets from this machine.
@@ -193,4 +193,41 @@ pub(crate) struct DecisionArgs {
     /// The question is not answered; the asker reads MESSAGE. For texts, choices, forms and links
     #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
     pub(crate) decline: Option<String>,
+}
+
+/// End a run
+///
+/// Ends a run: the call of its model is cut off, its tools are told to stop, and the session takes the next message.
+#[derive(Debug, Args)]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("target").args(["run", "session"]).required(true).multiple(false)))]
+pub(crate) struct AbortArgs {
+    /// The run to end
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<String>,
+    /// The session whose live run ends
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// The reason, stored with the run for people
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) reason: String,
+}
+
+/// Let a paused run go on
+///
+/// Lets a paused run call its model again.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// Id of the run
+    pub(crate) run: String,
+    /// Name of the person who resumes the run. Default: the user's name in USER, or `cli`
+    #[arg(
+        long = "as",
+        value_name = "NAME",
+        env = "USER",
+        hide_env = true,
+        default_value = "cli",
+        hide_default_value = true
+    )]
+    pub(crate) resumed_by: String,
 }

@@ -1,4 +1,4 @@
-//! Arguments of `agentloop init` and `agentloop doctor`.
+//! Arguments of the commands around a server: `init`, `doctor`, `serve`, `demo`, `health` and `completions`.
 
 use std::path::PathBuf;
 
@@ -71,4 +71,80 @@ pub(crate) struct DoctorArgs {
     /// Do not call the models
     #[arg(long)]
     pub(crate) no_call: bool,
+}
+
+/// Run the server
+///
+/// Runs the server until it is told to stop: a first signal lets it finish what it does, a second one ends it at once.
+/// Every unfinished run goes on with the next start.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Configuration:
+  server/agentloop.example.toml in the repository has every key, with its meaning and default. Without a file, an
+  API key in the environment is enough:
+
+  OPENAI_API_KEY=... agentloop serve
+  agentloop run --model openai/gpt-6-luna 'Hello'")]
+pub(crate) struct ServeArgs {
+    /// The configuration file (TOML). Without one, the server listens on 127.0.0.1:50051, with the settings of the environment
+    #[arg(long, short, value_name = "FILE", env = "AGENTLOOP_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Start although the database has lost data, for example because its write-ahead log was deleted
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+}
+
+/// Show everything at work: server, tool host, a run with an approval
+///
+/// Starts a server on a free loopback port, with its database in a fresh directory that is kept, and a tool host as a
+/// process of its own; sends a prompt; shows the run as it happens, with an approval that it gives itself; and says
+/// how to look at what it left behind.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The model is a built-in script. With OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY set, and --model, it is
+the real one:
+
+  agentloop demo
+  OPENAI_API_KEY=... agentloop demo --model gpt-6-luna
+  ANTHROPIC_API_KEY=... agentloop demo --model claude-sonnet-5-5
+  GEMINI_API_KEY=... agentloop demo --model gemini-3.8-flash")]
+pub(crate) struct DemoArgs {
+    /// Go on serving after the run, until ctrl-C
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// A model of a vendor whose key is set
+    #[arg(long, value_name = "NAME", conflicts_with = "scripted")]
+    pub(crate) model: Option<String>,
+    /// Use the built-in script, whatever keys are set
+    #[arg(long)]
+    pub(crate) scripted: bool,
+    /// Directory for database and configuration. Default: a new temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The prompt of the run
+    #[arg(default_value = "What is the weather in Beijing? Mail it to team@example.com.")]
+    pub(crate) prompt: String,
+}
+
+/// Ask whether the server is ready: exits with 0 if it is
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// Ask the server that the configuration of this machine starts: the file of AGENTLOOP_CONFIG, and the environment
+    #[arg(long)]
+    pub(crate) local: bool,
+}
+
+/// Print the completions of a shell
+///
+/// Prints a script that completes commands and options in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop completions bash > ~/.local/share/bash-completion/completions/agentloop
+  agentloop completions zsh > ~/.zfunc/_agentloop        with ~/.zfunc in fpath
+  agentloop completions fish > ~/.config/fish/completions/agentloop.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }

@@ -37,16 +37,6 @@ fn only_commands_that_talk_to_a_server_offer_its_options() {
 }
 
 #[test]
-fn an_unknown_status_is_told_all_that_there_are() {
-    let told = status("lost").expect_err("there is none");
-    let (_, names) = told.split_once("there are ").expect("they are listed");
-    let names: Vec<&str> =
-        names.split([',', ' ']).filter(|word| !word.is_empty() && *word != "and").collect();
-    let all = (1_i32..).map_while(|number| RunStatus::try_from(number).ok()).collect::<Vec<_>>();
-    assert_eq!(names.iter().map(|name| status(name)).collect::<Result<Vec<_>, _>>(), Ok(all));
-}
-
-#[test]
 fn decisions_exclude_each_other_and_need_a_question() {
     let parse = |args: &[&str]| {
         Cli::try_parse_from(["agentloop", "approve"].iter().chain(args)).map(|_| ()).map_err(|e| e.kind())

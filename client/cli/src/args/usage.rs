@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::sessions::{Label, label};
+use super::values::{Label, label};
 
 /// Show tokens, cost, calls and errors over time
 ///

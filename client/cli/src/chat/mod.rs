@@ -45,7 +45,7 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     let client = global.client()?;
     // An absent server or a refused token is reported before the screen is taken.
     client.list_sessions(ListSessionsRequest { page_size: 1, ..ListSessionsRequest::default() }).await?;
-    let session = match args.session {
+    let session = match args.start.session {
         Some(given) => Some(ids::session_to_continue(&client, given).await?),
         None => None,
     };
@@ -58,7 +58,7 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     }
     let with_date = true;
     let local_context = LocalContext::of_process(!args.local_context.no_instructions, with_date)?;
-    let mut input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };
+    let mut input = RunInput { agent: args.start.agent, model: args.start.model, ..RunInput::default() };
     local_context.add_to(&mut input);
     let notes = local_context.describe();
     let options = ChatOptions { input, notes, who: user(), started: SystemTime::now(), new_id: fresh_id };

@@ -8,7 +8,7 @@ use std::{
 use agentloop_client::{Client, Error, EventStream, fresh_id, v1::RunInput};
 
 use crate::{
-    args::{Global, RunArgs},
+    args::{Global, RunArgs, StartArgs},
     command::ids,
     environment,
     exit::{Exit, Failure},
@@ -28,8 +28,8 @@ pub(crate) async fn run(global: &Global, mut args: Box<RunArgs>) -> Result<Exit,
     let person = is_interactive(global, &args).then(InputLines::of_stdin);
     let approve = args.yes.then_some("--yes says so");
     let local_context = LocalContext::of_process(!args.local_context.no_instructions, args.run_id.is_none())?;
-    if let Some(given) = args.session.take() {
-        args.session = Some(ids::session_to_continue(&client, given).await?);
+    if let Some(given) = args.start.session.take() {
+        args.start.session = Some(ids::session_to_continue(&client, given).await?);
     }
     let mut input = input(*args)?;
     local_context.add_to(&mut input);
@@ -68,7 +68,8 @@ fn is_interactive(global: &Global, args: &RunArgs) -> bool {
 }
 
 fn input(args: RunArgs) -> Result<RunInput, Failure> {
-    let RunArgs { prompt, session, agent, model, run_id, local_context: _, yes: _ } = args;
+    let RunArgs { prompt, start, run_id, local_context: _, yes: _ } = args;
+    let StartArgs { session, agent, model } = start;
     let prompt = if prompt == "-" { read_prompt()? } else { prompt };
     // With the id of a run that exists, the server joins that run.
     if prompt.is_empty() && run_id.is_none() {

@@ -12,22 +12,21 @@ use agentloop_core::cluster::shard::OwnerNo;
 
 use crate::app::StartError;
 use crate::app::builder::ServerBuilder;
-use crate::app::security::{self, Reloader};
+use crate::app::running::Running;
 use crate::app::store::OwnStore;
 use crate::config::Config;
-use crate::grpc::edge::forward::ANSWER_WAIT;
-use crate::lifecycle::{Exit, Signals, Tasks};
+use crate::grpc::edge::forward::RESPONSE_WAIT;
+use crate::lifecycle::{Exit, Signals};
 use crate::store::postgres::Replica;
-use crate::telemetry::otlp::Otlp;
 
 /// Time for which an owner that is told to stop waits for its runs to come to a durable point. They stand still until other replicas
 /// own their sessions, so a longer model call is cut, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
 const _: () = assert!(
-    ANSWER_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),
+    RESPONSE_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),
     "callers are told before their connections end"
 );
-/// Time for which one that owns nothing lets its callers' last answers leave.
+/// Time for which one that owns nothing lets its callers' last responses leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
 /// Time for the last commit of an owner that stops.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -40,11 +39,8 @@ pub struct ReplicaServer {
     replica_address: String,
     metrics_address: Option<SocketAddr>,
     replica: Arc<Replica>,
-    tasks: Tasks,
     store: OwnStore,
-    otlp: Option<Otlp>,
-    grace: Duration,
-    reloader: Option<Arc<Reloader>>,
+    running: Running,
 }
 
 impl ReplicaServer {
@@ -83,21 +79,18 @@ impl ReplicaServer {
     /// Reads the certificate and the tokens again, as SIGHUP does. A file that cannot be used is logged, and the old one
     /// stays in use.
     pub async fn reload(&self) {
-        if let Some(reloader) = &self.reloader {
-            security::reload(reloader.clone()).await;
-        }
+        self.running.reload().await;
     }
 
     /// Stops: runs come to their next durable point, and go on at other replicas.
     pub async fn shutdown(self) -> Exit {
-        self.tasks.soft().cancel();
+        self.running.tasks.soft().cancel();
         self.stopped().await
     }
 
     /// Serves until a signal asks for a shutdown, or others have taken this replica for dead. A second signal stops at once.
     pub async fn run_until(self, signals: Signals) -> Exit {
-        drop(signals.obey(&self.tasks));
-        self.tasks.soft().cancelled().await;
+        self.running.until(signals).await;
         self.stopped().await
     }
 
@@ -105,7 +98,7 @@ impl ReplicaServer {
         // A stop after the handover's wait is as good as any: the journal has everything.
         let owns_nothing = self.replica.holdings().borrow().held.is_empty();
         let wait = if owns_nothing { LEAVE_WAIT } else { HANDOVER_WAIT };
-        let exit = self.tasks.hand_over(self.grace.min(wait)).await;
+        let exit = self.running.tasks.hand_over(self.running.grace.min(wait)).await;
         if self.store.failed().is_cancelled() {
             // It may be the first to find out that others have taken this one for dead. The next beat tells.
             let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
@@ -120,12 +113,7 @@ impl ReplicaServer {
             // After the last write: the next owners begin where this one ended.
             self.replica.leave().await;
         }
-        if let Some(otlp) = self.otlp {
-            // It blocks, and logs its own failures.
-            let _told = tokio::task::spawn_blocking(move || otlp.shut_down()).await;
-        }
         let exit = if is_fenced { Exit::Fenced } else { exit };
-        tracing::info!(?exit, "stopped");
-        exit
+        self.running.end_export(exit).await
     }
 }

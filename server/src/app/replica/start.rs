@@ -12,6 +12,7 @@ use crate::app::health::Readiness;
 use crate::app::ports::Ports;
 use crate::app::replica::ReplicaServer;
 use crate::app::replica::shards::Shards;
+use crate::app::running::Running;
 use crate::app::store::{OwnStore, postgres_options};
 use crate::app::work::{ClusterParts, Stop, Work, WorkParts, spawn_until_stopped};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
@@ -61,11 +62,8 @@ impl ServerBuilder {
             replica_address,
             metrics_address: ports.metrics_address,
             replica: replica.clone(),
-            tasks,
             store: OwnStore::Postgres(store.clone()),
-            otlp,
-            grace,
-            reloader: ports.reloader.clone(),
+            running: Running { tasks, otlp, reloader: ports.reloader.clone(), grace },
         };
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         let shared = ClusterParts {
@@ -84,7 +82,7 @@ impl ServerBuilder {
             locate: shared.locate.clone(),
             ids,
             message_bytes_max,
-            stop: server.tasks.soft().clone(),
+            stop: server.running.tasks.soft().clone(),
         });
         let both = ReplicaPorts::new(&server, work, local, forward, calls);
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
@@ -94,7 +92,7 @@ impl ServerBuilder {
         server.replica.ready();
         let reach = Reach::new(shared.ownerships, shared.links);
         let me = Peer { number: server.number(), address: server.replica_address.clone() };
-        spawn_until_stopped(&server.tasks, "own address", dial_itself(reach, me, certificates));
+        spawn_until_stopped(&server.running.tasks, "own address", dial_itself(reach, me, certificates));
         let (address, at) = (server.address, &server.replica_address);
         tracing::info!(%address, replica = server.number().0, at, "listening");
         Ok(server)
@@ -116,17 +114,18 @@ impl ReplicaServer {
         let calls = Arc::new(calls_ended.clone().drop_guard());
         let parts = WorkParts { cluster: Some(shared), ..parts };
         let work = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
-        work.show(ports.metrics.as_ref(), Some(&self.store), self.reloader.as_ref());
+        work.show(ports.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
         Ok((work, calls))
     }
 
     /// Follows the changes of runs at the other replicas, and which shards this one has.
     fn follow(&self, work: &Work, store: Arc<PostgresStore>, shared: &ClusterParts) {
-        let (engine, stopping) = (work.engine.clone(), self.tasks.soft().clone());
+        let (engine, stopping) = (work.engine.clone(), self.running.tasks.soft().clone());
         let changes =
             follow_run_changes(engine.clone(), shared.ownerships.clone(), shared.links.clone(), stopping);
-        drop(self.tasks.spawn("run changes", changes));
-        let (replica, stop, tasks) = (self.replica.clone(), work.stop.clone(), self.tasks.clone());
+        drop(self.running.tasks.spawn("run changes", changes));
+        let (replica, stop) = (self.replica.clone(), work.stop.clone());
+        let tasks = self.running.tasks.clone();
         Shards { replica, store, engine, stop, tasks }.spawn();
     }
 }
@@ -155,7 +154,7 @@ impl ReplicaPorts {
     ) -> Self {
         let Work { engine, routes, audit, stop, cluster, .. } = work;
         local.open(routes, audit);
-        let (ownerships, tasks) = (server.replica.ownerships(), server.tasks.clone());
+        let (ownerships, tasks) = (server.replica.ownerships(), server.running.tasks.clone());
         Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, calls, tasks }
     }
 

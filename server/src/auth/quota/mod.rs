@@ -1,6 +1,6 @@
 //! Quotas: how much of the server one principal and one tenant may use.
 //!
-//! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota.rs` reads from the
+//! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota` reads from the
 //! store what is kept: sessions, bytes, tokens and cost.
 
 mod rate;
@@ -243,9 +243,8 @@ impl Quotas {
     /// # Errors
     /// [`QuotaExceeded`]: the call must not go on, and counts nowhere.
     pub fn take(&self, principal: &Principal, now: Instant) -> Result<(), QuotaExceeded> {
-        let limit = |scope| self.limits().get(Quota::RequestsPerSecond, scope);
-        let bounds = Scope::ALL.map(|scope| (scope, limit(scope)));
-        let taken = rate::take(&self.0.rates, &principal.tenant, &principal.name, bounds, now);
+        let bounds = self.bounds_of(Quota::RequestsPerSecond, &principal.tenant, Some(&principal.name));
+        let taken = rate::take(&self.0.rates, bounds, now);
         taken.map_err(|(scope, after)| self.refuse(Quota::RequestsPerSecond, scope, after))
     }
 

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::id::TenantId;
 use tokio::time::Instant;
 
-use super::{Holder, Scope};
+use super::{Holder, QuotaBound, Scope};
 
 /// Parts of a call that buckets count in, so that slow rates need no fractions.
 const PARTS: u64 = 1_000_000;
@@ -59,27 +58,20 @@ impl CallRates {
     }
 }
 
-/// Counts a call for the principal and its tenant, as far as they have a bound, or for neither: then the error has the scope
-/// whose bound is reached, and the time after which there is room.
+/// Counts a call for each of its holders, or for none: then the error has the scope whose bound is reached, and the time after
+/// which there is room.
 pub(super) fn take(
     rates: &Mutex<CallRates>,
-    tenant: &TenantId,
-    name: &str,
-    bounds: [(Scope, Option<u64>); 2],
+    bounds: Vec<QuotaBound>,
     now: Instant,
 ) -> Result<(), (Scope, Duration)> {
-    let bounded = bounds.into_iter().filter_map(|(scope, rate)| {
-        let holder = Holder::of(tenant, Some(name), scope)?;
-        Some((scope, holder, rate?))
-    });
-    let bounded: Vec<(Scope, Holder, u64)> = bounded.collect();
-    if bounded.is_empty() {
+    if bounds.is_empty() {
         return Ok(());
     }
     let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
     let full = rates.turn(now);
-    let mut taken = Vec::with_capacity(bounded.len());
-    for (scope, holder, rate) in bounded {
+    let mut taken = Vec::with_capacity(bounds.len());
+    for QuotaBound { scope, holder, max: rate } in bounds {
         let bucket = rates.bucket(&holder, rate, now);
         let Some(left) = bucket.parts.checked_sub(PARTS) else {
             // An embedder may allow no call at all.
@@ -103,6 +95,8 @@ pub(super) fn used(rates: &Mutex<CallRates>, holder: &Holder, rate: u64, now: In
 
 #[cfg(test)]
 mod tests {
+    use agentloop_core::id::TenantId;
+
     use super::*;
 
     struct Calls {
@@ -119,7 +113,10 @@ mod tests {
         fn take(&self, name: &str, tenant: &str, now: Instant) -> Result<(), (Scope, Duration)> {
             let tenant = TenantId::parse(tenant).unwrap();
             let bounds = [(Scope::Principal, self.own), (Scope::Tenant, self.tenant)];
-            take(&self.rates, &tenant, name, bounds, now)
+            let bounds = bounds.into_iter().filter_map(|(scope, max)| {
+                Some(QuotaBound { scope, holder: Holder::of(&tenant, Some(name), scope)?, max: max? })
+            });
+            take(&self.rates, bounds.collect(), now)
         }
 
         fn kept(&self) -> usize {

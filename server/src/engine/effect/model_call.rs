@@ -73,7 +73,7 @@ impl ModelCall {
             match self.call(messages, encoded, offered).await {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
                 Err(error) => {
-                    // The partial answer must be gone before the failure is durable and the next attempt begins.
+                    // The partial response must be gone before the failure is durable and the next attempt begins.
                     self.feed.drop_response();
                     Input::ModelFailed { model_call, attempt, failure: failure_of(error) }
                 }

@@ -21,7 +21,7 @@ use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
 use crate::engine::run::table::{LiveRunsBound, Lookup, StartPermit};
 use crate::engine::run::task::RunWrite;
 use crate::memory::Charge;
-use crate::store::{CreateRun, StoreError};
+use crate::store::{CreateRun, NewSession, StoreError};
 
 /// Unknown tool names that one line of the log has.
 const UNKNOWN_TOOLS_LOGGED_MAX: usize = 20;
@@ -415,8 +415,15 @@ impl Engine {
         session: &SessionId,
         author: &Author,
     ) -> Result<Admission, EngineError> {
-        let (labels, by) = (BTreeMap::new(), author.name.as_deref());
-        match self.store().create_session_by(tenant, session, "", &labels, self.now(), by).await {
+        let new = NewSession {
+            tenant: tenant.clone(),
+            session: session.clone(),
+            title: String::new(),
+            labels: BTreeMap::new(),
+            created_at: self.now(),
+            created_by: author.name.clone(),
+        };
+        match self.store().create_session(new).await {
             Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(Admission::Free(row.last_entry)),
             Ok(_) | Err(StoreError::SessionExists) => Err(EngineError::SessionNotFound),
             Err(error) => Err(error.into()),

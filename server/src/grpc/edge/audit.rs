@@ -19,7 +19,7 @@ use crate::audit::{self, Act, ActLog, AuditCounts, AuditEntry};
 use crate::auth::Principal;
 use crate::clock::Clock;
 use crate::grpc::access::is_change;
-use crate::grpc::edge::incoming::Peer;
+use crate::grpc::edge::incoming::RemoteEnd;
 use crate::grpc::edge::refusal_rate::RefusalRooms;
 pub(in crate::grpc) use crate::grpc::edge::refusal_rate::{CountedRefusals, count};
 use crate::grpc::status::{is_quota, retryable};
@@ -98,7 +98,7 @@ pub(in crate::grpc) struct Call {
 impl Call {
     /// Takes the path and the address of the caller from a request.
     pub(in crate::grpc) fn of<B>(request: &http::Request<B>) -> Self {
-        let peer = request.extensions().get::<Peer>().and_then(|peer| peer.address);
+        let peer = request.extensions().get::<RemoteEnd>().and_then(|peer| peer.address);
         Self {
             path: request.uri().path().to_owned(),
             from: peer.map(|address| address.to_string()).unwrap_or_default(),

@@ -4,7 +4,7 @@ use agentloop_core::id::{RunId, TenantId};
 
 use crate::engine::Engine;
 use crate::engine::feed::{CallerGuard, Feed};
-use crate::grpc::edge::incoming::Link;
+use crate::grpc::edge::incoming::IncomingLink;
 
 /// A call that waits for a run, or streams it. Where it asked for that, the run is aborted when it is dropped and no other call is
 /// left, unless it was disarmed. It lives in the handler's future or stream, which the transport drops when the client is gone.
@@ -13,7 +13,7 @@ pub(in crate::grpc) struct CallOfRun {
     call: Option<CallerGuard>,
     aborts: bool,
     feed: Option<Feed>,
-    link: Option<Link>,
+    link: Option<IncomingLink>,
 }
 
 impl CallOfRun {
@@ -26,7 +26,7 @@ impl CallOfRun {
     /// The same call, with which the run ends. If `link` is given, a replica has sent the call on. Where that link is lost, or the
     /// replica gives the call up, nobody knows if the caller has left: it may come back within `caller_grace`.
     #[must_use]
-    pub(in crate::grpc) fn aborting(mut self, link: Option<Link>) -> Self {
+    pub(in crate::grpc) fn aborting(mut self, link: Option<IncomingLink>) -> Self {
         (self.aborts, self.link) = (true, link);
         self
     }

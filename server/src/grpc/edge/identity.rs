@@ -5,52 +5,30 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use agentloop_core::id::TenantId;
-use agentloop_core::run::human::Person;
-use agentloop_proto::v1 as wire;
 use futures_util::future::Either;
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, header};
-use tonic::{Request, Status};
 use tower::{Layer, Service};
 
 use crate::auth::jwt::KeySource;
 use crate::auth::{
-    Authenticator, Credentials, Identity, Principal, Quota, QuotaExceeded, Quotas, Rejection, Role, UsePermit,
+    Authenticator, Credentials, Identity, Principal, Quota, QuotaExceeded, Quotas, Rejection, UsePermit,
 };
 use crate::clock::Clock;
-use crate::engine::Author;
-use crate::grpc::access::Access;
+use crate::grpc::access::{self, Access};
 use crate::grpc::edge::audit::{AuditLog, Call, recorded};
 use crate::grpc::edge::forward::route::local::LocalServices;
-use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer};
+use crate::grpc::edge::incoming::{HandshakeFailed, RemoteEnd};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
 use crate::grpc::status::{permission_denied, quota_exceeded, unauthenticated};
-use crate::store::{Answerer, AnswersInput};
-use crate::tool::HostIdentity;
 
 /// The scheme of the metadata `authorization`.
 const BEARER: &str = "Bearer ";
 
 /// The stream of a tool host.
 const CONNECT: &str = "/agentloop.v1.ToolHost/Connect";
-
-/// The RPCs whose requests are streams: of tool hosts, and of contents that are stored.
-const REQUEST_STREAMS: [&str; 2] = [CONNECT, "/agentloop.v1.Blobs/PutBlob"];
-
-/// The RPCs whose answers are streams. A single answer is given also if the credential ended while the call waited.
-const ANSWER_STREAMS: [&str; 9] = [
-    "/agentloop.v1.AgentLoop/RunStream",
-    "/agentloop.v1.AgentLoop/Subscribe",
-    "/agentloop.v1.AgentLoop/WatchRuns",
-    "/agentloop.v1.Blobs/GetBlob",
-    "/agentloop.v1.Sessions/ExportSession",
-    "/agentloop.v1.Sessions/SubscribeSession",
-    CONNECT,
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-];
 
 /// Counts a refusal by the name of its cause.
 type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
@@ -86,7 +64,7 @@ impl CredentialCheck {
         if access == Access::Anyone {
             return Ok(None);
         }
-        let certificate = request.extensions().get::<Peer>().and_then(|peer| peer.certificate.clone());
+        let certificate = request.extensions().get::<RemoteEnd>().and_then(|peer| peer.certificate.clone());
         let bearer = authorization.as_ref().map(|value| {
             // Another scheme is a credential that nobody knows; so are several, which others may read differently.
             value.to_str().ok().and_then(bearer_token).filter(|_| is_one).unwrap_or_default()
@@ -117,7 +95,7 @@ impl CredentialCheck {
 
     /// Counts a call with a stream. Those of tool hosts are counted as hosts.
     fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<UsePermit>, QuotaExceeded> {
-        let is_stream = REQUEST_STREAMS.contains(&path) || ANSWER_STREAMS.contains(&path);
+        let is_stream = access::sends_stream(path) || access::answers_with_stream(path);
         let quotas = self.quotas.as_ref().filter(|_| is_stream && path != CONNECT);
         quotas.map(|quotas| quotas.hold(Quota::Streams, &principal.tenant, Some(&principal.name))).transpose()
     }
@@ -165,7 +143,7 @@ impl CredentialCheck {
         S: Service<http::Request<Body>, Response = http::Response<Body>>,
     {
         let path = request.uri().path();
-        let (sends_stream, gets_stream) = (REQUEST_STREAMS.contains(&path), ANSWER_STREAMS.contains(&path));
+        let (sends_stream, gets_stream) = (access::sends_stream(path), access::answers_with_stream(path));
         let request = match sends_stream {
             true => lapsing_request(request, self.lapse(identity.clone())),
             false => request,
@@ -314,138 +292,5 @@ where
                 }
             }
         }))
-    }
-}
-
-/// The caller of a request. Without authentication it is nobody in the tenant `local`, who may do everything.
-#[derive(Debug, Clone)]
-pub(in crate::grpc) struct Caller {
-    tenant: TenantId,
-    principal: Option<Arc<Principal>>,
-    link: Option<Link>,
-}
-
-impl Caller {
-    /// The caller of a request.
-    pub(in crate::grpc) fn of<T>(request: &Request<T>) -> Self {
-        let principal = request.extensions().get::<Arc<Principal>>().cloned();
-        let tenant = principal.as_ref().map_or_else(TenantId::local, |principal| principal.tenant.clone());
-        Self { tenant, principal, link: request.extensions().get().cloned() }
-    }
-
-    /// The link over which a replica has sent the call on, this one or another; `None` in a server alone.
-    pub(in crate::grpc) fn link(&self) -> Option<Link> {
-        self.link.clone()
-    }
-
-    /// The tenant that everything which the caller sees belongs to.
-    pub(in crate::grpc) fn tenant(&self) -> &TenantId {
-        &self.tenant
-    }
-
-    /// Its name, if it was asked who it is.
-    pub(in crate::grpc) fn name(&self) -> Option<&str> {
-        self.principal.as_ref().map(|principal| principal.name.as_str())
-    }
-
-    /// The name that the journal records: the credential's, or else the one that the request gives.
-    pub(in crate::grpc) fn name_or(&self, given: String) -> String {
-        self.name().map_or(given, str::to_owned)
-    }
-
-    /// True if it has one of these roles, or nobody is asked who they are.
-    pub(in crate::grpc) fn has_any(&self, roles: &[Role]) -> bool {
-        self.principal.as_ref().is_none_or(|principal| roles.iter().any(|role| principal.has(*role)))
-    }
-
-    /// The name whose runs and sessions alone it may read; `None` if it reads all of its tenant.
-    pub(in crate::grpc) fn reads_only_of(&self) -> Option<&str> {
-        let readers = [Role::Viewer, Role::Approver, Role::Operator];
-        self.name().filter(|_| !self.has_any(&readers))
-    }
-
-    /// The name whose blobs alone it may read; `None` if it reads all of its tenant. A tool host is given digests in the
-    /// arguments of calls, for runs of any caller.
-    pub(in crate::grpc) fn reads_blobs_only_of(&self) -> Option<&str> {
-        self.reads_only_of().filter(|_| !self.has_any(&[Role::Host]))
-    }
-
-    /// The author of new runs and sessions. Its `only_own` is true if the caller may use no others.
-    pub(in crate::grpc) fn author(&self) -> Author {
-        let groups = self.principal.as_ref().map(|principal| principal.groups.clone()).unwrap_or_default();
-        Author { name: self.name().map(str::to_owned), groups, only_own: !self.has_any(&[Role::Operator]) }
-    }
-
-    /// The person who answers a question: the one that the credential proves, or else one of this name.
-    pub(in crate::grpc) fn person(&self, given: String) -> Person {
-        match &self.principal {
-            None => Person::from(given),
-            Some(principal) => Person {
-                name: principal.name.clone(),
-                groups: principal.groups.clone(),
-                is_proved: true,
-                is_requester: false,
-            },
-        }
-    }
-
-    /// The questions that it may answer.
-    pub(in crate::grpc) fn answerer(&self) -> Answerer {
-        let answers = if self.has_any(&[Role::Operator]) {
-            AnswersInput::All
-        } else if self.has_any(&[Role::Caller]) {
-            AnswersInput::Own
-        } else {
-            AnswersInput::None
-        };
-        let decides = self.has_any(&[Role::Approver, Role::Operator]);
-        Answerer { person: self.person(String::new()), decides, answers }
-    }
-
-    /// The identity of its tool hosts.
-    pub(in crate::grpc) fn host_identity(&self) -> HostIdentity {
-        match &self.principal {
-            None => HostIdentity::default(),
-            Some(principal) => {
-                HostIdentity { principal: Some(principal.name.clone()), grant: principal.host.clone() }
-            }
-        }
-    }
-
-    /// As the contract shows it.
-    pub(in crate::grpc) fn to_wire(&self) -> wire::Caller {
-        wire::Caller {
-            name: self.name().unwrap_or_default().to_owned(),
-            tenant: self.tenant.to_string(),
-            groups: self.principal.as_ref().map(|principal| principal.groups.clone()).unwrap_or_default(),
-        }
-    }
-
-    /// The names of its roles.
-    pub(in crate::grpc) fn roles(&self) -> Vec<String> {
-        let roles = self.principal.as_ref().map(|principal| principal.roles.as_slice()).unwrap_or_default();
-        roles.iter().map(|role| role.name().to_owned()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use agentloop_proto::FILE_DESCRIPTOR_SET;
-    use prost::Message as _;
-    use prost_types::FileDescriptorSet;
-
-    use super::*;
-
-    #[test]
-    fn the_rpcs_with_streams_are_those_of_the_contract() {
-        let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
-        let services = set.file.iter().flat_map(|file| file.service.iter().map(move |one| (file, one)));
-        for (file, service) in services {
-            for rpc in &service.method {
-                let path = format!("/{}.{}/{}", file.package(), service.name(), rpc.name());
-                assert_eq!(REQUEST_STREAMS.contains(&path.as_str()), rpc.client_streaming(), "{path}");
-                assert_eq!(ANSWER_STREAMS.contains(&path.as_str()), rpc.server_streaming(), "{path}");
-            }
-        }
     }
 }

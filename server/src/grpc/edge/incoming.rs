@@ -41,7 +41,7 @@ pub type HandshakeFailed = Arc<dyn Fn(Option<SocketAddr>, String) + Send + Sync>
 pub struct Connection {
     stream: Transport,
     preface: Option<Preface>,
-    peer: Peer,
+    peer: RemoteEnd,
     /// Ends with the connection.
     _open: Arc<Open>,
     _slot: OwnedSemaphorePermit,
@@ -55,29 +55,29 @@ enum Transport {
 
 /// The other side of a connection.
 #[derive(Debug, Clone, Default)]
-pub struct Peer {
+pub struct RemoteEnd {
     /// Address of the peer, if the system knows it.
     pub address: Option<SocketAddr>,
     /// Its verified certificate; `None` if it presented none.
     pub certificate: Option<Arc<CertificateFacts>>,
     /// The connection, with or without TLS.
-    pub(in crate::grpc) link: Link,
+    pub(in crate::grpc) link: IncomingLink,
 }
 
 /// The connection over which a call was forwarded: from another replica, or within this one.
 #[derive(Debug, Clone)]
-pub struct Link(LinkEnd);
+pub struct IncomingLink(IncomingLinkEnd);
 
 #[derive(Debug, Clone)]
-enum LinkEnd {
+enum IncomingLinkEnd {
     Connection(Weak<Open>),
     Here(Arc<Open>),
 }
 
-impl Default for Link {
+impl Default for IncomingLink {
     /// A connection that is lost.
     fn default() -> Self {
-        Self(LinkEnd::Connection(Weak::new()))
+        Self(IncomingLinkEnd::Connection(Weak::new()))
     }
 }
 
@@ -87,10 +87,10 @@ struct Open {
     leaves: AtomicBool,
 }
 
-impl Link {
+impl IncomingLink {
     /// The link of one call that this replica sends to its own services.
     pub(in crate::grpc) fn here() -> Self {
-        Self(LinkEnd::Here(Arc::default()))
+        Self(IncomingLinkEnd::Here(Arc::default()))
     }
 
     /// Notes that the other side ends: it resets calls that nobody has left.
@@ -109,8 +109,8 @@ impl Link {
 
     fn open(&self) -> Option<Arc<Open>> {
         match &self.0 {
-            LinkEnd::Connection(open) => open.upgrade(),
-            LinkEnd::Here(open) => Some(open.clone()),
+            IncomingLinkEnd::Connection(open) => open.upgrade(),
+            IncomingLinkEnd::Here(open) => Some(open.clone()),
         }
     }
 }
@@ -123,9 +123,10 @@ struct Preface {
 }
 
 impl Connection {
-    fn new(stream: Transport, peer: Peer, slot: OwnedSemaphorePermit) -> Self {
+    fn new(stream: Transport, peer: RemoteEnd, slot: OwnedSemaphorePermit) -> Self {
         let open = Arc::new(Open::default());
-        let peer = Peer { link: Link(LinkEnd::Connection(Arc::downgrade(&open))), ..peer };
+        let peer =
+            RemoteEnd { link: IncomingLink(IncomingLinkEnd::Connection(Arc::downgrade(&open))), ..peer };
         let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
         Self { stream, preface: Some(preface), peer, _open: open, _slot: slot }
     }
@@ -138,7 +139,7 @@ pub fn connections(
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
     accepted(listener, max_connections).map(|accepted| {
         let (stream, slot) = accepted?;
-        let peer = Peer { address: stream.peer_addr().ok(), certificate: None, ..Peer::default() };
+        let peer = RemoteEnd { address: stream.peer_addr().ok(), certificate: None, ..RemoteEnd::default() };
         Ok(Connection::new(Transport::Plain(stream), peer, slot))
     })
 }
@@ -250,7 +251,7 @@ async fn handshake(
     slot: OwnedSemaphorePermit,
 ) -> Result<Connection, HandshakeError> {
     let Accepted { stream, certificate } = acceptor.handshake(stream).await?;
-    let peer = Peer { address, certificate, ..Peer::default() };
+    let peer = RemoteEnd { address, certificate, ..RemoteEnd::default() };
     Ok(Connection::new(Transport::Tls(Box::new(stream)), peer, slot))
 }
 
@@ -263,7 +264,7 @@ fn report(failed: &HandshakeFailed, address: Option<SocketAddr>, error: &Handsha
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Peer;
+    type ConnectInfo = RemoteEnd;
 
     fn connect_info(&self) -> Self::ConnectInfo {
         self.peer.clone()

@@ -1,4 +1,4 @@
-//! Common parts of requests: page sizes and tokens of lists, the tenant, and the trace parent.
+//! Common parts of requests: page sizes and tokens of lists, and the trace parent.
 
 use agentloop_core::id::TenantId;
 use agentloop_core::limits::PAGE_BYTES_MAX;
@@ -9,7 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tonic::{Request, Response, Status};
 
-use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::Violations;
 use crate::store::PageRequest;
 
@@ -130,11 +129,6 @@ where
         }
         page.size /= 2;
     }
-}
-
-/// The caller's tenant. Without authentication there is one tenant for everybody.
-pub(in crate::grpc) fn tenant<T>(request: &Request<T>) -> TenantId {
-    Caller::of(request).tenant().clone()
 }
 
 /// The caller's span from the `traceparent` metadata (W3C Trace Context). Invalid values are ignored.

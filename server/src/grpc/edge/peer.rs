@@ -34,7 +34,7 @@ use crate::grpc::edge::forward::wire::links::{
 };
 use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
 use crate::grpc::edge::forward::wire::principal;
-use crate::grpc::edge::incoming::{HandshakeFailed, Link, Peer as Connected, connections, tls_connections};
+use crate::grpc::edge::incoming::{HandshakeFailed, IncomingLink, RemoteEnd, connections, tls_connections};
 use crate::grpc::edge::run_changes;
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 use crate::grpc::edge::tool_link::{self, ToolLinkService};
@@ -156,7 +156,7 @@ impl PeerPort {
             number_in(request.headers(), &REPLICA).map(OwnerNo) == Some(self.ownerships.borrow().me());
         let response = match (request.uri().path(), &self.tool_link, &self.run_changes) {
             (LEAVE, ..) => {
-                if let Some(replica) = request.extensions().get::<Connected>() {
+                if let Some(replica) = request.extensions().get::<RemoteEnd>() {
                     replica.link.leaves();
                 }
                 Status::ok("").into_http()
@@ -194,8 +194,8 @@ impl PeerPort {
         }
         let link = match request.headers().contains_key(RELAYED) {
             // This link counts as lost from the beginning.
-            true => Some(Link::default()),
-            false => request.extensions().get::<Connected>().map(|replica| replica.link.clone()),
+            true => Some(IncomingLink::default()),
+            false => request.extensions().get::<RemoteEnd>().map(|replica| replica.link.clone()),
         };
         if let Some(link) = link {
             request.extensions_mut().insert(link);
@@ -241,9 +241,9 @@ fn number_in<N: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<N> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-fn caller(headers: &HeaderMap) -> Connected {
+fn caller(headers: &HeaderMap) -> RemoteEnd {
     let address = headers.get(CALLER).and_then(|address| address.to_str().ok()?.parse().ok());
-    Connected { address, ..Connected::default() }
+    RemoteEnd { address, ..RemoteEnd::default() }
 }
 
 /// Tells the other replica that nothing was done. It does not show this to its caller.

@@ -20,7 +20,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::engine::error::EngineError;
 use crate::engine::{BadBlob, Engine};
-use crate::grpc::edge::identity::Caller;
+use crate::grpc::caller::Caller;
 use crate::grpc::status::{Violations, no_such_blob, retryable, status};
 use crate::store::{BlobReader, BlobRow, NewBlob};
 

@@ -7,7 +7,7 @@ use tonic::Status;
 use crate::audit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::grpc::edge::identity::Caller;
+use crate::grpc::caller::Caller;
 
 /// Right to a run or a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::cluster::{ReplicaPart, Replicas};
 use crate::engine::Engine;
+use crate::grpc::caller::{Caller, tenant};
 use crate::grpc::convert::audit as convert;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::replica::replica;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::forward::reach::Reach;
-use crate::grpc::edge::identity::Caller;
-use crate::grpc::edge::page::{List, fit_page, tenant};
+use crate::grpc::edge::page::{List, fit_page};
 use crate::grpc::service::usage::usage_of;
 use crate::grpc::status::{Violations, status};
 use crate::model::{Models, ProviderModels};

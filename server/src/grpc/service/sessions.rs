@@ -14,11 +14,11 @@ use tonic::{Request, Response, Status};
 use crate::audit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::grpc::caller::Caller;
 use crate::grpc::convert::event::PlanningEvents;
 use crate::grpc::convert::import::import_request;
 use crate::grpc::convert::input::labels;
 use crate::grpc::convert::{filter, session, short, todo};
-use crate::grpc::edge::identity::Caller;
 use crate::grpc::edge::page::{List, fit_page, page_size};
 use crate::grpc::service::agent_loop::{required, shown_run};
 use crate::grpc::service::blobs;
@@ -28,8 +28,8 @@ use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
 use crate::store::{
-    ListedEntries, PROJECT_LABEL, PageRequest, SearchFilter, SessionFilter, SessionRow, SessionUpdate,
-    StretchMax, USER_LABEL,
+    ListedEntries, NewFork, NewSession, PROJECT_LABEL, PageRequest, SearchFilter, SessionFilter, SessionRow,
+    SessionUpdate, StretchMax, USER_LABEL,
 };
 
 /// Hits of a search if the request names no number.
@@ -111,9 +111,16 @@ impl Sessions for SessionsService {
         let session = session.expect("no violation, so there is an id");
         let store = self.engine.store();
         let now = self.engine.now();
-        let (tenant, by) = (caller.tenant(), caller.name());
-        let _room = self.engine.room_for_session(tenant, by, &session).await?;
-        let row = store.create_session_by(tenant, &session, &title, &labels, now, by).await?;
+        let _room = self.engine.room_for_session(caller.tenant(), caller.name(), &session).await?;
+        let new = NewSession {
+            tenant: caller.tenant().clone(),
+            session,
+            title,
+            labels,
+            created_at: now,
+            created_by: caller.name().map(str::to_owned),
+        };
+        let row = store.create_session(new).await?;
         Ok(Response::new(wire::CreateSessionResponse { session: Some(session::session(&row)) }))
     }
 
@@ -173,7 +180,17 @@ impl Sessions for SessionsService {
             room => Ok(room?),
         };
         let row = match room {
-            Ok(_room) => store.get_or_create_session(tenant, &new, &title, &labels, now, by).await?,
+            Ok(_room) => {
+                let new = NewSession {
+                    tenant: tenant.clone(),
+                    session: new.clone(),
+                    title,
+                    labels,
+                    created_at: now,
+                    created_by: by.map(str::to_owned),
+                };
+                store.get_or_create_session(new).await?
+            }
             // One that is there may still be found.
             Err(exceeded) => match self.find_of_user(tenant, by, &labels).await? {
                 Some(row) => row,
@@ -323,8 +340,15 @@ impl Sessions for SessionsService {
         checked.inspect_err(about_source(&source))?;
         let (store, now) = (self.engine.store(), self.engine.now());
         let _room = self.engine.room_for_session(caller.tenant(), caller.name(), &session).await?;
-        let row = store.fork_by(caller.tenant(), &source, at, &session, now, caller.name()).await;
-        let row = row.inspect_err(about_source(&source))?;
+        let new = NewFork {
+            tenant: caller.tenant().clone(),
+            source: source.clone(),
+            at,
+            session,
+            created_at: now,
+            created_by: caller.name().map(str::to_owned),
+        };
+        let row = store.fork(new).await.inspect_err(about_source(&source))?;
         Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
     }
 

@@ -13,11 +13,11 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::audit;
 use crate::engine::Engine;
+use crate::grpc::caller::{Caller, tenant};
 use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
-use crate::grpc::edge::identity::Caller;
-use crate::grpc::edge::page::{List, tenant};
+use crate::grpc::edge::page::List;
 use crate::grpc::service::agent_loop::{optional, required};
 use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::service::policy::{PolicyChecker, remembered};

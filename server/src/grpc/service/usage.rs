@@ -8,8 +8,8 @@ use tonic::Status;
 
 use crate::auth::{Quota, QuotaUse, Scope};
 use crate::engine::Engine;
+use crate::grpc::caller::Caller;
 use crate::grpc::convert::{duration, usage};
-use crate::grpc::edge::identity::Caller;
 use crate::grpc::status::Violations;
 
 /// Answers a request for usage.

@@ -17,7 +17,7 @@ use crate::model::{Model, ModelError, ModelRequest};
 #[derive(Debug)]
 pub(crate) struct ReplayModel {
     file: String,
-    answers: Vec<RecordedResponse>,
+    responses: Vec<RecordedResponse>,
     /// True for each response that was replayed.
     played: Mutex<Vec<bool>>,
 }
@@ -43,7 +43,7 @@ impl ReplayModel {
             tracing::warn!(file, line, "the last line of the recording is cut and is left out");
         }
         let mut texts = SharedTexts::default();
-        let answers: Vec<RecordedResponse> = recording
+        let responses: Vec<RecordedResponse> = recording
             .lines
             .into_iter()
             .map(|(line, recorded)| {
@@ -52,32 +52,34 @@ impl ReplayModel {
                 RecordedResponse { line, digest, outline, deltas: recorded.deltas, end: recorded.end }
             })
             .collect();
-        let played = Mutex::new(vec![false; answers.len()]);
-        Ok(Self { file, answers, played })
+        let played = Mutex::new(vec![false; responses.len()]);
+        Ok(Self { file, responses, played })
     }
 
     /// Returns the first recorded response to this request that was not replayed yet. Cancelled calls come last,
     /// because the rest of their response is unknown.
-    fn answer(&self, asked: &Outline) -> Result<&RecordedResponse, ModelError> {
+    fn response_to(&self, asked: &Outline) -> Result<&RecordedResponse, ModelError> {
         let digest = asked.digest();
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         let position = |cancelled: bool| {
-            self.answers.iter().zip(played.iter()).position(|(answer, played)| {
-                !played && answer.digest == digest && matches!(answer.end, CallEnd::Cancelled) == cancelled
+            self.responses.iter().zip(played.iter()).position(|(response, played)| {
+                !played
+                    && response.digest == digest
+                    && matches!(response.end, CallEnd::Cancelled) == cancelled
             })
         };
         let found =
             position(false).or_else(|| position(true)).ok_or_else(|| self.no_recording(asked, &digest))?;
         played[found] = true;
-        Ok(&self.answers[found])
+        Ok(&self.responses[found])
     }
 
     fn no_recording(&self, asked: &Outline, digest: &Digest) -> ModelError {
-        let Self { file, answers, .. } = self;
-        let same: Vec<String> = answers
+        let Self { file, responses, .. } = self;
+        let same: Vec<String> = responses
             .iter()
-            .filter(|answer| answer.digest == *digest)
-            .map(|answer| answer.line.to_string())
+            .filter(|response| response.digest == *digest)
+            .map(|response| response.line.to_string())
             .collect();
         if !same.is_empty() {
             let lines = same.join(", ");
@@ -86,8 +88,9 @@ impl ReplayModel {
             )));
         }
         // The first of several that are equally similar.
-        let nearest = answers.iter().rev().max_by_key(|answer| answer.outline.likeness(asked));
-        let difference = nearest.and_then(|answer| Some((answer.line, answer.outline.difference(asked)?)));
+        let nearest = responses.iter().rev().max_by_key(|response| response.outline.likeness(asked));
+        let difference =
+            nearest.and_then(|response| Some((response.line, response.outline.difference(asked)?)));
         ModelError::bad_request(short(&match difference {
             Some((line, difference)) => {
                 format!(
@@ -102,10 +105,10 @@ impl ReplayModel {
 impl Model for ReplayModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let asked = Outline::of(&RecordedRequest::from(&request), &mut SharedTexts::default());
-        let items = match self.answer(&asked) {
-            Ok(answer) => {
-                let deltas = answer.deltas.iter().cloned().map(Ok);
-                deltas.chain(answer.end.error().map(Err)).collect()
+        let items = match self.response_to(&asked) {
+            Ok(response) => {
+                let deltas = response.deltas.iter().cloned().map(Ok);
+                deltas.chain(response.end.error().map(Err)).collect()
             }
             Err(error) => vec![Err(error)],
         };

@@ -114,9 +114,9 @@ pub(in crate::model) fn call_with_state_fallback<C: Adapter>(
     caller: &Arc<C>,
     request: ModelRequest,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
-    let answer = caller.call(&request, StatePolicy::Keep);
+    let response = caller.call(&request, StatePolicy::Keep);
     let caller = Arc::clone(caller);
-    with_fallback(answer, request, move |error, request| {
+    with_fallback(response, request, move |error, request| {
         let is_about_state = refuses_state(error) && caller.origin(request).has_state_in(request);
         is_about_state.then(|| {
             tracing::warn!(
@@ -129,25 +129,25 @@ pub(in crate::model) fn call_with_state_fallback<C: Adapter>(
     })
 }
 
-/// Returns `answer`, or, if its first item is an error, the stream that `instead` returns for this error and the request. The
+/// Returns `response`, or, if its first item is an error, the stream that `instead` returns for this error and the request. The
 /// request then has the rest of its time.
 pub(in crate::model) fn with_fallback(
-    mut answer: BoxStream<'static, Result<Delta, ModelError>>,
+    mut response: BoxStream<'static, Result<Delta, ModelError>>,
     mut request: ModelRequest,
     instead: impl FnOnce(&ModelError, &ModelRequest) -> Option<BoxStream<'static, Result<Delta, ModelError>>>
     + Send
     + 'static,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
-    let answer = async move {
+    let response = async move {
         let time = CallTime::begin(&request);
-        let first = answer.next().await;
+        let first = response.next().await;
         let other = first.as_ref().and_then(|first| first.as_ref().err()).and_then(|error| {
             time.limit(&mut request);
             instead(error, &request)
         });
-        other.unwrap_or_else(|| stream::iter(first).chain(answer).boxed())
+        other.unwrap_or_else(|| stream::iter(first).chain(response).boxed())
     };
-    stream::once(answer).flatten().boxed()
+    stream::once(response).flatten().boxed()
 }
 
 /// Marks of error messages that refuse state, in lower case. A message matches a row if it contains all
@@ -218,9 +218,9 @@ mod tests {
         let mut asked = request(vec![Message { role: Role::Assistant, parts: vec![state] }]);
         asked.timeouts.total = Millis::secs(10);
         let adapter = Arc::new(Refusing::default());
-        let mut answer = call_with_state_fallback(&adapter, asked);
+        let mut response = call_with_state_fallback(&adapter, asked);
         tokio::time::sleep(Duration::from_secs(100)).await;
-        assert!(answer.next().await.unwrap().is_err());
+        assert!(response.next().await.unwrap().is_err());
         let calls = adapter.0.lock().unwrap();
         let [(StatePolicy::Keep, whole), (StatePolicy::Drop, rest)] = calls[..] else { panic!("{calls:?}") };
         assert_eq!(whole, Millis::secs(10));

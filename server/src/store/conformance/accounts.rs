@@ -102,7 +102,7 @@ pub async fn an_act_has_one_row_however_much_it_writes(store: Arc<dyn Store>) {
     let writes = async |names: [&'static str; 3]| {
         let create = async |name| {
             let labels = BTreeMap::new();
-            store.create_session(&tenant(), &session(name), "", &labels, Timestamp(START)).await.unwrap();
+            store.create_session(new_session(name, &labels, Timestamp(START))).await.unwrap();
         };
         join_all(names.map(create)).await;
     };

@@ -16,7 +16,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
-use crate::store::{Append, CreateRun, EntryRow, RunSummary, Store, StoreError};
+use crate::store::{Append, CreateRun, EntryRow, NewFork, NewSession, RunSummary, Store, StoreError};
 
 /// Time of the first event of a run in milliseconds, unless [`Owner::at`] changes it.
 pub const START: u64 = 1_000;
@@ -49,6 +49,18 @@ pub fn session(name: &str) -> SessionId {
 
 pub fn run(name: &str) -> RunId {
     RunId::parse(name).unwrap()
+}
+
+/// A session without a title, of nobody who was asked who they are.
+pub fn new_session(name: &str, labels: &BTreeMap<String, String>, created_at: Timestamp) -> NewSession {
+    let (session, labels) = (session(name), labels.clone());
+    NewSession { tenant: tenant(), session, title: String::new(), labels, created_at, created_by: None }
+}
+
+/// A fork of the entries up to `at`, of nobody who was asked who they are.
+pub fn new_fork(source: &str, at: u64, name: &str, created_at: Timestamp) -> NewFork {
+    let (source, session) = (session(source), session(name));
+    NewFork { tenant: tenant(), source, at: EntryNo(at), session, created_at, created_by: None }
 }
 
 /// The owner of one run, as the engine would be.

@@ -8,13 +8,13 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
-use crate::store::{PageRequest, RunFilter, SessionRow, Store, StoreError};
+use crate::store::{NewFork, NewSession, PageRequest, RunFilter, SessionRow, Store, StoreError};
 
 /// Time of every fork.
 const FORKED: Timestamp = Timestamp(7_000);
 
 async fn fork(store: &Arc<dyn Store>, source: &str, at: u64, new: &str) -> Result<SessionRow, StoreError> {
-    store.fork(&tenant(), &session(source), EntryNo(at), &session(new), FORKED).await
+    store.fork(new_fork(source, at, new, FORKED)).await
 }
 
 /// A finished run with a message of the user and one of the model.
@@ -41,7 +41,8 @@ async fn deleted(store: &Arc<dyn Store>, session_name: &str) {
 
 pub async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
     let labels = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
-    store.create_session(&tenant(), &session("s"), "A title", &labels, Timestamp(500)).await.unwrap();
+    let new = NewSession { title: "A title".to_owned(), ..new_session("s", &labels, Timestamp(500)) };
+    store.create_session(new).await.unwrap();
     talks(&store, "s", "a").await;
     talks(&store, "s", "b").await;
     let row = fork(&store, "s", 3, "f").await.unwrap();
@@ -124,7 +125,7 @@ pub async fn forking_twice_is_forking_once(store: Arc<dyn Store>) {
         let answer = fork(&store, source, at, new).await;
         assert!(matches!(answer, Err(StoreError::SessionExists)), "{answer:?}");
     }
-    let created = store.create_session(&tenant(), &session("one"), "", &BTreeMap::new(), FORKED).await;
+    let created = store.create_session(new_session("one", &BTreeMap::new(), FORKED)).await;
     assert!(matches!(created, Err(StoreError::SessionExists)), "{created:?}");
     deleted(&store, "s").await;
     assert_eq!(fork(&store, "s", 1, "one").await.unwrap(), one);
@@ -202,12 +203,13 @@ pub async fn forks_stay_with_their_tenant(store: Arc<dyn Store>) {
     theirs.ends().await.unwrap();
     fork(&store, "s", 0, "f").await.unwrap();
     let of_theirs =
-        store.fork(&theirs.tenant, &session("s"), EntryNo(0), &session("f"), FORKED).await.unwrap();
+        store.fork(NewFork { tenant: theirs.tenant.clone(), ..new_fork("s", 0, "f", FORKED) }).await.unwrap();
     assert_eq!(of_theirs.last_entry, EntryNo(1));
     deleted(&store, "s").await;
     assert_eq!(told(&store, "f").await, ["a asks", "a hears"]);
     let entries = store.entries(&theirs.tenant, &session("f"), EntryNo(0), 9).await.unwrap();
     assert_eq!(entries.iter().map(plain_text).collect::<Vec<_>>(), ["theirs"]);
-    let stranger = store.fork(&theirs.tenant, &session("none"), EntryNo(0), &session("g"), FORKED).await;
+    let stranger = NewFork { tenant: theirs.tenant.clone(), ..new_fork("none", 0, "g", FORKED) };
+    let stranger = store.fork(stranger).await;
     assert!(matches!(stranger, Err(StoreError::NoSession)), "{stranger:?}");
 }

@@ -8,8 +8,8 @@ use agentloop_core::tool::{EffectClass, ToolDeclaration, ToolTerms};
 
 use super::fixture::*;
 use crate::store::{
-    HostClaim, LastRun, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes, Store,
-    StoreError, StoredTools, TimeRange, ToolRow,
+    HostClaim, LastRun, NewSession, PageRequest, RequestFilter, RunFilter, SessionFilter, SessionNotes,
+    Store, StoreError, StoredTools, TimeRange, ToolRow,
 };
 
 fn first(size: u32) -> PageRequest {
@@ -122,7 +122,7 @@ pub async fn runs_are_filtered_by_what_was_asked(store: Arc<dyn Store>) {
 
 pub async fn sessions_are_listed_by_their_last_touch(store: Arc<dyn Store>) {
     for (name, now) in [("a", 1_000), ("c", 2_000), ("b", 2_000)] {
-        store.create_session(&tenant(), &session(name), "", &BTreeMap::new(), Timestamp(now)).await.unwrap();
+        store.create_session(new_session(name, &BTreeMap::new(), Timestamp(now))).await.unwrap();
     }
     assert_eq!(all_sessions(&store, 2).await, ["c", "b", "a"]);
     let mut owner = Owner::started(&store, "a", "r").await.at(9_000);
@@ -284,14 +284,15 @@ pub async fn sessions_are_filtered(store: Arc<dyn Store>) {
         ("b", "", labels(&[("user", "ann"), ("project", "p")]), 2_000),
         ("c", "100 % wool_", labels(&[("team", "red")]), 3_000),
     ] {
-        store.create_session(&tenant(), &session(name), title, &of, Timestamp(at)).await.unwrap();
+        let new = NewSession { title: title.to_owned(), ..new_session(name, &of, Timestamp(at)) };
+        store.create_session(new).await.unwrap();
     }
     let made = SessionNotes { title: Some("Made by a model".to_owned()), summary: None };
     store.set_session_notes(&tenant(), &session("b"), made).await.unwrap();
     Owner::new(&store, "a", "r-1").at(4_000).create().await.unwrap();
     let mut ended = Owner::started(&store, "b", "r-2").await.at(5_000);
     ended.ends().await.unwrap();
-    store.fork(&tenant(), &session("a"), EntryNo(0), &session("f"), Timestamp(6_000)).await.unwrap();
+    store.fork(new_fork("a", 0, "f", Timestamp(6_000))).await.unwrap();
 
     let found = async |filter: SessionFilter| {
         let (mut found, mut after) = (Vec::new(), None);

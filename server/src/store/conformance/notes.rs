@@ -5,7 +5,7 @@ use agentloop_core::id::EntryNo;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
-use crate::store::{SessionNotes, SessionRow, Store, StoreError};
+use crate::store::{NewSession, SessionNotes, SessionRow, Store, StoreError};
 
 fn titled(title: &str) -> SessionNotes {
     SessionNotes { title: Some(title.to_owned()), summary: None }
@@ -25,7 +25,8 @@ async fn row(store: &Arc<dyn Store>, name: &str) -> SessionRow {
 
 async fn create(store: &Arc<dyn Store>, name: &str, title: &str) -> Result<SessionRow, StoreError> {
     let labels = BTreeMap::new();
-    store.create_session(&tenant(), &session(name), title, &labels, Timestamp(START)).await
+    let new = NewSession { title: title.to_owned(), ..new_session(name, &labels, Timestamp(START)) };
+    store.create_session(new).await
 }
 
 pub async fn a_title_is_made_where_none_was_given(store: Arc<dyn Store>) {
@@ -71,7 +72,7 @@ pub async fn a_fork_has_notes_on_what_it_shares(store: Arc<dyn Store>) {
     note(&store, "s", titled("Made")).await;
     note(&store, "s", summed("two", 2)).await;
     for (name, at, expected) in [("f", 1, ("", 0)), ("g", 2, ("two", 2)), ("h", 0, ("two", 2))] {
-        store.fork(&tenant(), &session("s"), EntryNo(at), &session(name), Timestamp(9)).await.unwrap();
+        store.fork(new_fork("s", at, name, Timestamp(9))).await.unwrap();
         let fork = row(&store, name).await;
         assert_eq!((fork.summary.as_str(), fork.summary_upto.0), expected, "{name}");
         assert_eq!(fork.title, "Made");

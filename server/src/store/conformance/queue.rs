@@ -289,7 +289,7 @@ pub async fn open_and_later_runs_of_a_session_are_found(store: Arc<dyn Store>) {
         (runs, found.last_no)
     };
     assert_eq!(of("s", None).await, (vec![], 0), "there is no such session");
-    store.create_session(&tenant(), &session("s"), "", &Default::default(), Timestamp(1)).await.unwrap();
+    store.create_session(new_session("s", &Default::default(), Timestamp(1))).await.unwrap();
     assert_eq!(of("s", Some(0)).await, (vec![], 0), "it has no run");
     let mut ended = Owner::started(&store, "s", "z-ended").await;
     ended.ends().await.unwrap();

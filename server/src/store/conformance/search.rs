@@ -27,7 +27,7 @@ fn place(session: &str, entry: u64) -> (String, u64) {
 }
 
 async fn fork(store: &Arc<dyn Store>, source: &str, at: u64, new: &str) {
-    store.fork(&tenant(), &session(source), EntryNo(at), &session(new), Timestamp(9)).await.unwrap();
+    store.fork(new_fork(source, at, new, Timestamp(9))).await.unwrap();
 }
 
 async fn delete(store: &Arc<dyn Store>, name: &str) {

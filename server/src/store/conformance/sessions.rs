@@ -9,8 +9,8 @@ use agentloop_core::todo::{TodoItem, TodoPriority, TodoStatus};
 
 use super::fixture::*;
 use crate::store::{
-    IdleSession, LastRun, PageRequest, RunFilter, SessionFilter, SessionNotes, SessionRow, SessionUpdate,
-    Store, StoreError, StretchMax,
+    IdleSession, LastRun, NewSession, PageRequest, RunFilter, SessionFilter, SessionNotes, SessionRow,
+    SessionUpdate, Store, StoreError, StretchMax,
 };
 
 pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
@@ -129,7 +129,7 @@ pub async fn entries_come_in_stretches(store: Arc<dyn Store>) {
     assert_eq!(stretch("none", 0, 9, 9_000).await, (vec![], false));
 
     // The shared part of a deleted session stays as long as it was.
-    store.fork(&tenant(), &session("s"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("s", 0, "f", Timestamp(9))).await.unwrap();
     store.delete_session(&tenant(), &session("s")).await.unwrap();
     assert_eq!(stretch("f", 0, 9, 9_000).await, (vec![1, 2], true));
     assert_eq!(stretch("f", 2, 9, 1_000_000).await, (vec![3, 4, 5, 6], false));
@@ -148,7 +148,8 @@ pub async fn an_entry_out_of_place_is_refused(store: Arc<dyn Store>) {
 pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>) {
     let labels = BTreeMap::from([("team".to_owned(), "blue \"b\"".to_owned())]);
     let create = async |title: &str, labels: &BTreeMap<String, String>, now| {
-        store.create_session(&tenant(), &session("s"), title, labels, Timestamp(now)).await
+        let new = NewSession { title: title.to_owned(), ..new_session("s", labels, Timestamp(now)) };
+        store.create_session(new).await
     };
     let row = create("A title", &labels, 1_000).await.unwrap();
     let expected = SessionRow {
@@ -183,7 +184,7 @@ pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
     assert!(matches!(none, Err(StoreError::NoSession)), "{none:?}");
 
     let labels = labelled(&[("team", "blue"), ("odd \"key\".$", "1")]);
-    let create = async || store.create_session(&tenant(), &session("s"), "", &labels, Timestamp(START)).await;
+    let create = async || store.create_session(new_session("s", &labels, Timestamp(START))).await;
     create().await.unwrap();
     let made = SessionNotes { title: Some("Made".to_owned()), summary: None };
     assert!(store.set_session_notes(&tenant(), &session("s"), made.clone()).await.unwrap());
@@ -205,7 +206,8 @@ pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
     }
     // A repetition is compared with the request as it was.
     assert_eq!(create().await.unwrap().title, "Given");
-    let other = store.create_session(&tenant(), &session("s"), "Given", &labels, Timestamp(START)).await;
+    let other = NewSession { title: "Given".to_owned(), ..new_session("s", &labels, Timestamp(START)) };
+    let other = store.create_session(other).await;
     assert!(matches!(other, Err(StoreError::SessionExists)), "{other:?}");
 
     let without = SessionUpdate { title: Some(String::new()), ..SessionUpdate::default() };
@@ -220,8 +222,7 @@ pub async fn what_a_caller_changes_stays_changed(store: Arc<dyn Store>) {
 pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     let get = async |id: &str, labels: &[(&str, &str)], now| {
         let labels = labelled(labels);
-        let row =
-            store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(now), None).await;
+        let row = store.get_or_create_session(new_session(id, &labels, Timestamp(now))).await;
         row.unwrap().session
     };
     assert_eq!(get("a", &[("user", "ann"), ("team", "red")], 1).await, session("a"));
@@ -231,7 +232,7 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     assert_eq!(get("x", &[("user", "ann"), ("project", "p"), ("more", "m")], 5).await, session("b"));
 
     // A fork has its source's labels, and is the one that was touched last.
-    store.fork(&tenant(), &session("a"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("a", 0, "f", Timestamp(9))).await.unwrap();
     assert_eq!(get("x", &[("user", "ann")], 10).await, session("f"));
     let leaves = SessionUpdate { set_labels: labelled(&[("user", "cy")]), ..SessionUpdate::default() };
     store.update_session(&tenant(), &session("f"), leaves).await.unwrap();
@@ -249,7 +250,7 @@ pub async fn long_labels_are_labels(store: Arc<dyn Store>) {
     let [one, other] = ["a", "b"].map(|end| format!("{long}{end}"));
     let repeated = "ab".repeat(2_000);
     let create = async |id: &str, labels: &[(&str, &str)]| {
-        store.create_session(&tenant(), &session(id), "", &labelled(labels), Timestamp(1)).await
+        store.create_session(new_session(id, &labelled(labels), Timestamp(1))).await
     };
     for id in ["a", "a"] {
         let row = create(id, &[("user", &one), ("project", &other)]).await.unwrap();
@@ -257,7 +258,7 @@ pub async fn long_labels_are_labels(store: Arc<dyn Store>) {
     }
     let get = async |id: &str, labels: &[(&str, &str)]| {
         let labels = labelled(labels);
-        let row = store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(2), None).await;
+        let row = store.get_or_create_session(new_session(id, &labels, Timestamp(2))).await;
         row.unwrap().session
     };
     assert_eq!(get("x", &[("user", &one), ("project", &other)]).await, session("a"));
@@ -269,7 +270,7 @@ pub async fn long_labels_are_labels(store: Arc<dyn Store>) {
     let set = SessionUpdate { set_labels: labelled(&[("user", &other)]), ..SessionUpdate::default() };
     store.update_session(&tenant(), &session("d"), set).await.unwrap();
     assert_eq!(get("x", &[("user", &other)]).await, session("d"));
-    store.fork(&tenant(), &session("d"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("d", 0, "f", Timestamp(9))).await.unwrap();
 
     for (labels, expected) in [
         (labelled(&[("user", &one)]), "c a"),
@@ -291,8 +292,8 @@ pub async fn long_labels_are_labels(store: Arc<dyn Store>) {
 pub async fn calls_for_one_user_create_one_session(store: Arc<dyn Store>) {
     let labels = labelled(&[("user", "ann")]);
     let call = async |at: u32| {
-        let id = session(&format!("s{at}"));
-        let row = store.get_or_create_session(&tenant(), &id, "", &labels, Timestamp(START), None).await;
+        let new = new_session(&format!("s{at}"), &labels, Timestamp(START));
+        let row = store.get_or_create_session(new).await;
         row.unwrap().session
     };
     let mut found = futures_util::future::join_all((0..32).map(call)).await;
@@ -317,7 +318,7 @@ pub async fn the_last_todo_list_counts(store: Arc<dyn Store>) {
         assert_eq!(todos("s").await, [item(text)]);
     }
     for (name, at, has) in [("f", 1, "one \"1\""), ("g", 0, "two")] {
-        store.fork(&tenant(), &session("s"), EntryNo(at), &session(name), Timestamp(9)).await.unwrap();
+        store.fork(new_fork("s", at, name, Timestamp(9))).await.unwrap();
         assert_eq!(todos(name).await, [item(has)]);
     }
     owner.ends().await.unwrap();
@@ -329,7 +330,7 @@ pub async fn idle_sessions_come_the_longest_unused_first(store: Arc<dyn Store>) 
     assert_eq!(store.tenants_with_sessions().await.unwrap(), []);
     for (name, at) in [("new", 5_000), ("b", 2_000), ("a", 2_000), ("old", 1_000)] {
         let labels = BTreeMap::new();
-        store.create_session(&tenant(), &session(name), "", &labels, Timestamp(at)).await.unwrap();
+        store.create_session(new_session(name, &labels, Timestamp(at))).await.unwrap();
     }
     Owner::started(&store, "busy", "r").await;
     Owner::new(&store, "s", "r").of("other").create().await.unwrap();
@@ -338,8 +339,8 @@ pub async fn idle_sessions_come_the_longest_unused_first(store: Arc<dyn Store>) 
     assert_eq!(tenants, [tenant().to_string(), "other".to_owned()]);
     assert_eq!(store.session_count(&tenant(), None).await.unwrap(), 5);
     let labels = BTreeMap::new();
-    let at = Timestamp(9_000);
-    store.create_session_by(&tenant(), &session("own"), "", &labels, at, Some("ada")).await.unwrap();
+    let own = new_session("own", &labels, Timestamp(9_000));
+    store.create_session(NewSession { created_by: Some("ada".to_owned()), ..own }).await.unwrap();
     for (by, count) in [(None, 6), (Some("ada"), 1), (Some("bob"), 0)] {
         assert_eq!(store.session_count(&tenant(), by).await.unwrap(), count, "{by:?}");
     }

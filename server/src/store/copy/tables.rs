@@ -13,12 +13,24 @@ use Kind::{Bool, Int, Label, RuleChecksum, Shard, Text};
 const STATEMENT_ROWS: usize = 1_000;
 const STATEMENT_BYTES: usize = 4 * 1024 * 1024;
 
-/// A table of the copy: its columns, with the type and the expression that has the value in the source.
+/// A table of the copy.
 pub(super) struct Table {
     pub(super) name: &'static str,
-    columns: &'static [(&'static str, Kind, &'static str)],
+    columns: &'static [Column],
     /// The rest of the query of the source. It may have `?1`, the first session of the batch, and `?2`, the last one.
     from: &'static str,
+}
+
+/// A column of the copy.
+struct Column {
+    name: &'static str,
+    kind: Kind,
+    /// The expression that has the value in the source.
+    expression: &'static str,
+}
+
+const fn column(name: &'static str, kind: Kind, expression: &'static str) -> Column {
+    Column { name, kind, expression }
 }
 
 /// Tables whose rows belong to no session. They are small, and are copied whole.
@@ -28,93 +40,93 @@ pub(super) struct Table {
 pub(super) const WHOLE: [Table; 7] = [
     Table {
         name: "specs",
-        columns: &[("digest", Text, "digest"), ("spec", Text, "spec")],
+        columns: &[column("digest", Text, "digest"), column("spec", Text, "spec")],
         from: "FROM specs",
     },
     Table {
         name: "kept_events",
         columns: &[
-            ("keep", Int, "-keep"),
-            ("run_no", Int, "run_no"),
-            ("seq", Int, "seq"),
-            ("run_id", Text, "run_id"),
-            ("at", Int, "at"),
-            ("status", Int, "status"),
-            ("version", Int, "version"),
-            ("payload", Text, "payload"),
-            ("checksum", Int, "checksum"),
-            ("model", Text, "model"),
+            column("keep", Int, "-keep"),
+            column("run_no", Int, "run_no"),
+            column("seq", Int, "seq"),
+            column("run_id", Text, "run_id"),
+            column("at", Int, "at"),
+            column("status", Int, "status"),
+            column("version", Int, "version"),
+            column("payload", Text, "payload"),
+            column("checksum", Int, "checksum"),
+            column("model", Text, "model"),
         ],
         from: "FROM kept_events",
     },
     Table {
         name: "remembered_rules",
         columns: &[
-            ("tenant", Text, "tenant"),
-            ("rule_id", Text, "rule_id"),
-            ("session_id", Text, "session_id"),
-            ("request_id", Text, "request_id"),
-            ("rule", Text, "rule"),
-            ("decided_by", Text, "decided_by"),
-            ("decided_at", Int, "decided_at"),
-            ("checksum", RuleChecksum, "checksum"),
+            column("tenant", Text, "tenant"),
+            column("rule_id", Text, "rule_id"),
+            column("session_id", Text, "session_id"),
+            column("request_id", Text, "request_id"),
+            column("rule", Text, "rule"),
+            column("decided_by", Text, "decided_by"),
+            column("decided_at", Int, "decided_at"),
+            column("checksum", RuleChecksum, "checksum"),
         ],
         from: "FROM remembered_rules",
     },
     Table {
         name: "tools",
         columns: &[
-            ("tenant", Text, "tenant"),
-            ("name", Text, "name"),
-            ("declaration", Text, "declaration"),
-            ("last_seen", Int, "last_seen"),
-            ("terms", Text, "terms"),
-            ("checksum", Int, "checksum"),
+            column("tenant", Text, "tenant"),
+            column("name", Text, "name"),
+            column("declaration", Text, "declaration"),
+            column("last_seen", Int, "last_seen"),
+            column("terms", Text, "terms"),
+            column("checksum", Int, "checksum"),
         ],
         from: "FROM tools",
     },
     Table {
         name: "hosts",
         columns: &[
-            ("tenant", Text, "tenant"),
-            ("host", Text, "host"),
-            ("principal", Text, "principal"),
-            ("last_seen", Int, "last_seen"),
+            column("tenant", Text, "tenant"),
+            column("host", Text, "host"),
+            column("principal", Text, "principal"),
+            column("last_seen", Int, "last_seen"),
         ],
         from: "FROM hosts",
     },
     Table {
         name: "usage_kept",
         columns: &[
-            ("tenant", Text, "tenant"),
-            ("minute", Int, "minute"),
-            ("agent", Text, "agent"),
-            ("model", Text, "model"),
-            ("labels", Text, "labels"),
-            ("created_by", Text, "created_by"),
-            ("ended", Int, "ended"),
-            ("error", Text, "error"),
-            ("sums", Text, "sums"),
+            column("tenant", Text, "tenant"),
+            column("minute", Int, "minute"),
+            column("agent", Text, "agent"),
+            column("model", Text, "model"),
+            column("labels", Text, "labels"),
+            column("created_by", Text, "created_by"),
+            column("ended", Int, "ended"),
+            column("error", Text, "error"),
+            column("sums", Text, "sums"),
         ],
         from: "FROM usage_kept",
     },
     Table {
         name: "audit",
         columns: &[
-            ("no", Int, "no"),
-            ("at", Int, "at"),
-            ("who", Text, "who"),
-            ("tenant", Text, "tenant"),
-            ("peer", Text, "peer"),
-            ("what", Text, "what"),
-            ("session_id", Text, "session_id"),
-            ("run_id", Text, "run_id"),
-            ("request_id", Text, "request_id"),
-            ("tool", Text, "tool"),
-            ("allowed", Bool, "allowed <> 0"),
-            ("why", Text, "why"),
-            ("prev_hash", Text, "prev_hash"),
-            ("hash", Text, "hash"),
+            column("no", Int, "no"),
+            column("at", Int, "at"),
+            column("who", Text, "who"),
+            column("tenant", Text, "tenant"),
+            column("peer", Text, "peer"),
+            column("what", Text, "what"),
+            column("session_id", Text, "session_id"),
+            column("run_id", Text, "run_id"),
+            column("request_id", Text, "request_id"),
+            column("tool", Text, "tool"),
+            column("allowed", Bool, "allowed <> 0"),
+            column("why", Text, "why"),
+            column("prev_hash", Text, "prev_hash"),
+            column("hash", Text, "hash"),
         ],
         from: "FROM audit",
     },
@@ -125,47 +137,47 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     Table {
         name: "sessions",
         columns: &[
-            ("session_no", Int, "session_no"),
-            ("tenant", Text, "tenant"),
-            ("session_id", Text, "session_id"),
-            ("shard", Shard, "0"),
-            ("title", Text, "title"),
-            ("labels", Text, "labels"),
-            ("label_user", Label(USER_LABEL), "labels"),
-            ("label_project", Label(PROJECT_LABEL), "labels"),
-            ("created_as", Text, "created_as"),
-            ("created_by", Text, "created_by"),
-            ("created_at", Int, "created_at"),
-            ("updated_at", Int, "updated_at"),
-            ("last_entry", Int, "last_entry"),
-            ("last_queue_no", Int, "last_queue_no"),
-            ("live_run_no", Int, "live_run_no"),
-            ("forked_from", Text, "forked_from"),
-            ("forked_at", Int, "forked_at"),
-            ("forked_asked", Int, "forked_asked"),
-            ("made_title", Text, "made_title"),
-            ("summary", Text, "summary"),
-            ("summary_upto", Int, "summary_upto"),
-            ("preview", Text, "preview"),
+            column("session_no", Int, "session_no"),
+            column("tenant", Text, "tenant"),
+            column("session_id", Text, "session_id"),
+            column("shard", Shard, "0"),
+            column("title", Text, "title"),
+            column("labels", Text, "labels"),
+            column("label_user", Label(USER_LABEL), "labels"),
+            column("label_project", Label(PROJECT_LABEL), "labels"),
+            column("created_as", Text, "created_as"),
+            column("created_by", Text, "created_by"),
+            column("created_at", Int, "created_at"),
+            column("updated_at", Int, "updated_at"),
+            column("last_entry", Int, "last_entry"),
+            column("last_queue_no", Int, "last_queue_no"),
+            column("live_run_no", Int, "live_run_no"),
+            column("forked_from", Text, "forked_from"),
+            column("forked_at", Int, "forked_at"),
+            column("forked_asked", Int, "forked_asked"),
+            column("made_title", Text, "made_title"),
+            column("summary", Text, "summary"),
+            column("summary_upto", Int, "summary_upto"),
+            column("preview", Text, "preview"),
         ],
         from: "FROM sessions WHERE session_no BETWEEN ?1 AND ?2",
     },
     Table {
         name: "runs",
         columns: &[
-            ("run_no", Int, "r.run_no"),
-            ("tenant", Text, "r.tenant"),
-            ("run_id", Text, "r.run_id"),
-            ("session_no", Int, "r.session_no"),
-            ("shard", Shard, "0"),
-            ("spec_digest", Text, "p.digest"),
-            ("request_digest", Text, "r.request_digest"),
-            ("agent", Text, "r.agent"),
-            ("model", Text, "r.model"),
-            ("labels", Text, "r.labels"),
-            ("preview", Text, "r.preview"),
-            ("created_by", Text, "r.created_by"),
-            ("created_at", Int, "r.created_at"),
+            column("run_no", Int, "r.run_no"),
+            column("tenant", Text, "r.tenant"),
+            column("run_id", Text, "r.run_id"),
+            column("session_no", Int, "r.session_no"),
+            column("shard", Shard, "0"),
+            column("spec_digest", Text, "p.digest"),
+            column("request_digest", Text, "r.request_digest"),
+            column("agent", Text, "r.agent"),
+            column("model", Text, "r.model"),
+            column("labels", Text, "r.labels"),
+            column("preview", Text, "r.preview"),
+            column("created_by", Text, "r.created_by"),
+            column("created_at", Int, "r.created_at"),
         ],
         from: "FROM runs AS r JOIN sessions AS s ON s.session_no = r.session_no
                LEFT JOIN specs AS p ON p.spec_no = r.spec_no WHERE r.session_no BETWEEN ?1 AND ?2",
@@ -173,23 +185,23 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     Table {
         name: "run_states",
         columns: &[
-            ("run_no", Int, "r.run_no"),
-            ("tenant", Text, "r.tenant"),
-            ("session_no", Int, "r.session_no"),
-            ("shard", Shard, "0"),
-            ("epoch", Int, "r.epoch"),
-            ("last_seq", Int, "r.last_seq"),
-            ("status", Int, "r.status"),
-            ("goes_on", Bool, "r.goes_on <> 0"),
-            ("at_hosts", Bool, "r.at_hosts <> 0"),
-            ("wake_at", Int, "r.wake_at"),
-            ("queue_no", Int, "r.queue_no"),
-            ("error", Text, "r.error"),
-            ("usage", Text, "r.usage"),
-            ("iterations", Int, "r.iterations"),
-            ("tool_calls", Int, "r.tool_calls"),
-            ("updated_at", Int, "r.updated_at"),
-            ("bytes", Int, "r.bytes"),
+            column("run_no", Int, "r.run_no"),
+            column("tenant", Text, "r.tenant"),
+            column("session_no", Int, "r.session_no"),
+            column("shard", Shard, "0"),
+            column("epoch", Int, "r.epoch"),
+            column("last_seq", Int, "r.last_seq"),
+            column("status", Int, "r.status"),
+            column("goes_on", Bool, "r.goes_on <> 0"),
+            column("at_hosts", Bool, "r.at_hosts <> 0"),
+            column("wake_at", Int, "r.wake_at"),
+            column("queue_no", Int, "r.queue_no"),
+            column("error", Text, "r.error"),
+            column("usage", Text, "r.usage"),
+            column("iterations", Int, "r.iterations"),
+            column("tool_calls", Int, "r.tool_calls"),
+            column("updated_at", Int, "r.updated_at"),
+            column("bytes", Int, "r.bytes"),
         ],
         from: "FROM runs AS r JOIN sessions AS s ON s.session_no = r.session_no
                WHERE r.session_no BETWEEN ?1 AND ?2",
@@ -197,13 +209,13 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     Table {
         name: "run_events",
         columns: &[
-            ("run_no", Int, "e.run_no"),
-            ("seq", Int, "e.seq"),
-            ("at", Int, "e.at"),
-            ("status", Int, "e.status"),
-            ("version", Int, "e.version"),
-            ("payload", Text, "e.payload"),
-            ("checksum", Int, "e.checksum"),
+            column("run_no", Int, "e.run_no"),
+            column("seq", Int, "e.seq"),
+            column("at", Int, "e.at"),
+            column("status", Int, "e.status"),
+            column("version", Int, "e.version"),
+            column("payload", Text, "e.payload"),
+            column("checksum", Int, "e.checksum"),
         ],
         from: "FROM runs AS r CROSS JOIN run_events AS e ON e.run_no = r.run_no
                WHERE r.session_no BETWEEN ?1 AND ?2 ORDER BY e.run_no, e.seq",
@@ -211,53 +223,53 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     Table {
         name: "session_entries",
         columns: &[
-            ("session_no", Int, "session_no"),
-            ("entry_no", Int, "entry_no"),
-            ("run_no", Int, "run_no"),
-            ("seq", Int, "seq"),
-            ("search_no", Int, "search_no"),
-            ("owner", Int, "owner"),
-            ("keep", Int, "-keep"),
+            column("session_no", Int, "session_no"),
+            column("entry_no", Int, "entry_no"),
+            column("run_no", Int, "run_no"),
+            column("seq", Int, "seq"),
+            column("search_no", Int, "search_no"),
+            column("owner", Int, "owner"),
+            column("keep", Int, "-keep"),
         ],
         from: "FROM session_entries WHERE session_no BETWEEN ?1 AND ?2 ORDER BY session_no, entry_no",
     },
     Table {
         name: "session_todos",
         columns: &[
-            ("session_no", Int, "session_no"),
-            ("entry_no", Int, "entry_no"),
-            ("items", Text, "items"),
+            column("session_no", Int, "session_no"),
+            column("entry_no", Int, "entry_no"),
+            column("items", Text, "items"),
         ],
         from: "FROM session_todos WHERE session_no BETWEEN ?1 AND ?2",
     },
     Table {
         name: "session_blobs",
         columns: &[
-            ("session_no", Int, "session_no"),
-            ("entry_no", Int, "entry_no"),
-            ("digest", Text, "digest"),
+            column("session_no", Int, "session_no"),
+            column("entry_no", Int, "entry_no"),
+            column("digest", Text, "digest"),
         ],
         from: "FROM session_blobs WHERE session_no BETWEEN ?1 AND ?2",
     },
     Table {
         name: "steers",
         columns: &[
-            ("tenant", Text, "t.tenant"),
-            ("request_id", Text, "t.request_id"),
-            ("run_no", Int, "t.run_no"),
-            ("seq", Int, "t.seq"),
+            column("tenant", Text, "t.tenant"),
+            column("request_id", Text, "t.request_id"),
+            column("run_no", Int, "t.run_no"),
+            column("seq", Int, "t.seq"),
         ],
         from: "FROM runs AS r CROSS JOIN steers AS t ON t.run_no = r.run_no WHERE r.session_no BETWEEN ?1 AND ?2",
     },
     Table {
         name: "human_requests",
         columns: &[
-            ("run_no", Int, "q.run_no"),
-            ("question", Text, "q.question"),
-            ("tenant", Text, "q.tenant"),
-            ("asked_at", Int, "q.asked_at"),
-            ("asked_seq", Int, "q.asked_seq"),
-            ("answered_seq", Int, "q.answered_seq"),
+            column("run_no", Int, "q.run_no"),
+            column("question", Text, "q.question"),
+            column("tenant", Text, "q.tenant"),
+            column("asked_at", Int, "q.asked_at"),
+            column("asked_seq", Int, "q.asked_seq"),
+            column("answered_seq", Int, "q.answered_seq"),
         ],
         from: "FROM runs AS r CROSS JOIN human_requests AS q ON q.run_no = r.run_no
                WHERE r.session_no BETWEEN ?1 AND ?2",
@@ -265,12 +277,12 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
     Table {
         name: "jobs",
         columns: &[
-            ("run_no", Int, "j.run_no"),
-            ("kind", Text, "j.kind"),
-            ("tenant", Text, "j.tenant"),
-            ("due_at", Int, "j.due_at"),
-            ("attempts", Int, "j.attempts"),
-            ("error", Text, "j.error"),
+            column("run_no", Int, "j.run_no"),
+            column("kind", Text, "j.kind"),
+            column("tenant", Text, "j.tenant"),
+            column("due_at", Int, "j.due_at"),
+            column("attempts", Int, "j.attempts"),
+            column("error", Text, "j.error"),
         ],
         from: "FROM runs AS r CROSS JOIN jobs AS j ON j.run_no = r.run_no WHERE r.session_no BETWEEN ?1 AND ?2",
     },
@@ -286,15 +298,16 @@ enum Values {
 impl Table {
     /// The query of the source. Rows with a shard have the columns that it follows from.
     fn select(&self) -> String {
-        let columns: Vec<_> = self.columns.iter().map(|(name, _, of)| format!("{of} AS {name}")).collect();
-        let has_shard = self.columns.iter().any(|(_, kind, _)| *kind == Shard);
+        let columns = self.columns.iter().map(|column| format!("{} AS {}", column.expression, column.name));
+        let columns: Vec<_> = columns.collect();
+        let has_shard = self.columns.iter().any(|column| column.kind == Shard);
         let session = if has_shard && self.name != "sessions" { ", s.session_id" } else { "" };
         format!("SELECT {}{session} {}", columns.join(", "), self.from)
     }
 
     fn insert(&self) -> String {
-        let names: Vec<_> = self.columns.iter().map(|(name, _, _)| *name).collect();
-        let arrays = self.columns.iter().zip(1..).map(|((_, kind, _), no)| match kind {
+        let names: Vec<_> = self.columns.iter().map(|column| column.name).collect();
+        let arrays = self.columns.iter().zip(1..).map(|(column, no)| match column.kind {
             Int | Shard | RuleChecksum => format!("${no}::bigint[]"),
             Text | Label(_) => format!("${no}::text[]"),
             Bool => format!("${no}::boolean[]"),
@@ -314,14 +327,14 @@ impl Table {
             Text | Label(_) => Values::Text(Vec::new()),
             Bool => Values::Bool(Vec::new()),
         };
-        self.columns.iter().map(|(_, kind, _)| of(*kind)).collect()
+        self.columns.iter().map(|column| of(column.kind)).collect()
     }
 
     /// Adds a row. Returns the bytes of its texts.
     fn push(&self, row: &SqliteRow, values: &mut [Values]) -> Result<usize, sqlx::Error> {
         let mut bytes = 0;
-        for ((name, kind, _), values) in self.columns.iter().zip(values) {
-            match (values, Value::of_source(row, name, *kind)?) {
+        for (column, values) in self.columns.iter().zip(values) {
+            match (values, Value::of_source(row, column.name, column.kind)?) {
                 (Values::Int(list), Value::Int(number)) => list.push(number),
                 (Values::Bool(list), Value::Bool(is_so)) => list.push(is_so),
                 (Values::Text(list), Value::Text(text)) => {
@@ -348,18 +361,20 @@ impl Table {
         let mut contents = Contents::default();
         let mut found = sqlx::query(AssertSqlSafe(self.select())).bind(i64::MIN).bind(i64::MAX).fetch(source);
         while let Some(row) = found.try_next().await? {
-            contents.add(self.columns.iter().map(|(name, kind, _)| Value::of_source(&row, name, *kind)))?;
+            let of_source = |column: &Column| Value::of_source(&row, column.name, column.kind);
+            contents.add(self.columns.iter().map(of_source))?;
         }
         Ok(contents)
     }
 
     pub(super) async fn contents_of_copy(&self, copy: &mut PgConnection) -> Result<Contents, sqlx::Error> {
-        let names: Vec<_> = self.columns.iter().map(|(name, _, _)| *name).collect();
+        let names: Vec<_> = self.columns.iter().map(|column| column.name).collect();
         let sql = format!("SELECT {} FROM {}", names.join(", "), self.name);
         let mut contents = Contents::default();
         let mut found = sqlx::query(AssertSqlSafe(sql)).fetch(copy);
         while let Some(row) = found.try_next().await? {
-            contents.add(self.columns.iter().map(|(name, kind, _)| Value::of_copy(&row, name, *kind)))?;
+            let of_copy = |column: &Column| Value::of_copy(&row, column.name, column.kind);
+            contents.add(self.columns.iter().map(of_copy))?;
         }
         Ok(contents)
     }

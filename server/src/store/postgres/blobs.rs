@@ -22,6 +22,7 @@ use super::write::own::WeakWriteSender;
 use crate::audit;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
+use crate::store::blob_pieces::{CheckedPieces, damaged};
 use crate::store::blob_usage::BlobUsage;
 use crate::store::number::int;
 use crate::store::sql::query::Query;
@@ -305,25 +306,14 @@ impl Drop for Upload {
     }
 }
 
-/// A read under way. Everything is hashed, also what is skipped, and the last piece is held back until the digest is known to
-/// be right.
+/// A read under way.
 struct Reader {
     db: Readers,
-    row: BlobRow,
+    pieces: CheckedPieces,
     upload: i64,
     next: i64,
     hash: Sha256,
-    /// Bytes at the beginning that are not wanted.
-    skipped: u64,
-    /// Bytes that were read.
-    read: u64,
     is_at_end: bool,
-    /// The piece that comes next.
-    held: Option<Vec<u8>>,
-}
-
-fn damaged(row: &BlobRow, why: &str) -> StoreError {
-    StoreError::DamagedBlob { digest: row.digest.clone(), why: why.to_owned() }
 }
 
 #[async_trait]
@@ -333,25 +323,16 @@ impl BlobReader for Reader {
             let sql = "SELECT bytes FROM blob_pieces WHERE upload_no = $1 AND piece_no = $2";
             let found = self.db.row(Query::new(sql).with(self.upload).with(self.next)).await;
             let piece = found.and_then(|row| row.map(|row| row.try_get::<Vec<u8>, _>("bytes")).transpose());
-            let piece =
-                piece.map_err(|error| rows::failure(format_args!("blob {}", self.row.digest), &error))?;
-            let Some(mut piece) = piece else {
+            let piece = piece
+                .map_err(|error| rows::failure(format_args!("blob {}", self.pieces.digest()), &error))?;
+            let Some(piece) = piece else {
                 self.is_at_end = true;
-                let digest = BlobDigest::of_hash(std::mem::take(&mut self.hash).finalize().into());
-                if self.read != self.row.size || digest != self.row.digest {
-                    return Err(damaged(&self.row, "it has other bytes"));
-                }
-                return Ok(self.held.take());
+                let hash = std::mem::take(&mut self.hash).finalize();
+                return self.pieces.end(hash.into(), "it has other bytes");
             };
             self.next += 1;
             self.hash.update(&piece);
-            let unwanted = self.skipped.saturating_sub(self.read).min(piece.len() as u64);
-            self.read += piece.len() as u64;
-            piece.drain(..usize::try_from(unwanted).unwrap_or(piece.len()));
-            if piece.is_empty() {
-                continue;
-            }
-            if let Some(before) = self.held.replace(piece) {
+            if let Some(before) = self.pieces.push(piece) {
                 return Ok(Some(before));
             }
         }
@@ -392,18 +373,9 @@ impl BlobStore for PostgresStore {
         let upload = found.and_then(|found| found.map(|found| found.try_get("upload_no")).transpose());
         let upload = upload.map_err(|error| rows::failure(format_args!("blob {}", row.digest), &error))?;
         let upload = upload.ok_or_else(|| damaged(row, "its bytes are gone"))?;
-        let (db, row, hash) = (self.readers.clone(), row.clone(), Sha256::new());
-        Ok(Box::new(Reader {
-            db,
-            row,
-            upload,
-            next: 0,
-            hash,
-            skipped: offset,
-            read: 0,
-            is_at_end: false,
-            held: None,
-        }))
+        let pieces = CheckedPieces::new(row.clone(), offset);
+        let (db, hash) = (self.readers.clone(), Sha256::new());
+        Ok(Box::new(Reader { db, pieces, upload, next: 0, hash, is_at_end: false }))
     }
 
     async fn claim_blobs(

@@ -9,6 +9,7 @@ mod blobs;
 mod index;
 mod migrations;
 mod open;
+mod open_error;
 mod owner;
 mod pooler;
 mod ports;
@@ -33,7 +34,7 @@ use agentloop_core::id::Epoch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::open::OpenError;
+pub use self::open_error::OpenError;
 use self::readers::Readers;
 pub use self::replica::{Replica, ReplicaOptions, ReplicaShards};
 pub use self::scope::Scope;

@@ -13,6 +13,4 @@ pub(in crate::store) use self::request::{
     set_recorded,
 };
 pub(in crate::store) use self::send::closed;
-pub(in crate::store) use self::session::{
-    DeleteSession, NewFork, NewNotes, NewSession, NewUpdate, SessionOp,
-};
+pub(in crate::store) use self::session::{DeleteSession, NewNotes, NewUpdate, SessionOp};

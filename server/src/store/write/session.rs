@@ -1,12 +1,9 @@
 //! Sessions as they are to be written.
 
-use std::collections::BTreeMap;
-
-use agentloop_core::id::{EntryNo, RunId, SessionId, SessionKey, TenantId};
-use agentloop_core::time::Timestamp;
+use agentloop_core::id::{RunId, SessionId, SessionKey, TenantId};
 
 use crate::store::append::WriterCache;
-use crate::store::{SessionNotes, SessionUpdate};
+use crate::store::{NewFork, NewSession, SessionNotes, SessionUpdate};
 
 /// A write of a session that is no append.
 #[derive(Debug)]
@@ -68,51 +65,6 @@ impl SessionOp {
             Self::SetNotes(_) => format!("notes on session {tenant}/{session}"),
         }
     }
-}
-
-/// A session to be created.
-#[derive(Debug)]
-pub(in crate::store) struct NewSession {
-    pub(in crate::store) tenant: TenantId,
-    pub(in crate::store) session: SessionId,
-    pub(in crate::store) title: String,
-    pub(in crate::store) labels: BTreeMap<String, String>,
-    pub(in crate::store) now: Timestamp,
-    /// The caller that creates it.
-    pub(in crate::store) by: Option<String>,
-}
-
-impl NewSession {
-    pub(in crate::store) fn new(
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Self {
-        Self {
-            tenant: tenant.clone(),
-            session: session.clone(),
-            title: title.to_owned(),
-            labels: labels.clone(),
-            now,
-            by: by.map(str::to_owned),
-        }
-    }
-}
-
-/// A fork to be made.
-#[derive(Debug)]
-pub(in crate::store) struct NewFork {
-    pub(in crate::store) tenant: TenantId,
-    pub(in crate::store) source: SessionId,
-    /// The last entry to share; 0 means all of them.
-    pub(in crate::store) at: EntryNo,
-    pub(in crate::store) session: SessionId,
-    pub(in crate::store) now: Timestamp,
-    /// The caller that makes it.
-    pub(in crate::store) by: Option<String>,
 }
 
 /// A session to be deleted.

@@ -24,13 +24,13 @@ struct Unambiguous(Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader).map(Self)
+        from.deserialize_any(UniqueNamesVisitor).map(Self)
     }
 }
 
-struct Reader;
+struct UniqueNamesVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for UniqueNamesVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

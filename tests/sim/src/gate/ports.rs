@@ -1,7 +1,5 @@
 //! The ports of the store, each method by the gate's way of reading or of writing.
 
-use std::collections::BTreeMap;
-
 use agentloop_core::id::{
     EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
@@ -11,9 +9,10 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
     Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
-    JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow,
-    SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
+    JobStore, JournalStore, NewFork, NewSession, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
+    RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow,
+    ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -73,28 +72,12 @@ impl JournalStore for Gate {
 
 #[async_trait]
 impl SessionStore for Gate {
-    async fn create_session_by(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.read(self.0.store.create_session_by(tenant, session, title, labels, now, by)).await
+    async fn create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.read(self.0.store.create_session(new)).await
     }
 
-    async fn get_or_create_session(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.read(self.0.store.get_or_create_session(tenant, session, title, labels, now, by)).await
+    async fn get_or_create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.read(self.0.store.get_or_create_session(new)).await
     }
 
     async fn update_session(
@@ -106,22 +89,9 @@ impl SessionStore for Gate {
         self.read(self.0.store.update_session(tenant, session, update)).await
     }
 
-    async fn fork_by(
-        &self,
-        tenant: &TenantId,
-        source: &SessionId,
-        at: EntryNo,
-        session: &SessionId,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        let by = by.map(str::to_owned);
-        let what = format!("{session} is a fork of {source} at {}", at.0);
-        let (tenant, source, session) = (tenant.clone(), source.clone(), session.clone());
-        let write = move |store: MemoryStore| async move {
-            store.fork_by(&tenant, &source, at, &session, now, by.as_deref()).await
-        };
-        self.write(what, write).await
+    async fn fork(&self, new: NewFork) -> Result<SessionRow, StoreError> {
+        let what = format!("{} is a fork of {} at {}", new.session, new.source, new.at.0);
+        self.write(what, move |store: MemoryStore| async move { store.fork(new).await }).await
     }
 
     async fn set_session_notes(

@@ -6,7 +6,6 @@ mod read;
 mod sessions;
 mod tables;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{
@@ -18,9 +17,10 @@ use agentloop_core::todo::TodoItem;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
     Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
-    JobStore, JournalStore, Page, PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow,
-    SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow, ToolStore, UsageQuery, UsageRow,
+    JobStore, JournalStore, NewFork, NewSession, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
+    RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow,
+    ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -104,28 +104,12 @@ impl JournalStore for MemoryStore {
 
 #[async_trait]
 impl SessionStore for MemoryStore {
-    async fn create_session_by(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.tables().create_session(tenant, session, title, labels, now, by)
+    async fn create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.tables().create_session(&new)
     }
 
-    async fn get_or_create_session(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.tables().get_or_create_session(tenant, session, title, labels, now, by)
+    async fn get_or_create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.tables().get_or_create_session(&new)
     }
 
     async fn update_session(
@@ -137,16 +121,8 @@ impl SessionStore for MemoryStore {
         self.tables().update_session(tenant, session, &update)
     }
 
-    async fn fork_by(
-        &self,
-        tenant: &TenantId,
-        source: &SessionId,
-        at: EntryNo,
-        session: &SessionId,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        self.tables().fork(tenant, source, at, session, now, by)
+    async fn fork(&self, new: NewFork) -> Result<SessionRow, StoreError> {
+        self.tables().fork(new)
     }
 
     async fn set_session_notes(

@@ -1,12 +1,11 @@
 //! Sessions are created, forked, noted on and deleted.
 
-use std::collections::BTreeMap;
-
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use agentloop_server::store::{
-    IdleSession, PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError, USER_LABEL,
+    IdleSession, NewFork, NewSession, PROJECT_LABEL, SessionNotes, SessionRow, SessionUpdate, StoreError,
+    USER_LABEL,
 };
 
 use super::tables::{Run, Session, Tables};
@@ -20,23 +19,16 @@ impl Session {
 }
 
 impl Tables {
-    pub(super) fn create_session(
-        &mut self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
+    pub(super) fn create_session(&mut self, new: &NewSession) -> Result<SessionRow, StoreError> {
+        let NewSession { tenant, session, title, labels, created_at, created_by } = new;
         let place = self.sessions.entry((tenant.clone(), session.clone()));
         let found = place.or_insert_with(|| {
-            let mut new = Session::new(session.clone(), now);
-            new.given_title = title.to_owned();
-            new.row.title = title.to_owned();
+            let mut new = Session::new(session.clone(), *created_at);
+            new.given_title.clone_from(title);
+            new.row.title.clone_from(title);
             new.row.labels = labels.clone();
-            new.row.created_by = by.map(str::to_owned);
-            new.created_as = (title.to_owned(), labels.clone());
+            new.row.created_by.clone_from(created_by);
+            new.created_as = (title.clone(), labels.clone());
             new
         });
         let (created_title, created_labels) = &found.created_as;
@@ -47,17 +39,10 @@ impl Tables {
         self.session_row(tenant, session).ok_or(StoreError::NoSession)
     }
 
-    pub(super) fn get_or_create_session(
-        &mut self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
+    pub(super) fn get_or_create_session(&mut self, new: &NewSession) -> Result<SessionRow, StoreError> {
+        let NewSession { tenant, labels, created_by, .. } = new;
         let is_of_user = |row: &&SessionRow| {
-            by.is_none_or(|by| row.created_by.as_deref() == Some(by))
+            (created_by.is_none() || row.created_by == *created_by)
                 && [USER_LABEL, PROJECT_LABEL].iter().all(|key| row.labels.get(*key) == labels.get(*key))
         };
         let ours = self.sessions.iter().filter(|((of, _), _)| of == tenant).map(|(_, found)| &found.row);
@@ -66,7 +51,7 @@ impl Tables {
                 let session = row.session.clone();
                 self.session_row(tenant, &session).ok_or(StoreError::NoSession)
             }
-            None => self.create_session(tenant, session, title, labels, now, by),
+            None => self.create_session(new),
         }
     }
 
@@ -85,37 +70,30 @@ impl Tables {
         self.session_row(tenant, session).ok_or(StoreError::NoSession)
     }
 
-    pub(super) fn fork(
-        &mut self,
-        tenant: &TenantId,
-        source: &SessionId,
-        at: EntryNo,
-        session: &SessionId,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        if let Some(found) = self.session(tenant, session) {
+    pub(super) fn fork(&mut self, new: NewFork) -> Result<SessionRow, StoreError> {
+        let NewFork { tenant, source, at, session, created_at, created_by } = new;
+        if let Some(found) = self.session(&tenant, &session) {
             let same = found.row.forked_from.as_ref().is_some_and(|(from, shared)| {
-                from == source && (at == found.forked_asked || (at == *shared && at != EntryNo(0)))
+                *from == source && (at == found.forked_asked || (at == *shared && at != EntryNo(0)))
             });
-            let row = self.session_row(tenant, session).filter(|_| same);
+            let row = self.session_row(&tenant, &session).filter(|_| same);
             return row.ok_or(StoreError::SessionExists);
         }
-        let from = self.session(tenant, source).ok_or(StoreError::NoSession)?;
+        let from = self.session(&tenant, &source).ok_or(StoreError::NoSession)?;
         let last = from.row.last_entry;
         if at > last {
             return Err(StoreError::EntryAhead { last });
         }
         let shared = if at == EntryNo(0) { last } else { at };
-        let mut fork = Session::new(session.clone(), now);
+        let mut fork = Session::new(session.clone(), created_at);
         fork.given_title.clone_from(&from.given_title);
         fork.made_title.clone_from(&from.made_title);
         fork.row.title.clone_from(&from.row.title);
         fork.row.labels.clone_from(&from.row.labels);
-        fork.row.preview = self.session_row(tenant, source).map(|row| row.preview).unwrap_or_default();
+        fork.row.preview = self.session_row(&tenant, &source).map(|row| row.preview).unwrap_or_default();
         fork.row.last_entry = shared;
-        fork.row.created_by = by.map(str::to_owned);
-        fork.row.forked_from = Some((source.clone(), shared));
+        fork.row.created_by = created_by;
+        fork.row.forked_from = Some((source, shared));
         fork.forked_asked = at;
         if from.row.summary_upto <= shared {
             fork.row.summary.clone_from(&from.row.summary);
@@ -124,7 +102,7 @@ impl Tables {
         fork.todos = from.todos.range(..=shared).map(|(entry, items)| (*entry, items.clone())).collect();
         fork.entries = from.entries.iter().filter(|row| row.entry <= shared).cloned().collect();
         let row = fork.row.clone();
-        self.sessions.insert((tenant.clone(), session.clone()), fork);
+        self.sessions.insert((tenant, session), fork);
         Ok(row)
     }
 

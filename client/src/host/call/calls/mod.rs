@@ -3,7 +3,13 @@
 //! There is no I/O here: each method records one thing that happened and returns the frames to send. A frame that
 //! cannot be sent is lost; the host repeats everything that matters after the next `hello`.
 
-use std::{collections::BTreeMap, time::Duration};
+mod results;
+mod running;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use agentloop_proto::v1::{
     CallAccepted, CallDisposition, CallInHand, CallRef, CallRequest, CallVerdict, CancelAck, CancelOutcome,
@@ -12,73 +18,31 @@ use agentloop_proto::v1::{
 };
 use tokio::sync::oneshot;
 
+use self::{
+    results::Results,
+    running::{Interest, RunningCall, progress_frame},
+};
 use crate::host::{
     call::frame_bound::FrameBound,
     call::key::CallKey,
-    call::outcome::{self, Outcome, ToolResult},
+    call::outcome::{self, Outcome},
     call::output_buffer::OutputBuffer,
     call::question::{OpenQuestions, UnrecordedState},
-    call::result_cache::{CachedResult, ResultCache},
+    call::result_cache::CachedResult,
     call::task::Stop,
     error::ToolError,
 };
 
-/// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
-const UNACKNOWLEDGED_MAX: usize = 1024;
-const UNACKNOWLEDGED_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 /// All calls of a host. They outlive its connections.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    calls: BTreeMap<CallKey, CallState>,
+    running: BTreeMap<CallKey, Box<RunningCall>>,
+    /// The results of the others.
+    results: Results,
     concurrency: usize,
-    unacknowledged_count: usize,
-    unacknowledged_bytes: usize,
     bound: FrameBound,
-    /// Acknowledged results. They answer a call that the server sends a second time.
-    cache: ResultCache,
     /// Calls that were begun here and are named no more, though the server may not have recorded how they ended.
     forgotten: u64,
-}
-
-#[derive(Debug)]
-enum CallState {
-    Running(Box<RunningCall>),
-    /// The call ended, and the server has not acknowledged its result.
-    Finished(FinishedCall),
-}
-
-#[derive(Debug)]
-struct RunningCall {
-    lease_token: String,
-    idempotency_key: String,
-    stop: Stop,
-    interest: Interest,
-    /// The last progress with a checkpoint; repeated after a reconnect.
-    checkpoint: Option<Progress>,
-    output: OutputBuffer,
-    /// Questions that wait for a human; repeated after a reconnect.
-    questions: OpenQuestions,
-    /// States that are not recorded yet. The one with the greatest number is repeated after a reconnect.
-    unrecorded: Vec<UnrecordedState>,
-}
-
-/// The server's interest in a running call. It decides which frames follow when the call ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interest {
-    /// The server waits for its result.
-    Wanted,
-    /// The server cancelled the call and waits for a `cancel_ack`.
-    Cancelled,
-    /// The lease is lost: no frame about the call is sent.
-    Abandoned,
-}
-
-#[derive(Debug)]
-struct FinishedCall {
-    lease_token: String,
-    idempotency_key: String,
-    result: ToolResult,
 }
 
 /// The state here of a call that the server sends.
@@ -92,43 +56,13 @@ pub(crate) enum CallLookup {
     IdInUse,
 }
 
-impl From<FinishedCall> for CachedResult {
-    fn from(FinishedCall { idempotency_key, result, .. }: FinishedCall) -> Self {
-        CachedResult { idempotency_key, result }
-    }
-}
-
-impl RunningCall {
-    fn frames_to_repeat(&mut self, bound: FrameBound) -> Vec<Frame> {
-        self.questions.refuse_larger(bound);
-        let checkpoint = self.checkpoint.as_ref().map(|progress| progress_frame(bound, progress));
-        let wanted = self.interest == Interest::Wanted;
-        let last = self.unrecorded.iter().max_by_key(|state| state.progress.resume_no);
-        let unrecorded = last.map(|state| Frame::Progress(state.progress.clone()));
-        let states = checkpoint.into_iter().chain(unrecorded.filter(|_| wanted));
-        states.chain(self.questions.frames_to_repeat().filter(|_| wanted)).collect()
-    }
-
-    /// Refuses the newest question or, without one, the states that are not recorded.
-    fn refuse_newest(&mut self, why: &str) {
-        if self.questions.refuse_newest(why) {
-            return;
-        }
-        for state in self.unrecorded.drain(..) {
-            state.refuse(format!("the server refused the resume state: {why}"));
-        }
-    }
-}
-
 impl Calls {
     pub(crate) fn new(concurrency: usize) -> Self {
         Calls {
-            calls: BTreeMap::new(),
+            running: BTreeMap::new(),
+            results: Results::default(),
             concurrency,
-            unacknowledged_count: 0,
-            unacknowledged_bytes: 0,
             bound: FrameBound::default(),
-            cache: ResultCache::default(),
             forgotten: 0,
         }
     }
@@ -145,70 +79,37 @@ impl Calls {
 
     /// The number of calls that can start now.
     pub(crate) fn free(&self) -> usize {
-        if self.unacknowledged_count >= UNACKNOWLEDGED_MAX
-            || self.unacknowledged_bytes >= UNACKNOWLEDGED_BYTES_MAX
-        {
-            return 0;
-        }
-        self.concurrency.saturating_sub(self.running().count())
+        if self.results.is_full() { 0 } else { self.concurrency.saturating_sub(self.running.len()) }
     }
 
     /// True while nothing runs and no result waits for its acknowledgement.
     pub(crate) fn is_idle(&self) -> bool {
-        self.unacknowledged_count == 0 && self.running().next().is_none()
+        self.unacknowledged() == 0 && self.running.is_empty()
     }
 
     /// The number of results that wait for their acknowledgement.
     pub(crate) fn unacknowledged(&self) -> usize {
-        self.unacknowledged_count
-    }
-
-    fn running(&self) -> impl Iterator<Item = (&CallKey, &RunningCall)> {
-        self.calls.iter().filter_map(|(key, state)| match state {
-            CallState::Running(running) => Some((key, &**running)),
-            CallState::Finished(_) => None,
-        })
-    }
-
-    fn running_mut(&mut self, key: &CallKey) -> Option<&mut RunningCall> {
-        match self.calls.get_mut(key) {
-            Some(CallState::Running(running)) => Some(&mut **running),
-            _ => None,
-        }
+        self.results.unacknowledged()
     }
 
     /// Finds a call that the server sends. If it is known, the lease of the new request replaces the old one.
     pub(crate) fn look_up(&mut self, request: &CallRequest) -> CallLookup {
         let key = CallKey::new(&request.call_id, request.attempt);
-        self.drop_stale_result(&key, &request.idempotency_key);
-        match self.calls.get_mut(&key) {
-            None => match self.cache.take(&key) {
-                None => return CallLookup::New,
-                Some(cached) => self.keep(&key, &request.lease_token, cached),
-            },
-            Some(CallState::Running(running)) if running.idempotency_key != request.idempotency_key => {
+        self.results.drop_stale(&key, &request.idempotency_key);
+        match self.running.get_mut(&key) {
+            Some(running) if running.idempotency_key != request.idempotency_key => {
                 return CallLookup::IdInUse;
             }
-            Some(CallState::Running(running)) => {
+            Some(running) => {
                 running.lease_token.clone_from(&request.lease_token);
                 running.interest = Interest::Wanted;
             }
-            Some(CallState::Finished(finished)) => finished.lease_token.clone_from(&request.lease_token),
+            None if self.results.renew(&key, &request.lease_token) => {}
+            None => return CallLookup::New,
         }
         let mut frames = vec![accepted(&key)];
-        frames.extend(self.result(&key));
+        frames.extend(self.results.frame(&key, self.bound));
         CallLookup::Known(frames)
-    }
-
-    /// Drops a result whose idempotency key differs: it belongs to another call that had the same key.
-    fn drop_stale_result(&mut self, key: &CallKey, idempotency_key: &str) {
-        if matches!(self.calls.get(key), Some(CallState::Finished(finished)) if finished.idempotency_key != idempotency_key)
-        {
-            self.remove_finished(key);
-        }
-        if self.cache.idempotency_key(key).is_some_and(|cached| cached != idempotency_key) {
-            self.cache.take(key);
-        }
     }
 
     /// Records a new running call.
@@ -225,13 +126,13 @@ impl Calls {
             questions: OpenQuestions::default(),
             unrecorded: Vec::new(),
         };
-        self.calls.insert(key, CallState::Running(Box::new(running)));
+        self.running.insert(key, Box::new(running));
         frame
     }
 
     /// Records the end of a running call.
     pub(crate) fn finish(&mut self, key: &CallKey, outcome: Outcome) -> Vec<Frame> {
-        let Some(CallState::Running(mut running)) = self.calls.remove(key) else { return Vec::new() };
+        let Some(mut running) = self.running.remove(key) else { return Vec::new() };
         let mut frames = running.output.flush(key, self.bound);
         let result = outcome.into_result();
         let cancelled = running.interest == Interest::Cancelled;
@@ -239,11 +140,11 @@ impl Calls {
         let begun = !result.as_ref().is_err_and(ToolError::is_without_effect);
         let cached = CachedResult { idempotency_key: running.idempotency_key, result };
         if wanted {
-            self.keep(key, &running.lease_token, cached);
-            frames.extend(self.result(key));
+            self.results.keep(key, &running.lease_token, cached);
+            frames.extend(self.results.frame(key, self.bound));
         } else {
             self.forgotten += 1;
-            self.cache.put(key.clone(), cached);
+            self.results.cache(key, cached);
         }
         if cancelled {
             let outcome = match (wanted, begun) {
@@ -258,11 +159,10 @@ impl Calls {
 
     /// Stops a call that the server cancelled. A running call is acknowledged when it has ended.
     pub(crate) fn cancel(&mut self, key: &CallKey, grace: Duration) -> Option<Frame> {
-        match self.calls.get_mut(key) {
-            None if self.cache.has(key) => Some(cancel_ack(key, CancelOutcome::Finished)),
+        match self.running.get_mut(key) {
+            None if self.results.has(key) => Some(cancel_ack(key, CancelOutcome::Finished)),
             None => Some(cancel_ack(key, CancelOutcome::Unknown)),
-            Some(CallState::Finished(_)) => Some(cancel_ack(key, CancelOutcome::Finished)),
-            Some(CallState::Running(running)) => {
+            Some(running) => {
                 running.interest = Interest::Cancelled;
                 running.stop.trigger(grace);
                 None
@@ -272,30 +172,27 @@ impl Calls {
 
     /// Moves a result to the cache: the server has recorded it, or never will.
     pub(crate) fn acknowledge(&mut self, key: &CallKey) {
-        if let Some(finished) = self.remove_finished(key) {
-            self.cache.put(key.clone(), finished.into());
-        }
+        self.results.acknowledge(key);
     }
 
     /// Handles a protocol error about a call. The server would refuse the same again on the next connection, so a failure
     /// that says so replaces the result of a finished call. A running one gets no answer to its newest question or, without
     /// one, its states are not recorded: the older questions got past the server.
     pub(crate) fn give_up_refused(&mut self, call_id: &str, message: &str) {
-        let keys: Vec<CallKey> = self.calls.keys().filter(|key| key.call_id == call_id).cloned().collect();
-        for key in keys {
-            match self.running_mut(&key) {
+        for key in self.keys().into_iter().filter(|key| key.call_id == call_id) {
+            match self.running.get_mut(&key) {
                 Some(running) => running.refuse_newest(outcome::refusal_words(message)),
-                None => self.replace(&key, outcome::refusal(message)),
+                None => self.results.replace(&key, outcome::refusal(message)),
             }
         }
     }
 
     /// Abandons a call whose lease is lost. A running one is stopped.
     pub(crate) fn abandon(&mut self, key: &CallKey, grace: Duration) {
-        if self.calls.contains_key(key) {
+        if self.running.contains_key(key) || self.results.is_unacknowledged(key) {
             self.forgotten += 1;
         }
-        if let Some(running) = self.running_mut(key) {
+        if let Some(running) = self.running.get_mut(key) {
             running.interest = Interest::Abandoned;
             running.stop.trigger(grace);
         }
@@ -304,7 +201,7 @@ impl Calls {
 
     /// Stops every running call. Each is reported as a failure that may be tried again.
     pub(crate) fn stop_all(&self, grace: Duration) {
-        self.running().for_each(|(_, running)| running.stop.trigger(grace));
+        self.running.values().for_each(|running| running.stop.trigger(grace));
     }
 
     /// The number of calls that were begun here and that `hello` names no more without an acknowledgement. While it is
@@ -321,12 +218,11 @@ impl Calls {
             lease_token: lease_token.to_owned(),
             finished,
         };
-        let calls = self.calls.iter().filter_map(|(key, state)| match state {
-            CallState::Running(call) if call.interest == Interest::Abandoned => None,
-            CallState::Running(call) => Some(in_hand(key, &call.lease_token, false)),
-            CallState::Finished(finished) => Some(in_hand(key, &finished.lease_token, true)),
-        });
-        calls.collect()
+        let wanted = self.running.iter().filter(|(_, call)| call.interest != Interest::Abandoned);
+        let running = wanted.map(|(key, call)| (key, in_hand(key, &call.lease_token, false)));
+        let finished = self.results.leases().map(|(key, lease)| (key, in_hand(key, lease, true)));
+        let by_key: BTreeMap<&CallKey, CallInHand> = running.chain(finished).collect();
+        by_key.into_values().collect()
     }
 
     /// The calls of a heartbeat. A finished call stays among them until it is acknowledged: until then it can be lost.
@@ -344,14 +240,13 @@ impl Calls {
                 CallDisposition::Stop | CallDisposition::AlreadyRecorded => self.abandon(&key, grace),
             }
         }
-        let keys: Vec<CallKey> = self.calls.keys().cloned().collect();
-        keys.iter().flat_map(|key| self.frames_to_repeat(key)).collect()
+        self.keys().iter().flat_map(|key| self.frames_to_repeat(key)).collect()
     }
 
     /// Sends a question of a running call. If nobody waits for the call, dropping `answer` tells the handler.
     pub(crate) fn ask(&mut self, question: NeedInput, answer: oneshot::Sender<Response>) -> Option<Frame> {
         let bound = self.bound;
-        let running = self.running_mut(&CallKey::new(&question.call_id, question.attempt))?;
+        let running = self.running.get_mut(&CallKey::new(&question.call_id, question.attempt))?;
         if running.interest != Interest::Wanted {
             return None;
         }
@@ -363,12 +258,8 @@ impl Calls {
     /// Gives an answer to the call that asked. Only the server's current attempt can be the one.
     pub(crate) fn answer_question(&mut self, input: &InputResponse) {
         let Some(response) = &input.response else { return };
-        let mut attempts = self.calls.iter_mut().rev().filter(|(key, _)| key.call_id == input.call_id);
-        let current = attempts.find_map(|(_, state)| match state {
-            CallState::Running(running) if running.interest == Interest::Wanted => Some(running),
-            _ => None,
-        });
-        if let Some(running) = current {
+        let mut attempts = self.running.iter_mut().rev().filter(|(key, _)| key.call_id == input.call_id);
+        if let Some((_, running)) = attempts.find(|(_, running)| running.interest == Interest::Wanted) {
             running.questions.answer(&input.input_id, response);
         }
     }
@@ -378,7 +269,7 @@ impl Calls {
     pub(crate) fn save_state(&mut self, state: UnrecordedState) -> Option<Frame> {
         let frame = Frame::Progress(state.progress.clone());
         let fits = self.bound.fits(&frame);
-        let running = self.running_mut(&CallKey::new(&state.progress.call_id, state.progress.attempt))?;
+        let running = self.running.get_mut(&CallKey::new(&state.progress.call_id, state.progress.attempt))?;
         if running.interest != Interest::Wanted {
             return None;
         }
@@ -392,7 +283,7 @@ impl Calls {
 
     /// Tells a call that its states up to a number are recorded: each of them, or a later one in its place.
     pub(crate) fn state_recorded(&mut self, ack: &ProgressAck) {
-        let Some(running) = self.running_mut(&CallKey::new(&ack.call_id, ack.attempt)) else { return };
+        let Some(running) = self.running.get_mut(&CallKey::new(&ack.call_id, ack.attempt)) else { return };
         let recorded = |state: &mut UnrecordedState| state.progress.resume_no <= ack.resume_no;
         for state in running.unrecorded.extract_if(.., recorded) {
             // The send fails if the handler gave up.
@@ -403,7 +294,7 @@ impl Calls {
     /// Records the progress of a running call.
     pub(crate) fn progress(&mut self, progress: Progress) -> Option<Frame> {
         let bound = self.bound;
-        let running = self.running_mut(&CallKey::new(&progress.call_id, progress.attempt))?;
+        let running = self.running.get_mut(&CallKey::new(&progress.call_id, progress.attempt))?;
         if running.interest == Interest::Abandoned {
             return None;
         }
@@ -417,7 +308,7 @@ impl Calls {
     /// Buffers output of a running call, so that small pieces go in one frame.
     pub(crate) fn output(&mut self, key: &CallKey, stream: OutputStream, bytes: &[u8]) -> Vec<Frame> {
         let bound = self.bound;
-        match self.running_mut(key) {
+        match self.running.get_mut(key) {
             Some(running) if running.interest != Interest::Abandoned => {
                 running.output.push(key, stream, bytes, bound)
             }
@@ -428,69 +319,22 @@ impl Calls {
     /// Frames with all buffered output.
     pub(crate) fn flush(&mut self) -> Vec<Frame> {
         let bound = self.bound;
-        let running = self.calls.iter_mut().flat_map(|(key, state)| match state {
-            CallState::Running(running) => running.output.flush(key, bound),
-            CallState::Finished(_) => Vec::new(),
-        });
-        running.collect()
+        self.running.iter_mut().flat_map(|(key, running)| running.output.flush(key, bound)).collect()
     }
 
     /// Frames about a call that the server may not have received, or may have lost.
     fn frames_to_repeat(&mut self, key: &CallKey) -> Vec<Frame> {
         let bound = self.bound;
-        match self.running_mut(key) {
+        match self.running.get_mut(key) {
             Some(running) => running.frames_to_repeat(bound),
-            None => self.result(key).into_iter().collect(),
+            None => self.results.frame(key, bound).into_iter().collect(),
         }
     }
 
-    /// The frame of a finished call. A result larger than the server's bound becomes a failure for good.
-    fn result(&mut self, key: &CallKey) -> Option<Frame> {
-        let CallState::Finished(finished) = self.calls.get(key)? else { return None };
-        let frame = outcome::frame(key, &finished.lease_token, &finished.result);
-        if self.bound.fits(&frame) {
-            return Some(frame);
-        }
-        let shorter = outcome::cut_to_fit(&finished.result, frame.encoded_len(), self.bound.bytes);
-        let frame = outcome::frame(key, &finished.lease_token, &shorter);
-        self.replace(key, shorter);
-        Some(frame)
+    /// The calls that the server has not acknowledged, in order.
+    fn keys(&self) -> BTreeSet<CallKey> {
+        self.running.keys().chain(self.results.leases().map(|(key, _)| key)).cloned().collect()
     }
-
-    /// Replaces the result of a finished call.
-    fn replace(&mut self, key: &CallKey, result: ToolResult) {
-        if let Some(FinishedCall { lease_token, idempotency_key, .. }) = self.remove_finished(key) {
-            self.keep(key, &lease_token, CachedResult { idempotency_key, result });
-        }
-    }
-
-    fn remove_finished(&mut self, key: &CallKey) -> Option<FinishedCall> {
-        if !matches!(self.calls.get(key), Some(CallState::Finished(_))) {
-            return None;
-        }
-        let Some(CallState::Finished(finished)) = self.calls.remove(key) else { return None };
-        self.unacknowledged_count -= 1;
-        self.unacknowledged_bytes -= outcome::size(&finished.result);
-        Some(finished)
-    }
-
-    fn keep(&mut self, key: &CallKey, lease_token: &str, cached: CachedResult) {
-        let CachedResult { idempotency_key, result } = cached;
-        self.unacknowledged_count += 1;
-        self.unacknowledged_bytes += outcome::size(&result);
-        let finished = FinishedCall { lease_token: lease_token.to_owned(), idempotency_key, result };
-        self.calls.insert(key.clone(), CallState::Finished(finished));
-    }
-}
-
-/// The frame of a progress. A checkpoint larger than the server's bound is dropped.
-fn progress_frame(bound: FrameBound, progress: &Progress) -> Frame {
-    let frame = Frame::Progress(progress.clone());
-    if bound.fits(&frame) {
-        return frame;
-    }
-    tracing::warn!(call_id = %progress.call_id, bytes = frame.encoded_len(), "checkpoint dropped: it is larger than the server accepts");
-    Frame::Progress(Progress { checkpoint: None, ..progress.clone() })
 }
 
 fn accepted(key: &CallKey) -> Frame {

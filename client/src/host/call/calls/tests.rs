@@ -96,7 +96,11 @@ fn a_call_with_another_idempotency_key_is_another_call() {
     assert_eq!(calls.finish(&key("a"), ended("first")), [result("a", "lease-a", "first")]);
 
     assert_eq!(calls.look_up(&other), CallLookup::New, "before the acknowledgement");
-    assert_eq!((calls.unacknowledged(), calls.unacknowledged_bytes), (0, 0), "the first is dropped");
+    assert_eq!(
+        (calls.unacknowledged(), calls.results.unacknowledged_bytes()),
+        (0, 0),
+        "the first is dropped"
+    );
     calls.start(&other, Stop::default());
     assert_eq!(calls.finish(&key("a"), ended("second")), [result("a", "lease-2", "second")]);
 
@@ -224,7 +228,7 @@ fn a_result_that_the_server_refuses_becomes_a_failure() {
     assert!(failed.message.len() < 4200, "the server's message is cut");
 
     calls.acknowledge(&key("a"));
-    assert_eq!((calls.unacknowledged(), calls.unacknowledged_bytes), (0, 0));
+    assert_eq!((calls.unacknowledged(), calls.results.unacknowledged_bytes()), (0, 0));
 }
 
 /// Two calls run, and the server accepts frames of at most `bytes`.
@@ -244,7 +248,7 @@ fn a_result_larger_than_the_server_accepts_becomes_a_failure() {
     let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
     assert_eq!(failed.message, "the result has 65537 bytes with its frame; the server takes 65536");
     assert_eq!((failed.effect(), failed.retryable), (AttemptEffect::Done, false));
-    assert_eq!(calls.unacknowledged_bytes, fits.len() + failed.message.len());
+    assert_eq!(calls.results.unacknowledged_bytes(), fits.len() + failed.message.len());
 }
 
 #[test]
@@ -280,7 +284,7 @@ fn a_checkpoint_or_question_that_no_frame_can_carry_is_dropped() {
 #[test]
 fn too_many_unacknowledged_results_stop_new_calls() {
     let mut calls = Calls::new(4);
-    for n in 0..UNACKNOWLEDGED_MAX {
+    for n in 0..results::UNACKNOWLEDGED_MAX {
         let id = n.to_string();
         assert_eq!(calls.free(), 4);
         calls.start(&request(&id, "lease"), Stop::default());

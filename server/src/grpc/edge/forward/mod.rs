@@ -14,7 +14,7 @@ mod send;
 mod streams;
 pub mod wire;
 
-pub(crate) use outcome::leave::ANSWER_WAIT;
+pub(crate) use outcome::leave::RESPONSE_WAIT;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 use crate::grpc::edge::forward::send::send;
 
-/// Has a call done that streams its answer or its requests. Until the answer begins, the call may be sent to another owner.
+/// Has a call done that streams its response or its requests. Until the response begins, the call may be sent to another owner.
 pub(super) async fn pass(
     routing: &Arc<Routing>,
     call: impl Call,

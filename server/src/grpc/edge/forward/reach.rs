@@ -13,8 +13,8 @@ use crate::grpc::edge::forward::wire::metadata::REPLICA;
 
 /// The path of a call that does nothing.
 pub(in crate::grpc::edge) const HERE: &str = "/agentloop.replica/Here";
-/// Longest wait for the answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// Longest wait for the response.
+const RESPONSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Calls other replicas over the links that their calls take.
 #[derive(Clone)]
@@ -43,13 +43,13 @@ impl Reach {
         *request.uri_mut() = http::Uri::from_static(HERE);
         request.headers_mut().insert(REPLICA, HeaderValue::from(peer.number.0));
         let asked = ask((*link).clone(), request, ResponseExtent::Begun);
-        match timeout(ANSWER_WAIT, asked).await {
+        match timeout(RESPONSE_WAIT, asked).await {
             // One of an earlier version refuses the call, so it was reached, too.
-            Ok(Outcome::Answered(_) | Outcome::Stopping(_)) => None,
+            Ok(Outcome::Responded(_) | Outcome::Stopping(_)) => None,
             Ok(Outcome::NotDone) => Some("another replica has its address".to_owned()),
             Ok(Outcome::NotReached(why)) => Some(why),
             Ok(Outcome::Broken) => Some("the connection to it broke".to_owned()),
-            Err(_late) => Some(format!("it does not answer within {} s", ANSWER_WAIT.as_secs())),
+            Err(_late) => Some(format!("it does not answer within {} s", RESPONSE_WAIT.as_secs())),
         }
     }
 

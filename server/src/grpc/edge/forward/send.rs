@@ -1,4 +1,4 @@
-//! Sends a buffered call until an owner answers it.
+//! Sends a buffered call until an owner responds.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{
-    Outcome, ResponseExtent, ask, ask_here, no_owner_status, not_reached_status, not_taken_status,
-    unanswered_status,
+    Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
+    not_taken_status,
 };
 use crate::grpc::edge::forward::request::call::Call;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
@@ -30,10 +30,10 @@ const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Owners that may be lost while they have a call. It may be the reason, so it is not sent to more of them.
 const LOST_OWNERS_MAX: usize = 3;
 
-/// The answer of whoever did the call.
+/// The response of whoever did the call.
 pub(super) struct Sent {
     pub(super) response: http::Response<Body>,
-    /// The replica that answered; `None` if nobody did, and the response says so.
+    /// The replica that responded; `None` if nobody did, and the response says so.
     pub(super) from: Option<(AskedReplica, CallHandler)>,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn send(
             return Sent::refused(shutting_down());
         };
         let unable = match outcome {
-            Outcome::Answered(response) => return Sent { response, from: Some((asked, handler)) },
+            Outcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
                 let goes_on = repeats && call.is_whole() && may_be_asked_again(routing, asked, give_up).await;
                 if !goes_on {
@@ -80,10 +80,10 @@ pub(super) async fn send(
                 return refused_later(routing, asked, no_owner_status()).await;
             }
             Outcome::Broken if !call.is_whole() => {
-                return refused_later(routing, asked, unanswered_status()).await;
+                return refused_later(routing, asked, no_response_status()).await;
             }
             Outcome::Broken if !repeats || is_lost(&mut lost, asked, began, call) => {
-                return Sent::refused(unanswered_status());
+                return Sent::refused(no_response_status());
             }
             Outcome::NotDone => asked.number.map(Unable::refuses),
             Outcome::Broken => asked.number.filter(|_| routing.is_still_owner(asked)).map(Unable::breaks),

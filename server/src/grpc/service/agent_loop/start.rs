@@ -10,11 +10,11 @@ use super::{AgentLoopService, required};
 use crate::audit;
 use crate::engine::error::EngineError;
 use crate::engine::{Author, OnBusy, STRATEGIES, StartRequest, StartedRun};
+use crate::grpc::caller::Caller;
 use crate::grpc::convert::input::{RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{masked, policy};
 use crate::grpc::edge::disconnect::CallOfRun;
-use crate::grpc::edge::identity::Caller;
 use crate::grpc::service::ownership::{Right, check_run, check_session};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 

@@ -117,7 +117,7 @@ impl Adapter for ProviderAdapter {
         request: &ModelRequest,
         policy: StatePolicy,
     ) -> BoxStream<'static, Result<Delta, ModelError>> {
-        pause::answer_across_pauses(Arc::clone(&self.0), request.clone(), self.origin(request), policy)
+        pause::respond_across_pauses(Arc::clone(&self.0), request.clone(), self.origin(request), policy)
     }
 
     fn origin(&self, request: &ModelRequest) -> Origin {

@@ -45,7 +45,7 @@ struct PausableResponse {
 }
 
 /// Streams one response, continued after every pause.
-pub(super) fn answer_across_pauses(
+pub(super) fn respond_across_pauses(
     provider: Arc<Provider>,
     request: ModelRequest,
     origin: Origin,
@@ -53,11 +53,11 @@ pub(super) fn answer_across_pauses(
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let call = CallContext { origin, policy, continues: false };
     // Boxed because it moves with every delta.
-    let answer = Box::new(PausableResponse::begin(provider, request, call));
-    stream::unfold(answer, |mut answer| async move {
-        let item = answer.next().await?;
-        answer.is_over |= item.is_err();
-        Some((item, answer))
+    let response = Box::new(PausableResponse::begin(provider, request, call));
+    stream::unfold(response, |mut response| async move {
+        let item = response.next().await?;
+        response.is_over |= item.is_err();
+        Some((item, response))
     })
     .boxed()
 }

@@ -76,7 +76,7 @@ const DESCRIBED: [&str; 12] = [
 /// If a keyword cannot be expressed. The error has the keyword and its position as a JSON pointer.
 pub(super) fn within_subset<'a>(schema: Cow<'a, str>, what: &str) -> Result<Cow<'a, str>, ModelError> {
     let read = |e| ModelError::bad_request(format!("{what} is not JSON: {e}"));
-    let mut tree: Json = serde_json::from_str(&schema).map_err(read)?;
+    let mut tree: OrderedJson = serde_json::from_str(&schema).map_err(read)?;
     let mut reader = SubsetReader { at: String::new(), changed: false };
     reader
         .schema(&mut tree)
@@ -115,9 +115,9 @@ impl SubsetReader {
         value
     }
 
-    fn schema(&mut self, schema: &mut Json) -> Result<(), UnsupportedKeyword> {
+    fn schema(&mut self, schema: &mut OrderedJson) -> Result<(), UnsupportedKeyword> {
         // `true` and `false` are schemas as well.
-        let Json::Object(keywords) = schema else { return Ok(()) };
+        let OrderedJson::Object(keywords) = schema else { return Ok(()) };
         let mut descriptions = Vec::new();
         let mut kept = Vec::with_capacity(keywords.len());
         for (keyword, value) in std::mem::take(keywords) {
@@ -133,8 +133,8 @@ impl SubsetReader {
     fn keyword(
         &mut self,
         keyword: String,
-        mut value: Json,
-        kept: &mut Vec<(String, Json)>,
+        mut value: OrderedJson,
+        kept: &mut Vec<(String, OrderedJson)>,
         descriptions: &mut Vec<String>,
     ) -> Result<(), UnsupportedKeyword> {
         match keyword.as_str() {
@@ -174,27 +174,27 @@ impl SubsetReader {
         Ok(())
     }
 
-    fn each_member(&mut self, members: &mut Json) -> Result<(), UnsupportedKeyword> {
-        let Json::Object(members) = members else { return Ok(()) };
+    fn each_member(&mut self, members: &mut OrderedJson) -> Result<(), UnsupportedKeyword> {
+        let OrderedJson::Object(members) = members else { return Ok(()) };
         members.iter_mut().try_for_each(|(name, schema)| self.within(name, |reader| reader.schema(schema)))
     }
 
-    fn each_item(&mut self, items: &mut Json) -> Result<(), UnsupportedKeyword> {
-        let Json::List(items) = items else { return Ok(()) };
+    fn each_item(&mut self, items: &mut OrderedJson) -> Result<(), UnsupportedKeyword> {
+        let OrderedJson::List(items) = items else { return Ok(()) };
         let mut numbered = items.iter_mut().enumerate();
         numbered.try_for_each(|(at, schema)| self.within(&at.to_string(), |reader| reader.schema(schema)))
     }
 
     /// Checks a reference. Only references within the same schema are possible.
-    fn reference(&mut self, value: Json) -> Result<Json, UnsupportedKeyword> {
-        let Json::Other(Value::String(target)) = &value else { return Ok(value) };
+    fn reference(&mut self, value: OrderedJson) -> Result<OrderedJson, UnsupportedKeyword> {
+        let OrderedJson::Other(Value::String(target)) = &value else { return Ok(value) };
         if !target.starts_with('#') {
             return Err(UnsupportedKeyword { keyword: format!("$ref: {target}"), at: self.at.clone() });
         }
         match target.strip_prefix("#/definitions/") {
             Some(name) => {
                 self.changed = true;
-                Ok(Json::Other(Value::String(format!("#/$defs/{name}"))))
+                Ok(OrderedJson::Other(Value::String(format!("#/$defs/{name}"))))
             }
             None => Ok(value),
         }
@@ -203,12 +203,12 @@ impl SubsetReader {
     /// Rewrites `const` as `enum` with one value. The API knows `enum` for strings and numbers only.
     fn constant(
         &mut self,
-        value: Json,
-        kept: &mut Vec<(String, Json)>,
+        value: OrderedJson,
+        kept: &mut Vec<(String, OrderedJson)>,
         descriptions: &mut Vec<String>,
     ) -> Result<(), UnsupportedKeyword> {
         self.changed = true;
-        let one = Json::List(vec![value]);
+        let one = OrderedJson::List(vec![value]);
         if is_plain(&one) {
             return self.put(kept, "const", "enum", one);
         }
@@ -217,13 +217,17 @@ impl SubsetReader {
     }
 
     /// Rewrites `allOf` with one schema as that schema.
-    fn all_of(&mut self, value: Json, kept: &mut Vec<(String, Json)>) -> Result<(), UnsupportedKeyword> {
+    fn all_of(
+        &mut self,
+        value: OrderedJson,
+        kept: &mut Vec<(String, OrderedJson)>,
+    ) -> Result<(), UnsupportedKeyword> {
         let unsupported = || UnsupportedKeyword { keyword: "allOf".to_owned(), at: self.at.clone() };
-        let Json::List(mut schemas) = value else { return Err(unsupported()) };
+        let OrderedJson::List(mut schemas) = value else { return Err(unsupported()) };
         let (Some(mut only), true) = (schemas.pop(), schemas.is_empty()) else { return Err(unsupported()) };
         self.within("allOf", |reader| reader.within("0", |reader| reader.schema(&mut only)))?;
         self.changed = true;
-        if let Json::Object(keywords) = only {
+        if let OrderedJson::Object(keywords) = only {
             keywords.into_iter().try_for_each(|(name, value)| self.put(kept, "allOf", &name, value))?;
         }
         Ok(())
@@ -233,10 +237,10 @@ impl SubsetReader {
     /// refused.
     fn put(
         &mut self,
-        kept: &mut Vec<(String, Json)>,
+        kept: &mut Vec<(String, OrderedJson)>,
         from: &str,
         name: &str,
-        value: Json,
+        value: OrderedJson,
     ) -> Result<(), UnsupportedKeyword> {
         let Some((_, there)) = kept.iter_mut().find(|(there, _)| there == name) else {
             kept.push((name.to_owned(), value));
@@ -252,8 +256,10 @@ impl SubsetReader {
                 }
                 true
             }
-            ("properties" | "$defs", Json::Object(there), Json::Object(more)) => merge_members(there, more),
-            ("required", Json::List(there), Json::List(more)) => {
+            ("properties" | "$defs", OrderedJson::Object(there), OrderedJson::Object(more)) => {
+                merge_members(there, more)
+            }
+            ("required", OrderedJson::List(there), OrderedJson::List(more)) => {
                 let more: Vec<_> = more.into_iter().filter(|name| !there.contains(name)).collect();
                 there.extend(more);
                 true
@@ -266,7 +272,7 @@ impl SubsetReader {
 }
 
 /// Adds these members. False if one of them is there with another value.
-fn merge_members(there: &mut Vec<(String, Json)>, more: Vec<(String, Json)>) -> bool {
+fn merge_members(there: &mut Vec<(String, OrderedJson)>, more: Vec<(String, OrderedJson)>) -> bool {
     for (name, value) in more {
         match there.iter().find(|(known, _)| *known == name) {
             Some((_, known)) if *known == value => {}
@@ -278,35 +284,38 @@ fn merge_members(there: &mut Vec<(String, Json)>, more: Vec<(String, Json)>) -> 
 }
 
 /// True if the list has strings and numbers only.
-fn is_plain(list: &Json) -> bool {
-    let is_plain = |value: &Json| matches!(value, Json::Other(Value::String(_) | Value::Number(_)));
-    matches!(list, Json::List(values) if values.iter().all(is_plain))
+fn is_plain(list: &OrderedJson) -> bool {
+    let is_plain =
+        |value: &OrderedJson| matches!(value, OrderedJson::Other(Value::String(_) | Value::Number(_)));
+    matches!(list, OrderedJson::List(values) if values.iter().all(is_plain))
 }
 
 /// Appends words to the description.
-fn describe(keywords: &mut Vec<(String, Json)>, words: &str) {
+fn describe(keywords: &mut Vec<(String, OrderedJson)>, words: &str) {
     let described = keywords.iter_mut().find(|(name, _)| name == "description");
     match described {
-        Some((_, Json::Other(Value::String(text)))) => *text = format!("{text} ({words})"),
-        _ => keywords.push(("description".to_owned(), Json::Other(Value::String(format!("({words})"))))),
+        Some((_, OrderedJson::Other(Value::String(text)))) => *text = format!("{text} ({words})"),
+        _ => {
+            keywords.push(("description".to_owned(), OrderedJson::Other(Value::String(format!("({words})")))))
+        }
     }
 }
 
 /// JSON whose objects keep their order: models fill in properties in the order of their schema.
 #[derive(Debug, Clone, PartialEq)]
-enum Json {
-    Object(Vec<(String, Json)>),
-    List(Vec<Json>),
+enum OrderedJson {
+    Object(Vec<(String, OrderedJson)>),
+    List(Vec<OrderedJson>),
     Other(Value),
 }
 
-impl Json {
+impl OrderedJson {
     fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-impl Serialize for Json {
+impl Serialize for OrderedJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Object(members) => {
@@ -322,59 +331,59 @@ impl Serialize for Json {
     }
 }
 
-impl<'de> Deserialize<'de> for Json {
+impl<'de> Deserialize<'de> for OrderedJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_any(OrderedJsonVisitor)
     }
 }
 
-struct Any;
+struct OrderedJsonVisitor;
 
-impl<'de> Visitor<'de> for Any {
-    type Value = Json;
+impl<'de> Visitor<'de> for OrderedJsonVisitor {
+    type Value = OrderedJson;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
-        Ok(Json::Other(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Other(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
-        Ok(Json::Other(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Other(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
-        Ok(Json::Other(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Other(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
-        Ok(Json::Other(value.into()))
+    fn visit_f64<E>(self, value: f64) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Other(value.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Json, E> {
-        Ok(Json::Other(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Other(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Json, E> {
-        Ok(Json::Other(Value::Null))
+    fn visit_unit<E>(self) -> Result<OrderedJson, E> {
+        Ok(OrderedJson::Other(Value::Null))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<OrderedJson, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Ok(Json::List(list))
+        Ok(OrderedJson::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Json, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<OrderedJson, A::Error> {
         let mut object = Vec::new();
         while let Some(member) = members.next_entry()? {
             object.push(member);
         }
-        Ok(Json::Object(object))
+        Ok(OrderedJson::Object(object))
     }
 }
 

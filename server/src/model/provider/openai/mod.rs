@@ -150,8 +150,8 @@ impl Adapter for ProviderAdapter {
 
 impl Model for OpenAiModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let answer = call_with_state_fallback(&Arc::new(ProviderAdapter(Arc::clone(&self.0))), request);
-        answer.map(|item| item.map_err(advised)).boxed()
+        let response = call_with_state_fallback(&Arc::new(ProviderAdapter(Arc::clone(&self.0))), request);
+        response.map(|item| item.map_err(advised)).boxed()
     }
 }
 

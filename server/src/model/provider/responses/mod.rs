@@ -171,8 +171,8 @@ impl Adapter for ProviderAdapter {
         let provider = Arc::clone(&self.0);
         let without_reasoning = provider.without_reasoning.load(Ordering::Acquire);
         let call = CallContext { origin: self.origin(request), policy, without_reasoning };
-        let answer = provider.exchange(request, &call);
-        with_fallback(answer, request.clone(), move |error, request| {
+        let response = provider.exchange(request, &call);
+        with_fallback(response, request.clone(), move |error, request| {
             let is_to_repeat = !call.without_reasoning && provider.refuses_reasoning(error);
             let again = CallContext { without_reasoning: true, ..call };
             is_to_repeat.then(|| provider.exchange(request, &again))
@@ -190,12 +190,12 @@ impl Model for ResponsesModel {
             return chat.stream(request);
         }
         let shared = Arc::new(ProviderAdapter(Arc::clone(&self.0)));
-        let answer = call_with_state_fallback(&shared, request.clone());
+        let response = call_with_state_fallback(&shared, request.clone());
         if self.0.chat.is_none() {
-            return answer;
+            return response;
         }
         let provider = Arc::clone(&self.0);
-        with_fallback(answer, request, move |error, request| {
+        with_fallback(response, request, move |error, request| {
             provider.chat_fallback(error).map(|chat| chat.stream(request.clone()))
         })
     }

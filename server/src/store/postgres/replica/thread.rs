@@ -19,7 +19,8 @@ use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::{Ownership, Ownerships};
 use crate::store::postgres::PostgresOptions;
-use crate::store::postgres::open::{self, OpenError};
+use crate::store::postgres::open;
+use crate::store::postgres::open_error::{OpenError, failure};
 use crate::store::postgres::scope::Scope;
 
 /// The thread's side of a replica.
@@ -108,7 +109,7 @@ impl ReplicaThread {
     async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, Link), OpenError> {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
-        let failed = |error: sqlx::Error| open::failure(&at, &error);
+        let failed = |error: sqlx::Error| failure(&at, &error);
         // After this time, an answer proves no lease.
         let patience = times.trusted.duration();
         let mut link = Link::new(connection, patience, times.beat_every.duration() / 2);

@@ -8,7 +8,7 @@ use sqlx::Row as _;
 
 use super::*;
 use crate::store::conformance::blobs::{new_blob, the_same_bytes_count_once};
-use crate::store::conformance::fixture::{labelled, session, tenant};
+use crate::store::conformance::fixture::{labelled, new_session};
 use crate::store::{BlobRow, BlobStore as _, NewBlob, SessionStore as _};
 
 pub(super) async fn put(store: &PostgresStore, owner: &str, bytes: &[u8], now: u64) -> BlobRow {
@@ -155,7 +155,7 @@ async fn writes_go_on_while_a_sweep_looks_for_blobs() {
             "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'session_blobs'::regclass",
         )
         .await;
-        store.create_session(&tenant(), &session("s"), "", &labelled(&[]), Timestamp(1)).await.unwrap();
+        store.create_session(new_session("s", &labelled(&[]), Timestamp(1))).await.unwrap();
         shell.execute("COMMIT").await.unwrap();
     };
     let both = async { tokio::join!(store.sweep_blobs(Timestamp(2_000)), others) };

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use sqlx::Row as _;
 
 use super::*;
+use crate::store::NewSession;
 use crate::store::conformance::fixture::*;
 
 fn shared(store: &Arc<PostgresStore>) -> Arc<dyn Store> {
@@ -106,12 +107,10 @@ async fn a_write_that_the_database_refuses_fails_alone() {
              CREATE TRIGGER refuse BEFORE INSERT ON sessions FOR EACH ROW EXECUTE FUNCTION refuse()"
         );
         schema.shell().await.execute(sqlx::AssertSqlSafe(refuse)).await.unwrap();
-        let names: Vec<_> = (0..40).map(|no| (no, session(&format!("s{no}")))).collect();
-        let labels = Default::default();
-        let tenant = tenant();
-        let creations = names.iter().map(|(no, session)| {
-            let title = if no % 10 == 5 { "refused" } else { "" };
-            store.create_session(&tenant, session, title, &labels, Timestamp(1))
+        let names: Vec<_> = (0..40).map(|no| (no, format!("s{no}"))).collect();
+        let creations = names.iter().map(|(no, name)| {
+            let title = if no % 10 == 5 { "refused" } else { "" }.to_owned();
+            store.create_session(NewSession { title, ..new_session(name, &labelled(&[]), Timestamp(1)) })
         });
         for (answer, (no, _)) in join_all(creations).await.into_iter().zip(&names) {
             assert_eq!(answer.is_err(), no % 10 == 5, "{code} {no}: {answer:?}");

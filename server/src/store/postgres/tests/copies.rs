@@ -12,7 +12,9 @@ use crate::store::conformance::blobs::new_blob;
 use crate::store::conformance::fixture::*;
 use crate::store::copy::{CopyError, CopyReport, sqlite_to_postgres};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
-use crate::store::{BlobRow, BlobStore as _, RequestStore as _, SessionStore as _, SessionUpdate};
+use crate::store::{
+    BlobRow, BlobStore as _, NewSession, RequestStore as _, SessionStore as _, SessionUpdate,
+};
 
 /// A store with a fork of a deleted session, a queue, questions, a rule and more sessions than a batch has.
 async fn source(directory: &TempDir) -> std::path::PathBuf {
@@ -22,7 +24,7 @@ async fn source(directory: &TempDir) -> std::path::PathBuf {
     let mut gone = Owner::started(&store, "gone", "g").await;
     gone.says("shared with a fork").await.unwrap();
     gone.ends().await.unwrap();
-    store.fork(&tenant(), &session("gone"), EntryNo(0), &session("fork"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("gone", 0, "fork", Timestamp(9))).await.unwrap();
     store.delete_session(&tenant(), &session("gone")).await.unwrap();
     let mut asking = Owner::started(&store, "asking", "a").await;
     asking.says("weather? \u{0} \u{1f324}").await.unwrap();
@@ -126,9 +128,9 @@ async fn a_copy_that_was_cut_goes_on_and_no_server_opens_it_before() {
 /// SQLite goes on with numbers where the rows end.
 async fn source_with_equal_numbers(path: &std::path::Path) {
     let store = Arc::new(SqliteStore::open(path, &SqliteOptions::default()).await.unwrap());
-    store.create_session(&tenant(), &session("stays"), "", &labelled(&[]), Timestamp(1)).await.unwrap();
+    store.create_session(new_session("stays", &labelled(&[]), Timestamp(1))).await.unwrap();
     talks(&store, "gone", "g", "of the deleted one").await;
-    store.fork(&tenant(), &session("gone"), EntryNo(0), &session("fork"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("gone", 0, "fork", Timestamp(9))).await.unwrap();
     store.delete_session(&tenant(), &session("gone")).await.unwrap();
     store.close().await;
     drop(store);
@@ -177,7 +179,7 @@ async fn what_forks_keep_in_a_copy_stays_apart_from_what_is_deleted_there() {
     copied(&path, &schema).await.unwrap();
 
     let store: Arc<dyn Store> = schema.open().await;
-    store.fork(&tenant(), &session("stays"), EntryNo(0), &session("second"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("stays", 0, "second", Timestamp(9))).await.unwrap();
     store.delete_session(&tenant(), &session("stays")).await.unwrap();
     assert_eq!(first_text(&store, "second").await, "of the other one");
     assert_eq!(first_text(&store, "fork").await, "of the deleted one");
@@ -273,7 +275,8 @@ async fn texts_that_postgres_does_not_take_are_copied() {
     let long = incompressible(4_095);
     let of_nul = labelled(&[("user", "x\0y"), ("k\0", "v\0")]);
     for (id, labels) in [("nul", &of_nul), ("long", &labelled(&[("user", &long), ("project", &long)]))] {
-        store.create_session(&tenant(), &session(id), "a\0b", labels, Timestamp(1)).await.unwrap();
+        let new = NewSession { title: "a\0b".to_owned(), ..new_session(id, labels, Timestamp(1)) };
+        store.create_session(new).await.unwrap();
         let mut owner = Owner::started(&shared, id, id).await;
         owner.says("a\0b").await.unwrap();
         owner.remembers_deny_by(0, RememberScope::Session, "a\0b").await;
@@ -307,11 +310,10 @@ async fn texts_that_postgres_does_not_take_are_copied() {
     assert_eq!(rules.len(), 1, "its checksum fits");
     let labels = [of_nul.clone(), labelled(&[("user", &long), ("project", &long)])];
     for (labels, id) in labels.iter().zip(["nul", "long"]) {
-        let (tenant, own, new) = (tenant(), session(id), session("new"));
-        let get = store.get_or_create_session(&tenant, &new, "", labels, Timestamp(2), None);
-        assert_eq!(get.await.unwrap().session, own);
-        let again = store.create_session(&tenant, &own, "a\0b", labels, Timestamp(3));
-        assert_eq!(again.await.unwrap().labels, *labels);
+        let found = store.get_or_create_session(new_session("new", labels, Timestamp(2))).await;
+        assert_eq!(found.unwrap().session, session(id));
+        let again = NewSession { title: "a\0b".to_owned(), ..new_session(id, labels, Timestamp(3)) };
+        assert_eq!(store.create_session(again).await.unwrap().labels, *labels);
     }
 }
 

@@ -22,8 +22,8 @@ use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
-use crate::store::write::{DeleteSession, NewFork, NewSession, NewUpdate};
-use crate::store::{PROJECT_LABEL, USER_LABEL};
+use crate::store::write::{DeleteSession, NewUpdate};
+use crate::store::{NewFork, NewSession, PROJECT_LABEL, USER_LABEL};
 
 const INSERT: &str = "
     INSERT INTO sessions (tenant, session_id, session_no, shard, title, labels, label_user, label_project, created_at,
@@ -151,7 +151,7 @@ impl SessionWriter for SessionTables<'_> {
         let query = of_session(INSERT, &new.tenant, &new.session).with(self.next_no());
         let query = query.with(shard(&new.tenant, &new.session)).with(new.title.as_str());
         let query = with_indexed(query.with(text(&new.labels)), &new.labels);
-        query.with(int(new.now.0)).with(new.by.as_deref())
+        query.with(int(new.created_at.0)).with(new.created_by.as_deref())
     }
 
     fn update(before: &TitleAndLabels, new: &NewUpdate, (title, labels): &TitleAndLabels) -> Query {
@@ -161,8 +161,8 @@ impl SessionWriter for SessionTables<'_> {
 
     fn insert_fork(&mut self, new: &NewFork, upto: EntryNo, preview: &str) -> Query {
         let query = of_session(INSERT_FORK, &new.tenant, &new.source).with(new.session.as_str());
-        let query = query.with(int(new.now.0)).with(int(upto.0)).with(int(new.at.0));
-        let query = query.with(new.by.as_deref()).with(preview);
+        let query = query.with(int(new.created_at.0)).with(int(upto.0)).with(int(new.at.0));
+        let query = query.with(new.created_by.as_deref()).with(preview);
         query.with(self.next_no()).with(shard(&new.tenant, &new.session))
     }
 

@@ -1,7 +1,5 @@
 //! Sessions, their entries and their deletion.
 
-use std::collections::BTreeMap;
-
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
@@ -10,44 +8,26 @@ use async_trait::async_trait;
 use crate::store::damaged;
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::{DeleteSession, NewFork, NewNotes, NewSession, NewUpdate, SessionOp, WriteOp};
+use crate::store::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteOp};
 use crate::store::{
-    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, Page, PageRequest,
-    SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError, StretchMax,
+    CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, NewFork, NewSession, Page,
+    PageRequest, SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError,
+    StretchMax,
 };
 
 #[async_trait]
 impl<S: SqlStore> SessionStore for S {
-    async fn create_session_by(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        let new =
-            NewSession::new(tenant, session, &S::clean(title), labels, now, by.map(S::clean).as_deref());
-        self.writes().session(WriteOp::Session(SessionOp::Create(new))).await
+    async fn create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
+        self.writes().session(WriteOp::Session(SessionOp::Create(clean_new::<S>(new)))).await
     }
 
-    async fn get_or_create_session(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        title: &str,
-        labels: &BTreeMap<String, String>,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
+    async fn get_or_create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
         // Most calls find one, without the writer.
-        if let Some(row) = read::session_of_user(self.readers(), tenant, labels, by).await? {
+        let by = new.created_by.as_deref();
+        if let Some(row) = read::session_of_user(self.readers(), &new.tenant, &new.labels, by).await? {
             return Ok(row);
         }
-        let new =
-            NewSession::new(tenant, session, &S::clean(title), labels, now, by.map(S::clean).as_deref());
-        self.writes().session(WriteOp::Session(SessionOp::GetOrCreate(new))).await
+        self.writes().session(WriteOp::Session(SessionOp::GetOrCreate(clean_new::<S>(new)))).await
     }
 
     async fn update_session(
@@ -63,24 +43,9 @@ impl<S: SqlStore> SessionStore for S {
         self.writes().session(WriteOp::Session(SessionOp::Update(new))).await
     }
 
-    async fn fork_by(
-        &self,
-        tenant: &TenantId,
-        source: &SessionId,
-        at: EntryNo,
-        session: &SessionId,
-        now: Timestamp,
-        by: Option<&str>,
-    ) -> Result<SessionRow, StoreError> {
-        let new = NewFork {
-            tenant: tenant.clone(),
-            source: source.clone(),
-            at,
-            session: session.clone(),
-            now,
-            by: by.map(|by| S::clean(by).into_owned()),
-        };
-        self.writes().session(WriteOp::Session(SessionOp::Fork(new))).await
+    async fn fork(&self, new: NewFork) -> Result<SessionRow, StoreError> {
+        let created_by = new.created_by.as_deref().map(|by| S::clean(by).into_owned());
+        self.writes().session(WriteOp::Session(SessionOp::Fork(NewFork { created_by, ..new }))).await
     }
 
     async fn set_session_notes(
@@ -215,4 +180,11 @@ async fn delete(
     store.damaged().forget(tenant, session);
     store.after_deletion().await?;
     Ok(existed)
+}
+
+/// The session with texts that the database can store.
+fn clean_new<S: SqlStore>(new: NewSession) -> NewSession {
+    let title = S::clean(&new.title).into_owned();
+    let created_by = new.created_by.as_deref().map(|by| S::clean(by).into_owned());
+    NewSession { title, created_by, ..new }
 }

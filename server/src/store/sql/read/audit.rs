@@ -33,7 +33,7 @@ pub(in crate::store) async fn page<R: SqlReader>(
     let before = page.after.as_deref().map(number_of).transpose()?;
     let size = page::size(page);
     let failure = |error: Error| R::failure("the audit log", &error);
-    let floor = match looks_at_rows(filter) {
+    let floor = match needs_rows(filter) {
         true => {
             one(db, floor_query(filter, before), |row| number_if_any(row, "no")).await.map_err(failure)?
         }
@@ -50,7 +50,7 @@ pub(in crate::store) async fn page<R: SqlReader>(
 }
 
 /// True if rows of the tenant have to be read to find those that match.
-fn looks_at_rows(filter: &AuditFilter) -> bool {
+fn needs_rows(filter: &AuditFilter) -> bool {
     let AuditFilter { tenant: _, who, what, run, session, from, before, denied } = filter;
     *denied || from.is_some() || before.is_some() || [who, what, run, session].iter().any(|of| !of.is_empty())
 }

@@ -113,7 +113,7 @@ pub(in crate::store) async fn runs<R: SqlReader>(
     let begin = page::begin(page, |id| RunId::parse(id))?;
     let size = page::size(page);
     let failure = |error: Error| R::failure(format_args!("runs of {tenant}"), &error);
-    let floor = match filter.looks_at_rows() {
+    let floor = match filter.needs_rows() {
         true => runs_floor(db, tenant, filter, begin.as_ref()).await.map_err(failure)?,
         false => None,
     };

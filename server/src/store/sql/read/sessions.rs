@@ -172,7 +172,7 @@ pub(in crate::store) async fn sessions<R: SqlReader>(
     let begin = page::begin(page, |id| SessionId::parse(id))?;
     let size = page::size(page);
     let failure = |error: Error| R::failure(format_args!("sessions of {tenant}"), &error);
-    let floor = if filter.looks_at_rows() && !filter.is_of_user() {
+    let floor = if filter.needs_rows() && !filter.is_of_user() {
         let query = sessions_floor_query(tenant, filter, begin.as_ref());
         one(db, query, |row| time(row, "updated_at")).await.map_err(failure)?
     } else {

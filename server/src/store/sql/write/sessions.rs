@@ -15,8 +15,8 @@ use crate::store::sql::query::Query;
 use crate::store::sql::read::{session_of_user_query, session_query};
 use crate::store::sql::reader::Dialect;
 use crate::store::sql::row;
-use crate::store::write::{DeleteSession, NewFork, NewNotes, NewSession, NewUpdate, SessionOp, WriteResult};
-use crate::store::{SessionRow, StoreError};
+use crate::store::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteResult};
+use crate::store::{NewFork, NewSession, SessionRow, StoreError};
 
 /// A transaction that is open for a write of a session, with the SQL in which the databases differ. `$1` is the tenant and `$2`
 /// the session, unless the text says otherwise.
@@ -133,7 +133,7 @@ async fn create<W: SessionWriter>(
     let same = *labels == new.labels
         && W::clean(title) == new.title
         && row.forked_from.is_none()
-        && row.created_by == new.by;
+        && row.created_by == new.created_by;
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
 
@@ -143,7 +143,7 @@ async fn get_or_create<W: SessionWriter>(
     new: &NewSession,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
     db.lock_user(new).await?;
-    let query = session_of_user_query::<W::Dialect>(&new.tenant, &new.labels, new.by.as_deref());
+    let query = session_of_user_query::<W::Dialect>(&new.tenant, &new.labels, new.created_by.as_deref());
     match db.row(query).await? {
         Some(row) => Ok(Ok(row::session(&row)?)),
         None => create(db, new).await,
@@ -184,7 +184,7 @@ async fn set_notes<W: SessionWriter>(db: &mut W, new: &NewNotes) -> Result<bool,
 /// Makes a session from another, or confirms the same fork.
 async fn fork<W: SessionWriter>(db: &mut W, new: &NewFork) -> Result<Result<SessionRow, StoreError>, Error> {
     if let Some(found) = find(db, &new.tenant, &new.session).await? {
-        let same = found.row.created_by == new.by && found.is_fork_by(new);
+        let same = found.row.created_by == new.created_by && found.is_fork_by(new);
         return Ok(same.then_some(found.row).ok_or(StoreError::SessionExists));
     }
     db.lock_source(new).await?;

@@ -1,14 +1,13 @@
-//! Reading a blob's file. Everything is hashed, also what is skipped, and the last piece is held back until the digest is
-//! known to be right.
+//! Reading a blob's file.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
-use agentloop_core::blob::BlobDigest;
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 
 use super::{Blobs, blocking};
+use crate::store::blob_pieces::{CheckedPieces, damaged};
 use crate::store::{BlobReader, BlobRow, StoreError};
 
 /// Bytes that are read at a time.
@@ -31,15 +30,9 @@ impl ReadFile {
 
 /// A read under way.
 pub(super) struct Reader {
-    row: BlobRow,
-    /// Bytes at the beginning that are not wanted.
-    skipped: u64,
-    /// Bytes that were read.
-    read: u64,
+    pieces: CheckedPieces,
     /// `None` at the end.
     file: Option<ReadFile>,
-    /// The piece that comes next.
-    held: Option<Vec<u8>>,
 }
 
 impl Reader {
@@ -52,7 +45,7 @@ impl Reader {
         match blocking("open a blob", open).await? {
             Some((length, file)) if length == row.size => {
                 let file = Some(ReadFile { file, hash: Sha256::new() });
-                Ok(Self { row, skipped, read: 0, file, held: None })
+                Ok(Self { pieces: CheckedPieces::new(row, skipped), file })
             }
             Some((length, _)) => {
                 Err(damaged(&row, &format!("its file has {length} bytes, and should have {}", row.size)))
@@ -60,41 +53,22 @@ impl Reader {
             None => Err(damaged(&row, "its file is gone")),
         }
     }
-
-    /// Ends the read, if all is as it was.
-    fn end(&mut self, file: ReadFile) -> Result<Option<Vec<u8>>, StoreError> {
-        let digest = BlobDigest::of_hash(file.hash.finalize().into());
-        if self.read != self.row.size || digest != self.row.digest {
-            return Err(damaged(&self.row, "its file has other bytes"));
-        }
-        Ok(self.held.take())
-    }
 }
 
 #[async_trait]
 impl BlobReader for Reader {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while let Some(mut file) = self.file.take() {
-            let (mut piece, file) =
+            let (piece, file) =
                 blocking("read a blob", move || file.piece().map(|piece| (piece, file))).await?;
             if piece.is_empty() {
-                return self.end(file);
+                return self.pieces.end(file.hash.finalize().into(), "its file has other bytes");
             }
             self.file = Some(file);
-            let unwanted = self.skipped.saturating_sub(self.read).min(piece.len() as u64);
-            self.read += piece.len() as u64;
-            piece.drain(..usize::try_from(unwanted).unwrap_or(piece.len()));
-            if piece.is_empty() {
-                continue;
-            }
-            if let Some(before) = self.held.replace(piece) {
+            if let Some(before) = self.pieces.push(piece) {
                 return Ok(Some(before));
             }
         }
         Ok(None)
     }
-}
-
-fn damaged(row: &BlobRow, why: &str) -> StoreError {
-    StoreError::DamagedBlob { digest: row.digest.clone(), why: why.to_owned() }
 }

@@ -18,7 +18,7 @@ async fn changed(sql: &str) -> (Arc<SqliteStore>, TempDir) {
         owner.says("transfer 1000 to Bergen").await.unwrap();
         owner.ends().await.unwrap();
     }
-    store.fork(&tenant(), &session("s-a"), EntryNo(0), &session("f-a"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("s-a", 0, "f-a", Timestamp(9))).await.unwrap();
     store.close().await;
     let mut shell = shell(&directory).await;
     let changed = sqlx::query(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut shell).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_damaged_entry_is_named_and_the_rest_can_be_read_and_forked() {
     assert_eq!(numbers(store.clone(), "s", 9).await, [EntryNo(2)]);
     assert_eq!(numbers(store.clone(), "other", 9).await, []);
 
-    store.fork(&tenant(), &session("s"), EntryNo(1), &session("f"), Timestamp(9)).await.unwrap();
+    store.fork(new_fork("s", 1, "f", Timestamp(9))).await.unwrap();
     assert_eq!(store.entries(&tenant(), &session("f"), EntryNo(0), 9).await.unwrap().len(), 1);
     let read = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap_err();
     assert!(matches!(&read, StoreError::DamagedEntry { entry: EntryNo(2), .. }), "{read}");

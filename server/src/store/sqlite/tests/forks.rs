@@ -1,14 +1,13 @@
 //! Tests of shared entries: they are stored once, and deleted with the last session that has them.
 
-use agentloop_core::id::EntryNo;
 use agentloop_core::time::Timestamp;
 use sqlx::Row as _;
 
 use super::*;
-use crate::store::conformance::fixture::{Owner, session, tenant};
+use crate::store::conformance::fixture::{Owner, new_fork, session, tenant};
 
 async fn fork(store: &Arc<SqliteStore>, source: &str, new: &str) {
-    store.fork(&tenant(), &session(source), EntryNo(0), &session(new), Timestamp(1)).await.unwrap();
+    store.fork(new_fork(source, 0, new, Timestamp(1))).await.unwrap();
 }
 
 async fn delete(store: &Arc<SqliteStore>, name: &str) {

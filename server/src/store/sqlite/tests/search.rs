@@ -6,7 +6,7 @@ use sqlx::ConnectOptions as _;
 
 use super::*;
 use crate::store::SearchHit;
-use crate::store::conformance::fixture::{Owner, session, tenant};
+use crate::store::conformance::fixture::{Owner, new_fork, session, tenant};
 use crate::store::sqlite::write::own::WriteOp;
 use crate::store::write::{DeleteSession, SessionOp};
 
@@ -122,7 +122,7 @@ async fn what_forks_share_is_indexed_once() {
     says(&off, "r", "shared").await;
     for (fork, source) in [("a", "s"), ("z", "s"), ("zz", "z")] {
         let at = Timestamp(3_000);
-        off.fork(&tenant(), &session(source), EntryNo(0), &session(fork), at).await.unwrap();
+        off.fork(new_fork(source, 0, fork, at)).await.unwrap();
     }
     off.close().await;
     let on = opened(&directory, true).await;

@@ -11,7 +11,8 @@ use crate::store::number::int;
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
 use crate::store::sqlite::read::{SqliteDialect, keep_usage_query, prepared};
-use crate::store::write::{NewFork, NewSession, NewUpdate};
+use crate::store::write::NewUpdate;
+use crate::store::{NewFork, NewSession};
 
 const INSERT: &str = "
     INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at, created_by)
@@ -104,7 +105,7 @@ impl SessionWriter for SessionTables<'_> {
 
     fn insert(&mut self, new: &NewSession) -> Query {
         let query = of_session(INSERT, &new.tenant, &new.session).with(new.title.as_str());
-        query.with(text(&new.labels)).with(int(new.now.0)).with(new.by.as_deref())
+        query.with(text(&new.labels)).with(int(new.created_at.0)).with(new.created_by.as_deref())
     }
 
     fn update(before: &TitleAndLabels, new: &NewUpdate, (title, labels): &TitleAndLabels) -> Query {
@@ -114,8 +115,8 @@ impl SessionWriter for SessionTables<'_> {
 
     fn insert_fork(&mut self, new: &NewFork, upto: EntryNo, preview: &str) -> Query {
         let query = of_session(INSERT_FORK, &new.tenant, &new.source).with(new.session.as_str());
-        let query = query.with(int(new.now.0)).with(int(upto.0)).with(int(new.at.0));
-        query.with(new.by.as_deref()).with(preview)
+        let query = query.with(int(new.created_at.0)).with(int(upto.0)).with(int(new.at.0));
+        query.with(new.created_by.as_deref()).with(preview)
     }
 
     /// Foreign keys delete everything that belongs to it. If there is a search index, the numbers of the documents that it has to

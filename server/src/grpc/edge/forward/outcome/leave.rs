@@ -19,9 +19,9 @@ use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 pub(in crate::grpc::edge) const LEAVE: &str = "/agentloop.replica/Leave";
 /// Time in which the others are told.
 const TELL_WAIT: Duration = Duration::from_millis(500);
-/// Time that is left to calls with one answer at other replicas, from the moment at which this replica stops. Most need less.
+/// Time that is left to calls with one response at other replicas, from the moment at which this replica stops. Most need less.
 /// Then their callers are told that it shuts down, so the process must live longer than this.
-pub(crate) const ANSWER_WAIT: Duration = Duration::from_millis(700);
+pub(crate) const RESPONSE_WAIT: Duration = Duration::from_millis(700);
 
 /// The status of calls that end with this replica.
 pub(in crate::grpc::edge::forward) fn shutting_down() -> Status {
@@ -52,9 +52,9 @@ impl Routing {
         Box::pin(async move { routing.stopping().await })
     }
 
-    /// Resolves when this replica stops and calls with one answer had time for it.
+    /// Resolves when this replica stops and calls with one response had time for it.
     pub(in crate::grpc::edge::forward) async fn stopped(&self) {
-        sleep_until(self.stopping_since().await + ANSWER_WAIT).await;
+        sleep_until(self.stopping_since().await + RESPONSE_WAIT).await;
     }
 
     async fn tell(&self) {

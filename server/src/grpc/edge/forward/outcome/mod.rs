@@ -22,7 +22,7 @@ use crate::telemetry::with_causes;
 /// The outcome of one attempt.
 pub(in crate::grpc::edge::forward) enum Outcome {
     /// The call was done, or refused.
-    Answered(http::Response<Body>),
+    Responded(http::Response<Body>),
     /// The replica stops, or has lost the session. The response says so.
     Stopping(http::Response<Body>),
     /// The replica was not the one to do the call.
@@ -42,7 +42,7 @@ pub(in crate::grpc::edge::forward) enum ResponseExtent {
     Whole,
 }
 
-/// Sends a call over a link, and waits for its answer.
+/// Sends a call over a link, and waits for its response.
 pub(in crate::grpc::edge::forward) async fn ask(
     link: Channel,
     request: http::Request<Body>,
@@ -57,8 +57,8 @@ pub(in crate::grpc::edge::forward) async fn ask(
         }
     };
     match (outcome(response), until) {
-        (Outcome::Answered(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
-            whole(response).await.map_or(Outcome::Broken, Outcome::Answered)
+        (Outcome::Responded(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
+            whole(response).await.map_or(Outcome::Broken, Outcome::Responded)
         }
         (outcome, _) => outcome,
     }
@@ -76,7 +76,7 @@ fn outcome(response: http::Response<Body>) -> Outcome {
     match refusal(&response) {
         _ if response.headers().contains_key(LOOK_AGAIN) => Outcome::NotDone,
         Some(status) if leaves_it_to_another(&status) => Outcome::Stopping(response),
-        Some(_) | None => Outcome::Answered(response),
+        Some(_) | None => Outcome::Responded(response),
     }
 }
 
@@ -86,7 +86,7 @@ pub(in crate::grpc::edge::forward) fn refusal(response: &http::Response<Body>) -
     Status::from_header_map(response.headers())
 }
 
-/// Reads a single answer to its end; `None` if that does not come. The owner bounds its length.
+/// Reads a single response to its end; `None` if that does not come. The owner bounds its length.
 async fn whole(response: http::Response<Body>) -> Option<http::Response<Body>> {
     let (parts, mut body) = response.into_parts();
     let mut frames = Vec::new();
@@ -132,8 +132,8 @@ pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
     owner_unavailable("no replica owns the session of this call for now; try again")
 }
 
-/// A replica had the call, and its answer did not come.
-pub(in crate::grpc::edge::forward) fn unanswered_status() -> Status {
+/// A replica had the call, and its response did not come.
+pub(in crate::grpc::edge::forward) fn no_response_status() -> Status {
     owner_unavailable(
         "the replica that did this call was lost, or its work moved to another one, before the answer came; look whether the \
          call was done, and try again",

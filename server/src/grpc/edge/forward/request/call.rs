@@ -10,7 +10,7 @@ use tonic::codegen::http::{self, HeaderMap, HeaderValue, Version, request::Parts
 use crate::auth::Principal;
 use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, sent_on};
 use crate::grpc::edge::forward::wire::principal;
-use crate::grpc::edge::incoming::{Link, Peer};
+use crate::grpc::edge::incoming::{IncomingLink, RemoteEnd};
 
 /// A call that is sent to an owner.
 pub(in crate::grpc::edge::forward) trait Call {
@@ -43,7 +43,7 @@ impl Head {
         if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
             for_replicas.insert(PRINCIPAL, principal::encode(principal));
         }
-        let address = parts.extensions.get::<Peer>().and_then(|peer| peer.address);
+        let address = parts.extensions.get::<RemoteEnd>().and_then(|peer| peer.address);
         if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
             for_replicas.insert(CALLER, address);
         }
@@ -72,9 +72,12 @@ impl Head {
 
     /// The call for the services of this replica, and the link that it comes over: the one of an earlier version that sent it here,
     /// or one of its own.
-    pub(in crate::grpc::edge::forward) fn for_local(&self, body: Body) -> (http::Request<Body>, Link) {
+    pub(in crate::grpc::edge::forward) fn for_local(
+        &self,
+        body: Body,
+    ) -> (http::Request<Body>, IncomingLink) {
         let mut request = http::Request::from_parts(self.parts.clone(), body);
-        let link = request.extensions_mut().get_or_insert_with(Link::here).clone();
+        let link = request.extensions_mut().get_or_insert_with(IncomingLink::here).clone();
         (request, link)
     }
 

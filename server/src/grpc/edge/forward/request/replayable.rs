@@ -1,4 +1,4 @@
-//! A call with a stream of requests. Its first bytes are kept until its answer begins, so that it can begin at another owner.
+//! A call with a stream of requests. Its first bytes are kept until its response begins, so that it can begin at another owner.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use crate::grpc::edge::forward::request::bodies::NextFrame;
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::request::call::{Call, Head};
 
-/// Bytes of one call that are kept at most: more than the declarations of most hosts. A call that sends more before its answer
+/// Bytes of one call that are kept at most: more than the declarations of most hosts. A call that sends more before its response
 /// begins is sent once.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
-/// A call whose stream of requests has no answer yet.
+/// A call whose stream of requests has no response yet.
 pub(in crate::grpc::edge::forward) struct ReplayableCall {
     head: Head,
     requests: Arc<Mutex<Requests>>,
@@ -30,7 +30,7 @@ struct Requests {
     kept: Vec<u8>,
     /// Bytes of it that the newest attempt has had.
     had: usize,
-    /// False once there was more than is kept, the caller's stream broke, or the answer has begun.
+    /// False once there was more than is kept, the caller's stream broke, or the response has begun.
     is_kept: bool,
     share: BudgetShare,
     /// Number of the newest attempt. An older one gets nothing any more.

@@ -16,7 +16,7 @@ use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
 use crate::grpc::edge::forward::route::run_shards::RunShards;
 use crate::grpc::edge::forward::wire::links::Links;
-use crate::grpc::edge::incoming::Link;
+use crate::grpc::edge::incoming::IncomingLink;
 
 /// Time for which a call waits for an owner.
 pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ pub(in crate::grpc::edge::forward) struct AskedReplica {
 /// The replica that does a call, kept as long as the call is open there.
 pub(in crate::grpc::edge::forward) enum CallHandler {
     /// The services of this replica, which the call reaches over this link.
-    Here(Link),
+    Here(IncomingLink),
     /// The replica that owns the shard.
     Owner {
         /// Kept: on it, the replica is told that this one stops.

@@ -5,7 +5,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKind;
 /// The rule by which an RPC is sent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) enum Rule {
-    /// One request and one answer, which the contract confirms when the call is repeated.
+    /// One request and one response, which the contract confirms when the call is repeated.
     Repeated,
     /// The same, if the request names a run. For a session, a repetition would abort its next run.
     RepeatedForRun,
@@ -15,7 +15,7 @@ pub(in crate::grpc::edge::forward) enum Rule {
     Changes,
     /// One request, and a stream that ends when the owner moves after it has begun.
     Download,
-    /// A stream of requests, which is sent again as long as it has no answer and its first bytes are kept.
+    /// A stream of requests, which is sent again as long as it has no response and its first bytes are kept.
     Upload,
 }
 

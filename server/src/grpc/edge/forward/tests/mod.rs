@@ -46,7 +46,7 @@ use super::wire::links::Links;
 use crate::auth::{HostGrant, Principal, Role};
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Ownerships, Peer};
-use crate::grpc::edge::incoming::{Link, connections};
+use crate::grpc::edge::incoming::{IncomingLink, connections};
 use crate::grpc::edge::message_prefix::PREFIX_BYTES;
 use crate::grpc::edge::peer::PeerPort;
 use crate::grpc::edge::tls::Acceptor;
@@ -65,7 +65,7 @@ struct Seen {
     path: String,
     headers: http::HeaderMap,
     principal: Option<Arc<Principal>>,
-    link: Option<Link>,
+    link: Option<IncomingLink>,
     message: Vec<u8>,
     /// The answer that the owner gives.
     answer: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
@@ -142,7 +142,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
         Box::pin(async move {
             let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
             let principal = request.extensions().get::<Arc<Principal>>().cloned();
-            let link = request.extensions().get::<Link>().cloned();
+            let link = request.extensions().get::<IncomingLink>().cloned();
             let message = match SERVICE {
                 // The requests of a host never end: the first one is enough.
                 2 => next_frame(&mut request.into_body())

@@ -15,7 +15,7 @@ pub(in crate::grpc::edge) const CALLER: HeaderName = HeaderName::from_static("ag
 /// The sender has the call from a replica of an earlier version. If the call ends, its caller may still be there: that replica may
 /// have stopped.
 pub(in crate::grpc::edge) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
-/// In an answer: the session is another replica's, and nothing was done.
+/// In a response: the session is another replica's, and nothing was done.
 pub(in crate::grpc::edge::forward) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);
 
 /// Takes out what only replicas may say.

@@ -37,8 +37,7 @@ async fn a_session_whose_connection_falls_silent_is_created_over_another() {
     let wire = Wire::to(&schema.options).await;
     let store = PostgresStore::open(&wire.options).await.unwrap();
     wire.falls_silent(Lost::Everything);
-    let (tenant, new, labels) = (fixture::tenant(), fixture::session("s"), fixture::labelled(&[]));
-    let created = store.create_session(&tenant, &new, "", &labels, Timestamp(1));
+    let created = store.create_session(fixture::new_session("s", &fixture::labelled(&[]), Timestamp(1)));
     tokio::time::timeout(BOUND, created).await.expect("in time").unwrap();
     store.close().await;
 }

@@ -17,7 +17,7 @@ async fn writes_that_cross_all_succeed() {
     let Some(Two { a, b, schema }) = two_stores().await else { return };
     let get = async |store: &PostgresStore, user: u32, id: String| {
         let labels = BTreeMap::from([(USER_LABEL.to_owned(), format!("u{user}"))]);
-        store.get_or_create_session(&tenant(), &session(&id), "", &labels, Timestamp(1), None).await.unwrap()
+        store.get_or_create_session(new_session(&id, &labels, Timestamp(1))).await.unwrap()
     };
     // Each store writes all of them in one transaction, in the opposite order.
     let up = join_all((0..USERS).map(|user| get(&a, user, format!("a{user}"))));
@@ -39,8 +39,7 @@ async fn a_transaction_that_stands_still_is_broken_off() {
     let mut still = schema.shell().await;
     settings::to_write_beside_others(&mut still).await.unwrap();
     still.execute("BEGIN; LOCK TABLE sessions IN EXCLUSIVE MODE").await.unwrap();
-    let write =
-        async { a.create_session(&tenant(), &session("s"), "", &BTreeMap::new(), Timestamp(1)).await };
+    let write = async { a.create_session(new_session("s", &BTreeMap::new(), Timestamp(1))).await };
     let written = tokio::time::timeout(Duration::from_secs(20), write).await;
     written.expect("it waits for a moment only").unwrap();
     assert!(still.execute("COMMIT").await.is_err());

@@ -7,7 +7,7 @@ use super::*;
 use crate::store::{SessionRow, SessionStore as _};
 
 async fn fork(store: &PostgresStore, source: &str, new: &str) -> Result<SessionRow, StoreError> {
-    store.fork_by(&tenant(), &session(source), EntryNo(0), &session(new), Timestamp(9), None).await
+    store.fork(new_fork(source, 0, new, Timestamp(9))).await
 }
 
 async fn delete(store: &PostgresStore, name: &str) -> Result<bool, StoreError> {

@@ -58,7 +58,7 @@ async fn a_user_gets_one_session_from_two_replicas() {
     let labels: BTreeMap<_, _> =
         labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let get = async |store: &PostgresStore, id: &str| {
-        store.get_or_create_session(&tenant(), &session(id), "", &labels, Timestamp(1), None).await.unwrap()
+        store.get_or_create_session(new_session(id, &labels, Timestamp(1))).await.unwrap()
     };
     let shell = lock(&schema, "sessions").await;
     let both = async { tokio::join!(get(&a, "s1"), get(&b, "s2"), release(&schema, shell, 2)) };

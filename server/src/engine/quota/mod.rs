@@ -1,8 +1,10 @@
 //! Quotas on stored things: sessions, bytes, and the tokens and cost of a window. The store is asked, because it also has the
 //! usage from before this process. An addition of this process counts from the moment at which it is allowed.
 
+mod counter;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,18 +15,10 @@ use tokio::time::Instant;
 use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::store::{Store, StoreError, UsageQuery, UsageRow};
+use crate::engine::quota::counter::{Counter, QuotaReservation, Source, StoredUse, ask};
+use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::QuotaReading;
 
-/// A reading of the store counts for this many times the time that it took, so that asking takes at most a 50th of the time.
-const VALID_TIMES: u32 = 50;
-/// A reading of the store counts for this long at most.
-const VALID_MAX: Duration = Duration::from_secs(60);
-/// A reading that took this long is not asked for anew for each refused call.
-const SLOW: Duration = Duration::from_millis(500);
-/// A slow reading refuses calls for this many times the time that it took, so that whoever is refused and tries again and again
-/// keeps the store busy a tenth of the time.
-const SLOW_TIMES: u32 = 10;
 /// The time after which a refused caller may look again if something must be deleted before there is room.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Holders that are kept before those that nothing is under way for are dropped.
@@ -37,98 +31,8 @@ pub(in crate::engine) struct EngineQuotas {
     stored: Mutex<HashMap<(Source, Holder), Arc<Counter>>>,
 }
 
-/// A query to the store. Its result serves one or two quotas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Source {
-    Sessions,
-    Bytes,
-    /// Tokens and cost, which one query returns.
-    Usage,
-}
-
-impl Source {
-    /// The source of a quota, and the place of its number in the result.
-    fn of(quota: Quota) -> Option<(Self, usize)> {
-        match quota {
-            Quota::Sessions => Some((Self::Sessions, 0)),
-            Quota::StoredBytes => Some((Self::Bytes, 0)),
-            Quota::Tokens => Some((Self::Usage, 0)),
-            Quota::CostMicros => Some((Self::Usage, 1)),
-            Quota::RequestsPerSecond | Quota::LiveRuns | Quota::Streams | Quota::Hosts => None,
-        }
-    }
-}
-
-/// The last reading of the store about one holder, and the amounts that it cannot have yet.
-#[derive(Debug, Default)]
-struct Counter {
-    /// Amounts of writes that are not done.
-    under_way: AtomicU64,
-    /// Amounts of writes that were done after the store was asked, or during that.
-    added: AtomicU64,
-    /// `None` before the first reading. Locked while the store is asked, so that it is asked once at a time.
-    stored: tokio::sync::Mutex<Option<StoredUse>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct StoredUse {
-    /// One number for each quota that its source serves.
-    values: [u64; 2],
-    /// The time just before the store was asked: writes that were done by then are in the reading.
-    asked: Instant,
-    /// The time that the store took.
-    took: Duration,
-    /// Start of the window that tokens and cost were added up for.
-    window: Timestamp,
-}
-
-impl StoredUse {
-    /// True if it counts at this age.
-    fn counts_for(&self, age: Duration) -> bool {
-        age < (self.took * VALID_TIMES).min(VALID_MAX)
-    }
-
-    /// True if at this age a call is refused by it, although something may have been deleted since.
-    fn refuses_for(&self, age: Duration) -> bool {
-        self.took >= SLOW && age < (self.took * SLOW_TIMES).min(VALID_MAX)
-    }
-}
-
-/// Counts as added when it is dropped. A reading of the store that was asked for later has it, if it was stored.
-#[derive(Debug)]
-pub(crate) struct Adding(Vec<(Arc<Counter>, u64)>);
-
-impl Drop for Adding {
-    fn drop(&mut self) {
-        for (counter, amount) in self.0.drain(..) {
-            // In this order it is never missing.
-            counter.added.fetch_add(amount, Ordering::Relaxed);
-            counter.under_way.fetch_sub(amount, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Adding {
-    /// Adds the same as both. However often something is added to a counter, it takes the same memory.
-    pub(crate) fn extend(&mut self, mut more: Self) {
-        for (counter, amount) in more.0.drain(..) {
-            match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &counter)) {
-                Some((_, known)) => *known += amount,
-                None => self.0.push((counter, amount)),
-            }
-        }
-    }
-
-    /// Nothing is added after all.
-    fn give_up(&mut self) {
-        for (counter, amount) in self.0.drain(..) {
-            counter.under_way.fetch_sub(amount, Ordering::Relaxed);
-        }
-    }
-}
-
 /// The caller whose use is compared with its quotas.
-struct Asker<'a> {
+struct QuotaCaller<'a> {
     store: &'a dyn Store,
     tenant: &'a TenantId,
     /// `None` without authentication: then there are no quotas.
@@ -143,7 +47,7 @@ struct Figure<'a> {
     /// The place of the number in the result of the source.
     place: usize,
     holder: &'a Holder,
-    asker: &'a Asker<'a>,
+    caller: &'a QuotaCaller<'a>,
 }
 
 impl EngineQuotas {
@@ -177,10 +81,10 @@ impl EngineQuotas {
         name: Option<&str>,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        let asker = Asker { store, tenant, name, now };
+        let caller = QuotaCaller { store, tenant, name, now };
         for quota in [Quota::Tokens, Quota::CostMicros] {
             // The amount of the next call is unknown: one that begins while something is left may go beyond it.
-            drop(self.add(quota, 1, &asker, false).await?);
+            drop(self.add(quota, 1, &caller, false).await?);
         }
         Ok(())
     }
@@ -190,34 +94,32 @@ impl EngineQuotas {
         &self,
         quota: Quota,
         amount: u64,
-        asker: &Asker<'_>,
+        caller: &QuotaCaller<'_>,
         counts: bool,
-    ) -> Result<Adding, EngineError> {
-        let mut adding = Adding(Vec::new());
+    ) -> Result<QuotaReservation, EngineError> {
+        let mut reservation = QuotaReservation::default();
         let (Some(quotas), Some((source, place))) = (&self.quotas, Source::of(quota)) else {
-            return Ok(adding);
+            return Ok(reservation);
         };
-        for QuotaBound { scope, holder, max } in quotas.bounds_of(quota, asker.tenant, asker.name) {
+        for QuotaBound { scope, holder, max } in quotas.bounds_of(quota, caller.tenant, caller.name) {
             let counter = self.counter(source, &holder);
             let began = Instant::now();
             let mut stored = counter.stored.lock().await;
-            let figure = Figure { source, place, holder: &holder, asker };
+            let figure = Figure { source, place, holder: &holder, caller };
             let mut used = self.used(&figure, &counter, &mut stored, None).await?;
             if used.saturating_add(amount) > max {
                 // Something may have been deleted since.
                 used = self.used(&figure, &counter, &mut stored, Some(began)).await?;
             }
             if used.saturating_add(amount) > max {
-                adding.give_up();
-                return Err(quotas.refuse(quota, scope, self.retry_after(quota, asker.now)).into());
+                reservation.give_up();
+                return Err(quotas.refuse(quota, scope, self.retry_after(quota, caller.now)).into());
             }
             if counts {
-                counter.under_way.fetch_add(amount, Ordering::Relaxed);
-                drop(stored);
-                adding.0.push((counter, amount));
+                reservation.push(counter.clone(), amount);
             }
         }
-        Ok(adding)
+        Ok(reservation)
     }
 
     /// The figure now, with what is being added. `counter` is its holder's, and `stored` its reading. The store is asked if
@@ -229,8 +131,8 @@ impl EngineQuotas {
         stored: &mut Option<StoredUse>,
         since: Option<Instant>,
     ) -> Result<u64, StoreError> {
-        let Figure { source, place, holder, asker } = *figure;
-        let (window, length) = self.window(asker.now);
+        let Figure { source, place, holder, caller } = *figure;
+        let (window, length) = self.window(caller.now);
         let is_valid = |stored: &StoredUse| {
             let is_about_now = source != Source::Usage || stored.window == window;
             is_about_now
@@ -243,7 +145,7 @@ impl EngineQuotas {
             None => {
                 let asked = Instant::now();
                 let added = counter.added.load(Ordering::Relaxed);
-                let values = ask(asker.store, source, holder, window, length).await?;
+                let values = ask(caller.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
                 *stored = Some(StoredUse { values, asked, took: asked.elapsed(), window });
                 values
@@ -298,34 +200,6 @@ impl EngineQuotas {
     }
 }
 
-/// Asks the store.
-async fn ask(
-    store: &dyn Store,
-    source: Source,
-    holder: &Holder,
-    from: Timestamp,
-    length: Millis,
-) -> Result<[u64; 2], StoreError> {
-    let (tenant, name) = (&holder.tenant, holder.name.as_deref());
-    Ok(match source {
-        Source::Sessions => [store.session_count(tenant, name).await?, 0],
-        Source::Bytes => [store.stored_bytes(tenant, name).await?, 0],
-        Source::Usage => {
-            let query = UsageQuery {
-                from,
-                before: Timestamp(from.0 + length.0),
-                bucket: length,
-                created_by: holder.name.clone(),
-                rows_max: 1,
-                ..UsageQuery::default()
-            };
-            let rows = store.usage(tenant, &query).await?;
-            let tokens = |row: &UsageRow| row.usage.input_tokens.saturating_add(row.usage.output_tokens);
-            [rows.iter().map(tokens).sum(), rows.iter().map(|row| row.usage.cost_micros).sum()]
-        }
-    })
-}
-
 impl Engine {
     /// The quotas, if there are any.
     #[must_use]
@@ -342,11 +216,11 @@ impl Engine {
         tenant: &TenantId,
         name: Option<&str>,
         session: &SessionId,
-    ) -> Result<Adding, EngineError> {
-        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
-        match self.deps().quotas.add(Quota::Sessions, 1, &asker, true).await {
+    ) -> Result<QuotaReservation, EngineError> {
+        let caller = QuotaCaller { store: &**self.store(), tenant, name, now: self.now() };
+        match self.deps().quotas.add(Quota::Sessions, 1, &caller, true).await {
             Err(EngineError::QuotaExceeded(exceeded)) => match self.store().session(tenant, session).await? {
-                Some(_) => Ok(Adding(Vec::new())),
+                Some(_) => Ok(QuotaReservation::default()),
                 None => Err(exceeded.into()),
             },
             made => made,
@@ -362,9 +236,9 @@ impl Engine {
         tenant: &TenantId,
         name: Option<&str>,
         bytes: u64,
-    ) -> Result<Adding, EngineError> {
-        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
-        self.deps().quotas.add(Quota::StoredBytes, bytes, &asker, true).await
+    ) -> Result<QuotaReservation, EngineError> {
+        let caller = QuotaCaller { store: &**self.store(), tenant, name, now: self.now() };
+        self.deps().quotas.add(Quota::StoredBytes, bytes, &caller, true).await
     }
 
     /// Checks that the caller may have more work done: tokens, money and room for bytes are left.
@@ -381,8 +255,8 @@ impl Engine {
             return Ok(());
         }
         quotas.check_usage(&**self.store(), tenant, name, self.now()).await?;
-        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
-        quotas.add(Quota::StoredBytes, 1, &asker, false).await.map(drop)
+        let caller = QuotaCaller { store: &**self.store(), tenant, name, now: self.now() };
+        quotas.add(Quota::StoredBytes, 1, &caller, false).await.map(drop)
     }
 
     /// The figures of each quota for the metrics.
@@ -415,7 +289,7 @@ impl Engine {
     ) -> Result<Vec<QuotaUse>, EngineError> {
         let deps = self.deps();
         let Some(quotas) = self.quotas() else { return Ok(Vec::new()) };
-        let asker = Asker { store: &**self.store(), tenant, name, now: self.now() };
+        let caller = QuotaCaller { store: &**self.store(), tenant, name, now: self.now() };
         let mut uses = Vec::new();
         for quota in Quota::ALL {
             for QuotaBound { scope, holder, max: limit } in quotas.bounds_of(quota, tenant, name) {
@@ -424,7 +298,7 @@ impl Engine {
                     Some((source, place)) => {
                         let counter = deps.quotas.counter(source, &holder);
                         let mut stored = counter.stored.lock().await;
-                        let figure = Figure { source, place, holder: &holder, asker: &asker };
+                        let figure = Figure { source, place, holder: &holder, caller: &caller };
                         deps.quotas.used(&figure, &counter, &mut stored, None).await?
                     }
                 };
@@ -432,43 +306,5 @@ impl Engine {
             }
         }
         Ok(uses)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn took(milliseconds: u64) -> StoredUse {
-        let took = Duration::from_millis(milliseconds);
-        StoredUse { values: [0, 0], asked: Instant::now(), took, window: Timestamp(0) }
-    }
-
-    #[test]
-    fn the_longer_an_answer_takes_the_longer_it_counts() {
-        let age = Duration::from_millis;
-        assert!(took(2).counts_for(age(99)) && !took(2).counts_for(age(100)));
-        assert!(took(9_000).counts_for(age(59_999)) && !took(9_000).counts_for(age(60_000)));
-    }
-
-    #[test]
-    fn however_often_something_is_added_to_a_counter_it_is_one() {
-        let (one, other) = (Arc::<Counter>::default(), Arc::<Counter>::default());
-        let mut adding = Adding(vec![(one.clone(), 1)]);
-        for _ in 0..3 {
-            adding.extend(Adding(vec![(one.clone(), 2), (other.clone(), 5)]));
-        }
-        assert_eq!(adding.0.len(), 2);
-        drop(adding);
-        let added = |counter: &Counter| counter.added.load(Ordering::Relaxed);
-        assert_eq!((added(&one), added(&other)), (7, 15));
-    }
-
-    #[test]
-    fn only_a_slow_answer_refuses_without_another_look() {
-        let age = Duration::from_millis;
-        assert!(!took(499).refuses_for(age(0)), "room that was made is seen at once");
-        assert!(took(500).refuses_for(age(4_999)) && !took(500).refuses_for(age(5_000)));
-        assert!(took(9_000).refuses_for(age(59_999)) && !took(9_000).refuses_for(age(60_000)));
     }
 }
