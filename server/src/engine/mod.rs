@@ -46,12 +46,12 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::view::{RunView, StoppedRun};
 pub use self::session::start::{Author, OnBusy, StartRequest, StartedRun};
-pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};
+pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionStreamItem, WatchChange, Watched};
 
 use crate::audit;
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{CallerGuard, Feed, FeedItem, RunHead, SubscriptionDeps};
+use crate::engine::feed::{CallerGuard, Feed, FeedHead, FeedItem, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
@@ -194,7 +194,7 @@ impl Engine {
         // Events are published a moment after they are durable. If the feed is behind `after`, the store decides.
         let head = deps.feeds.head(&key).filter(|(_, head)| after <= head.last.seq);
         let (feed, session, last, has_ended) = match head {
-            Some((feed, RunHead { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
+            Some((feed, FeedHead { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
                 let feed = deps.feeds.get_or_create(&key, &row.session, deps.options.subscriber_buffer);

@@ -110,7 +110,7 @@ struct SizedRecord {
 }
 
 /// The session and the last durable event of a run, as far as its feed knows.
-pub(in crate::engine) struct RunHead {
+pub(in crate::engine) struct FeedHead {
     pub(in crate::engine) session: SessionId,
     pub(in crate::engine) last: Arc<Record>,
 }
@@ -142,7 +142,7 @@ impl Feeds {
     }
 
     /// The run's feed and its last event, if there is a feed to which an event was published.
-    pub(in crate::engine) fn head(&self, key: &RunKey) -> Option<(Feed, RunHead)> {
+    pub(in crate::engine) fn head(&self, key: &RunKey) -> Option<(Feed, FeedHead)> {
         let feed = self.get(key)?;
         let head = feed.head()?;
         Some((feed, head))
@@ -248,10 +248,10 @@ impl Feed {
         new.for_each(|new| recent.push(new.clone()));
     }
 
-    fn head(&self) -> Option<RunHead> {
+    fn head(&self) -> Option<FeedHead> {
         let recent = self.recent();
         let last: &Arc<Record> = &recent.records.back()?.record;
-        Some(RunHead { session: self.0.session.clone(), last: last.clone() })
+        Some(FeedHead { session: self.0.session.clone(), last: last.clone() })
     }
 
     /// Every durable event after `after` until now. `None` if some of them are not in memory.

@@ -225,12 +225,12 @@ impl Engine {
             true => Some(self.room_for_session(&tenant, author, &session).await?),
             false => None,
         };
-        let admission = self.admission(&tenant, &session, request).await?;
-        match (admission, request.on_busy) {
-            (Admission::Free(last_entry), _) if request.imports => {
+        let session_state = self.session_state(&tenant, &session, request).await?;
+        match (session_state, request.on_busy) {
+            (SessionState::Free(last_entry), _) if request.imports => {
                 self.import(permit, &session, last_entry, request).await?;
             }
-            (Admission::Free(last_entry), _) => {
+            (SessionState::Free(last_entry), _) => {
                 // The others add no live run: they queue one, or hand messages to one.
                 let options = &self.deps().options;
                 let bound =
@@ -242,17 +242,17 @@ impl Engine {
                 self.check_tool_choice(&tenant, &request.spec)?;
                 self.enter_new(permit, held, &session, last_entry, &request).await?;
             }
-            (Admission::Busy(by) | Admission::Queued(by), OnBusy::Reject) => {
+            (SessionState::Busy(by) | SessionState::Queued(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
             }
-            (Admission::Busy(_) | Admission::Queued(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
+            (SessionState::Busy(_) | SessionState::Queued(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
                 self.enqueue(permit, &session, request).await?;
             }
-            (Admission::Busy(live), OnBusy::Steer) => {
+            (SessionState::Busy(live), OnBusy::Steer) => {
                 self.steer(&live, &run, request).await?;
                 return Ok(StartedRun { run: live, session, joined: true, steered: true });
             }
-            (Admission::Queued(next), OnBusy::Steer) => {
+            (SessionState::Queued(next), OnBusy::Steer) => {
                 // Start the run that is about to be the live one; the next attempt steers it.
                 self.ensure_live(&RunKey::new(tenant, next)).await?;
                 return Err(EngineError::Store(StoreError::SessionMoved));
@@ -379,14 +379,14 @@ impl Engine {
     }
 
     /// The state of the session for a new run. The store checks it again at the write.
-    async fn admission(
+    async fn session_state(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         request: &StartRequest,
-    ) -> Result<Admission, EngineError> {
+    ) -> Result<SessionState, EngineError> {
         if request.session.is_none() {
-            return Ok(Admission::Free(EntryNo(0)));
+            return Ok(SessionState::Free(EntryNo(0)));
         }
         let row = match self.store().session(tenant, session).await? {
             Some(row) if !request.author.may_use(row.created_by.as_deref()) => {
@@ -397,14 +397,14 @@ impl Engine {
             None if request.create_session && request.author.only_own => {
                 return self.create_own(tenant, session, &request.author).await;
             }
-            None if request.create_session => return Ok(Admission::Free(EntryNo(0))),
+            None if request.create_session => return Ok(SessionState::Free(EntryNo(0))),
             None => return Err(EngineError::SessionNotFound),
         };
         if let Some(run) = row.live_run {
-            return Ok(Admission::Busy(run));
+            return Ok(SessionState::Busy(run));
         }
         let next = self.store().next_queued(tenant, session).await?;
-        Ok(next.map_or(Admission::Free(row.last_entry), Admission::Queued))
+        Ok(next.map_or(SessionState::Free(row.last_entry), SessionState::Queued))
     }
 
     /// Creates the session before the run. The write of a run does not look at owners: between the look at a session that is
@@ -414,10 +414,10 @@ impl Engine {
         tenant: &TenantId,
         session: &SessionId,
         author: &Author,
-    ) -> Result<Admission, EngineError> {
+    ) -> Result<SessionState, EngineError> {
         let (labels, by) = (BTreeMap::new(), author.name.as_deref());
         match self.store().create_session_by(tenant, session, "", &labels, self.now(), by).await {
-            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(Admission::Free(row.last_entry)),
+            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(SessionState::Free(row.last_entry)),
             Ok(_) | Err(StoreError::SessionExists) => Err(EngineError::SessionNotFound),
             Err(error) => Err(error.into()),
         }
@@ -425,7 +425,7 @@ impl Engine {
 }
 
 /// The state of a session for a new run.
-enum Admission {
+enum SessionState {
     /// The session is free. This is its last entry.
     Free(EntryNo),
     /// The session has this live run.

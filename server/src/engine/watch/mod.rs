@@ -11,11 +11,11 @@ mod watchers;
 pub use self::peers::{RunChange, RunTap};
 pub use self::run_list::{WatchChange, Watched};
 pub use self::run_watch::RunWatch;
-pub use self::session::{SessionItem, SessionUpdate};
+pub use self::session::{SessionItem, SessionStreamItem};
 
 pub(in crate::engine) use self::peers::ChangedFrom;
 pub(in crate::engine) use self::run_list::wait_of;
-pub(in crate::engine) use self::session::{SessionChange, SessionWatchers};
+pub(in crate::engine) use self::session::{SessionSignal, SessionWatchers};
 pub(in crate::engine) use self::watchers::RunWatchers;
 
 #[cfg(test)]

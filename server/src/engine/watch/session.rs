@@ -48,7 +48,7 @@ pub enum SessionItem {
 
 /// An item, and the token that continues after it.
 #[derive(Debug, Clone)]
-pub struct SessionUpdate {
+pub struct SessionStreamItem {
     /// The next item of the subscription.
     pub item: SessionItem,
     /// Continues the subscription. Opaque to clients. Empty for work in progress, after which the last one counts.
@@ -57,7 +57,7 @@ pub struct SessionUpdate {
 
 /// The parts of a session at which its subscribers are to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum SessionChange {
+pub(in crate::engine) enum SessionSignal {
     /// There may be a new run.
     Runs,
     /// The session's row may be another one.
@@ -88,7 +88,7 @@ struct Changes {
 
 impl SessionWatchers {
     /// Tells the session's subscribers to look. Call it after the change is durable; once too often does no harm.
-    pub(in crate::engine) fn changed(&self, tenant: &TenantId, session: &SessionId, what: SessionChange) {
+    pub(in crate::engine) fn changed(&self, tenant: &TenantId, session: &SessionId, what: SessionSignal) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -96,9 +96,9 @@ impl SessionWatchers {
         let table = self.table();
         for changes in table.get(&key).into_iter().flatten().filter_map(Weak::upgrade) {
             let flag = match what {
-                SessionChange::Runs => &changes.runs,
-                SessionChange::Row => &changes.row,
-                SessionChange::Deleted => &changes.deleted,
+                SessionSignal::Runs => &changes.runs,
+                SessionSignal::Row => &changes.row,
+                SessionSignal::Deleted => &changes.deleted,
             };
             flag.store(true, Ordering::Relaxed);
             changes.arrived.notify_one();
@@ -167,7 +167,8 @@ impl Engine {
         tenant: &TenantId,
         session: &SessionId,
         token: &str,
-    ) -> Result<impl Stream<Item = Result<SessionUpdate, EngineError>> + Send + 'static, EngineError> {
+    ) -> Result<impl Stream<Item = Result<SessionStreamItem, EngineError>> + Send + 'static, EngineError>
+    {
         let place = if token.is_empty() {
             None
         } else {
@@ -188,7 +189,7 @@ impl Engine {
 
     /// Tells those who follow a session that its row has changed.
     pub fn session_changed(&self, tenant: &TenantId, session: &SessionId) {
-        self.deps().session_watchers.changed(tenant, session, SessionChange::Row);
+        self.deps().session_watchers.changed(tenant, session, SessionSignal::Row);
     }
 }
 
@@ -319,7 +320,7 @@ impl SessionSubscription {
         Ok(())
     }
 
-    async fn next(&mut self) -> Option<Result<SessionUpdate, EngineError>> {
+    async fn next(&mut self) -> Option<Result<SessionStreamItem, EngineError>> {
         loop {
             if self.is_over {
                 return None;
@@ -406,7 +407,7 @@ impl SessionSubscription {
         SessionItem::Event { run, event }
     }
 
-    fn update(&self, item: SessionItem) -> SessionUpdate {
+    fn update(&self, item: SessionItem) -> SessionStreamItem {
         let token = match &item {
             SessionItem::Event { event: FeedItem::Transient(_), .. } | SessionItem::Deleted => String::new(),
             SessionItem::Event { .. } | SessionItem::Session(_) | SessionItem::Synced { .. } => {
@@ -415,7 +416,7 @@ impl SessionSubscription {
                     .token(&self.digest)
             }
         };
-        SessionUpdate { item, token }
+        SessionStreamItem { item, token }
     }
 }
 

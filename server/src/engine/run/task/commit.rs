@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::engine::history::History;
 use crate::engine::run::task::RunTask;
-use crate::engine::watch::{ChangedFrom, SessionChange};
+use crate::engine::watch::{ChangedFrom, SessionSignal};
 use crate::store::{Append, CreateRun, RunRow, RunSummary, StoreError};
 
 /// A write, by what it means for the run's place in its session.
@@ -79,7 +79,7 @@ impl RunTask {
             .await;
         if is_new {
             // Also after an error: nobody knows if the run was written.
-            let change = SessionChange::Runs;
+            let change = SessionSignal::Runs;
             self.deps.session_watchers.changed(&self.permit.key().tenant, &self.session, change);
         }
         if let Err(error) = appended {

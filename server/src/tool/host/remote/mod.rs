@@ -341,7 +341,7 @@ impl RemoteTools {
         tenant: &TenantId,
         accepted: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let recording = Recording::begin(self, tenant, &accepted);
+        let recording = ResultRecording::begin(self, tenant, &accepted);
         self.reports.flush(tenant, accepted.run()).await;
         recording.finish(accepted).await
     }
@@ -352,7 +352,7 @@ impl RemoteTools {
         tenant: &TenantId,
         accepted: AcceptedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        Recording::begin(self, tenant, &accepted).finish(accepted).await
+        ResultRecording::begin(self, tenant, &accepted).finish(accepted).await
     }
 
     pub(in crate::tool) fn sink(&self) -> Option<&Arc<dyn CallSink>> {
@@ -472,14 +472,14 @@ pub(in crate::tool) enum TakesHosts {
 
 /// A result that is being recorded. When it is dropped, it tells the fleet if the result was recorded: a caller of `CompleteCall`
 /// whose deadline has passed does not wait for that.
-struct Recording<'a> {
+struct ResultRecording<'a> {
     tools: &'a RemoteTools,
     tenant: &'a TenantId,
     call: CallRef,
     is_recorded: bool,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> ResultRecording<'a> {
     fn begin(tools: &'a RemoteTools, tenant: &'a TenantId, accepted: &AcceptedResult) -> Self {
         Self { tools, tenant, call: accepted.result.call.clone(), is_recorded: false }
     }
@@ -496,7 +496,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-impl Drop for Recording<'_> {
+impl Drop for ResultRecording<'_> {
     fn drop(&mut self) {
         let call = self.call.clone();
         let then = match self.is_recorded {
