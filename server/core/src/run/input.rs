@@ -60,7 +60,7 @@ pub enum Input {
         error: RunError,
     },
     /// A host has room for a call.
-    SlotGranted {
+    HostGranted {
         /// Slot of the call.
         slot: CallSlot,
         /// The host that reserved the room.
@@ -71,7 +71,7 @@ pub enum Input {
         terms: Option<Arc<ToolTerms>>,
     },
     /// No host will have room for a call.
-    SlotDenied {
+    HostDenied {
         /// Slot of the call.
         slot: CallSlot,
         /// The reason, for the model.

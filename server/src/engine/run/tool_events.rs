@@ -24,9 +24,9 @@ impl CallSink for Engine {
         let slot = call.slot;
         let input = match update {
             CallUpdate::Granted { host, instance, terms } => {
-                Input::SlotGranted { slot, host, instance, terms: Some(terms) }
+                Input::HostGranted { slot, host, instance, terms: Some(terms) }
             }
-            CallUpdate::Denied { message } => Input::SlotDenied { slot, message },
+            CallUpdate::Denied { message } => Input::HostDenied { slot, message },
             CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
             CallUpdate::Checkpoint { attempt, checkpoint } => {
                 Input::CallCheckpoint { slot, attempt, checkpoint }

@@ -34,7 +34,7 @@ pub(super) fn granted(
 ) -> Result<(), Refusal> {
     let call = calls::open(builder, slot)?;
     let CallState::Ready { not_before, .. } = call.state else { return Err(Refusal::StaleAttempt) };
-    if not_before.is_some_and(|at| at > builder.now) || builder.state().free_call_slots() == 0 {
+    if not_before.is_some_and(|at| at > builder.now) || builder.state().free_parallel_calls() == 0 {
         return Err(Refusal::StaleAttempt);
     }
     let effect = terms.map_or(call.terms.effect, |terms| call.terms.effect.max(terms.effect));

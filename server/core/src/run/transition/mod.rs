@@ -55,10 +55,10 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         }
         Input::Compacted(done) => compaction::compacted(builder, *done),
         Input::CompactionFailed { number, error } => compaction::failed(builder, number, error),
-        Input::SlotGranted { slot, host, instance, terms } => {
+        Input::HostGranted { slot, host, instance, terms } => {
             host::granted(builder, slot, host, instance, terms.as_deref())
         }
-        Input::SlotDenied { slot, message } => host::denied(builder, slot, message),
+        Input::HostDenied { slot, message } => host::denied(builder, slot, message),
         Input::CallAccepted { slot, attempt, host } => host::accepted(builder, slot, attempt, host),
         Input::CallCheckpoint { slot, attempt, checkpoint } => {
             host::checkpoint(builder, slot, attempt, checkpoint)

@@ -371,8 +371,8 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
         Input::ContextTooLarge { .. } => &[ContextTooLarge, OtherTryTooLarge],
         Input::Compacted(_) => &[Compacts, OtherCompacts],
         Input::CompactionFailed { .. } => &[CompactionFails, OtherCompactFails],
-        Input::SlotGranted { .. } => &[GrantX, GrantY, GrantK, GrantNever],
-        Input::SlotDenied { .. } => &[DenyX, DenyY, DenyK, DenyNever],
+        Input::HostGranted { .. } => &[GrantX, GrantY, GrantK, GrantNever],
+        Input::HostDenied { .. } => &[DenyX, DenyY, DenyK, DenyNever],
         Input::CallAccepted { .. } => &[AcceptX, AcceptXOtherTry, AcceptY, AcceptK, AcceptNever],
         Input::CallCheckpoint { .. } => &[SaveX, SaveXOtherTry, SaveY, SaveK, SaveNever],
         Input::CallResumable { .. } => {

@@ -35,8 +35,8 @@ impl RunTask {
             };
             let input = match sought {
                 Seek::Queued => continue,
-                Seek::Granted { host, instance, terms } => Input::SlotGranted { slot, host, instance, terms },
-                Seek::Denied(message) => Input::SlotDenied { slot, message },
+                Seek::Granted { host, instance, terms } => Input::HostGranted { slot, host, instance, terms },
+                Seek::Denied(message) => Input::HostDenied { slot, message },
             };
             match self.machine.handle(input, now) {
                 Ok(more) => transition.merge(more),
@@ -162,6 +162,6 @@ impl RunTask {
 }
 
 /// The call that an input grants a host to.
-pub(in crate::engine) fn granted_slot(input: &Input) -> Option<CallSlot> {
-    if let Input::SlotGranted { slot, .. } = input { Some(*slot) } else { None }
+pub(in crate::engine) fn granted_call(input: &Input) -> Option<CallSlot> {
+    if let Input::HostGranted { slot, .. } = input { Some(*slot) } else { None }
 }

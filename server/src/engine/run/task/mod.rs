@@ -44,7 +44,7 @@ use crate::store::StoreError;
 use crate::tool::CallOwner;
 
 pub(in crate::engine) use self::commit::RunWrite;
-use self::effects::granted_slot;
+use self::effects::granted_call;
 use self::human::PendingAnswers;
 use self::memory::{MemoryWait, Room};
 use self::results::{HookedResult, RunningHooks};
@@ -311,7 +311,7 @@ impl RunTask {
         reply: Option<Reply>,
     ) -> Result<Option<TaskEnd>, StoreError> {
         let now = self.deps.clock.now();
-        let granted = granted_slot(&input);
+        let granted = granted_call(&input);
         let step_request = match &input {
             Input::Step { request, .. } => Some(request.clone()),
             _ => None,
