@@ -123,14 +123,14 @@ impl HostStream {
         let offer_extensions = |verdicts: &mut [CheckedOffer]| {
             self.offer_extensions(Some((host, max_frame_bytes)), extensions, verdicts);
         };
-        let held = self.pause.hold();
+        let paused = self.pause.pause();
         if !self.tools.join(&self.tenant, by, offered, join, offer_extensions) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
         // Extensions are asked only now, because the welcome must be the first frame that the host gets.
         self.tools.extensions().activate(self.id);
         self.mirrored().await;
-        drop(held);
+        drop(paused);
     }
 
     /// True if the host may have its id. If not, the connection is ended with the reason, unless it has ended itself.

@@ -21,7 +21,7 @@ use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
-use crate::tool::host::outbound::{self, OutboundFrames, SendPause};
+use crate::tool::host::outbound::{self, Channel, OutboundFrames, SendPause};
 use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::state::CheckedOffer;
 
@@ -84,7 +84,7 @@ pub struct HostStream {
     /// Holds back the frames for the host.
     pause: SendPause,
     /// Sends questions to the host's extensions.
-    line: Arc<dyn RequestSender>,
+    extension_sender: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -111,13 +111,15 @@ impl RemoteTools {
         }
         let slot = self.connection_slots.clone().try_acquire_owned();
         let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
-        let (sender, sending, pause, ended) = outbound::channel();
+        let Channel { sender, frames, pause, ended } = outbound::channel();
         let id = self.next_connection();
-        let line = sender.line();
+        let extension_sender = sender.extension_sender();
         self.open(&tenant, id, sender);
         let act = audit::current();
         let tools = self.clone();
-        Ok((HostStream { tools, tenant, identity, act, id, ended, pause, line, _slot: slot }, sending))
+        let stream =
+            HostStream { tools, tenant, identity, act, id, ended, pause, extension_sender, _slot: slot };
+        Ok((stream, frames))
     }
 }
 
@@ -194,7 +196,7 @@ impl HostStream {
                 let offer_extensions = |verdicts: &mut [CheckedOffer]| {
                     self.offer_extensions(None, extensions, verdicts);
                 };
-                let _held = self.pause.hold();
+                let _paused = self.pause.pause();
                 self.tools.replace(&self.tenant, by, offered, replace, offer_extensions);
                 self.mirrored().await;
                 Vec::new()
