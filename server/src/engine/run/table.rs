@@ -29,7 +29,12 @@ pub(in crate::engine) enum Mail {
     /// An input whose sender waits for no reply.
     Input(Input),
     /// An input whose sender waits until it is durable.
-    InputWithReply(Input, Reply, Option<Arc<Act>>),
+    InputWithReply {
+        input: Input,
+        reply: Reply,
+        /// The act that the audit log is to tell of, if there is one.
+        act: Option<Arc<Act>>,
+    },
     /// A request for the durable state.
     ReadState(oneshot::Sender<Box<RunState>>),
     /// Sessions are given away: the run stops if its own is among them.
@@ -49,7 +54,7 @@ impl Mailbox {
     /// Hands over an input and waits for the verdict. `None` if the task ended first; the input may have been applied.
     pub(in crate::engine) async fn deliver(self, input: Input) -> Option<Result<(), Refusal>> {
         let (reply, verdict) = oneshot::channel();
-        self.send_last(Mail::InputWithReply(input, reply, audit::unrecorded())).await?;
+        self.send_last(Mail::InputWithReply { input, reply, act: audit::unrecorded() }).await?;
         verdict.await.ok()
     }
 

@@ -261,7 +261,7 @@ impl RunTask {
     async fn handle_mail(&mut self, mail: Mail) -> Result<Option<TaskEnd>, StoreError> {
         match mail {
             Mail::Input(input) => self.handle_input(input, None).await,
-            Mail::InputWithReply(input, reply, act) => {
+            Mail::InputWithReply { input, reply, act } => {
                 let input = self.with_checked_output(input);
                 let input = self.with_blobs(input).await?;
                 match act {

@@ -26,7 +26,7 @@ use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel, deliver};
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
-use crate::tool::host::state::{State, Timeline};
+use crate::tool::host::state::{HostQueue, State, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
@@ -365,7 +365,7 @@ impl RemoteTools {
 
     /// Registers the send queue of a new stream.
     pub(in crate::tool) fn open(&self, tenant: &TenantId, connection: ConnectionId, sender: Sender) {
-        self.lock().streams.insert(connection, (tenant.clone(), sender));
+        self.lock().streams.insert(connection, HostQueue { tenant: tenant.clone(), sender });
     }
 
     /// Removes a stream that ended. Calling it twice does no harm.
@@ -415,8 +415,8 @@ impl RemoteTools {
                     }
                 }
                 Output::Close { connection, reason } => {
-                    if let Some((_, sender)) = state.streams.remove(&connection) {
-                        sender.end(reason);
+                    if let Some(queue) = state.streams.remove(&connection) {
+                        queue.sender.end(reason);
                     }
                 }
                 Output::Update { tenant, call, update } => self.reports.send(tenant, call, update),
