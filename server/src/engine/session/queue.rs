@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::event::Steer;
@@ -234,33 +234,6 @@ impl Engine {
             Some(found) => self.interrupt(&found).await,
             None => Ok(()),
         }
-    }
-
-    /// The last seq of the run that a request refers to: the run with its id, the run that it steered, or the live run
-    /// of the session that it is to steer. 0 if the request would start a new run.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn last_seq(
-        &self,
-        tenant: &TenantId,
-        id: Option<&RunId>,
-        steers: Option<&SessionId>,
-    ) -> Result<Seq, EngineError> {
-        let store = self.store();
-        if let Some(id) = id {
-            if let Some(row) = store.run(tenant, id).await? {
-                return Ok(row.last_seq);
-            }
-            if let Some((run, _)) = store.steered(tenant, id).await? {
-                return Ok(store.run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq));
-            }
-        }
-        let Some(session) = steers else { return Ok(Seq(0)) };
-        let Some(live) = store.session(tenant, session).await?.and_then(|row| row.live_run) else {
-            return Ok(Seq(0));
-        };
-        Ok(store.run(tenant, &live).await?.map_or(Seq(0), |row| row.last_seq))
     }
 
     /// The position in the session's queue that belongs to this queue number, counted from 1.
