@@ -425,7 +425,7 @@ impl Engine {
     }
 }
 
-/// True for what a run takes whatever became of its session: its end, and the words of hosts, which would otherwise repeat
+/// True for inputs that a run takes even if its session is damaged: its end, and reports of hosts, which would otherwise repeat
 /// them for ever. Nothing else is begun for a run that cannot go on afterwards.
 fn is_taken_in_damaged_session(input: &Input) -> bool {
     matches!(

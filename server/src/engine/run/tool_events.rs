@@ -40,11 +40,11 @@ impl CallSink for Engine {
                     timeout,
                     resume_state: resume_state.clone(),
                 };
-                return self.record_word(&key, call, input).await;
+                return self.record_host_input(&key, call, input).await;
             }
             CallUpdate::Resumable { attempt, resume_no, state } => {
                 let input = || Input::CallResumable { slot, attempt, resume_no, state: state.clone() };
-                return self.record_word(&key, call, input).await;
+                return self.record_host_input(&key, call, input).await;
             }
             CallUpdate::Lost { attempt, message, ran, busy } => {
                 Input::CallLost { slot, attempt, message, ran, busy }
@@ -203,7 +203,7 @@ impl Engine {
 
     /// A call asks a person, or leaves a state to go on from. The run is made live for it: a host that reconnects may say
     /// so before the run is live, and does not repeat it by itself.
-    async fn record_word(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) {
+    async fn record_host_input(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) {
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
