@@ -54,8 +54,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::{CallerGuard, Feed, FeedHead, FeedItem, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
-use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
-use crate::engine::run::recovery_order::RecoveryPlace;
+use crate::engine::run::recover::{HistoryNeed, Opening, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
@@ -324,7 +323,7 @@ impl Engine {
             }
             let need =
                 if is_taken_in_damaged_session(&input()) { HistoryNeed::Later } else { HistoryNeed::Now };
-            self.ensure_live_from(key, need).await?;
+            self.ensure_live_with(key, Opening { need, ..Opening::default() }).await?;
         }
         Err(EngineError::Store(StoreError::Unavailable {
             what: "the run's task ends again and again; see the log".to_owned(),
@@ -364,29 +363,15 @@ impl Engine {
     /// Makes a run live: starts its task from the journal, unless it has one. If its session is damaged, it fails as
     /// soon as it needs the history.
     async fn ensure_live(&self, key: &RunKey) -> Result<(), EngineError> {
-        self.ensure_live_from(key, HistoryNeed::Later).await
+        self.ensure_live_with(key, Opening::default()).await
     }
 
-    async fn ensure_live_from(&self, key: &RunKey, need: HistoryNeed) -> Result<(), EngineError> {
-        self.ensure_live_at(key, need, None).await
-    }
-
-    /// As [`Self::ensure_live`]. The run asks for memory in the order of recovery.
-    async fn ensure_live_in_order(&self, key: &RunKey, place: RecoveryPlace) -> Result<(), EngineError> {
-        self.ensure_live_at(key, HistoryNeed::Later, Some(place)).await
-    }
-
-    async fn ensure_live_at(
-        &self,
-        key: &RunKey,
-        need: HistoryNeed,
-        place: Option<RecoveryPlace>,
-    ) -> Result<(), EngineError> {
+    async fn ensure_live_with(&self, key: &RunKey, opening: Opening) -> Result<(), EngineError> {
         match self.0.live_runs.find(key).await {
             Lookup::Live => Ok(()),
             Lookup::NotLive(permit) => {
                 let engine = self.clone();
-                let resuming = async move { engine.resume_from_journal(permit, need, place).await };
+                let resuming = async move { engine.resume_from_journal(permit, opening).await };
                 match self.run_detached("open", resuming).await {
                     Err(EngineError::Fault) => Box::pin(self.opening_panicked(key)).await,
                     opened => opened,

@@ -33,12 +33,22 @@ pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// The time at which a task needs its session's history. Only a damaged session makes a difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) enum HistoryNeed {
     /// Without its history the run does not start.
     Now,
     /// The run starts. It fails if something that it does needs the history.
+    #[default]
     Later,
+}
+
+/// The way in which a run is started from its journal.
+#[derive(Default)]
+pub(in crate::engine) struct Opening {
+    /// The time at which it needs its session's history.
+    pub(in crate::engine) need: HistoryNeed,
+    /// Its place among the runs of a recovery: they ask for memory in that order. `None` outside of a recovery.
+    pub(in crate::engine) place: Option<RecoveryPlace>,
 }
 
 /// The work that the last process left behind.
@@ -73,7 +83,8 @@ impl Engine {
             .for_each_concurrent(BRING_UP_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
                 let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
-                match engine.ensure_live_in_order(&key, place).await {
+                let opening = Opening { place: Some(place), ..Opening::default() };
+                match engine.ensure_live_with(&key, opening).await {
                     Ok(()) | Err(EngineError::ShuttingDown) => {}
                     // It is retried, as all others are that fail with it.
                     Err(error) if error.is_transient() => {
@@ -164,23 +175,17 @@ impl Engine {
     pub(in crate::engine) async fn resume_from_journal(
         &self,
         permit: StartPermit,
-        need: HistoryNeed,
-        place: Option<RecoveryPlace>,
+        opening: Opening,
     ) -> Result<(), EngineError> {
         let key = permit.key().clone();
-        let resumed = self.claim_and_launch(permit, need, place).await;
+        let resumed = self.claim_and_launch(permit, opening).await;
         if resumed.as_ref().is_err_and(EngineError::is_transient) {
             self.retry_later(key);
         }
         resumed
     }
 
-    async fn claim_and_launch(
-        &self,
-        permit: StartPermit,
-        need: HistoryNeed,
-        place: Option<RecoveryPlace>,
-    ) -> Result<(), EngineError> {
+    async fn claim_and_launch(&self, permit: StartPermit, opening: Opening) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
         let _entered = self.deps().journal_gate.enter(&tenant).await;
@@ -209,11 +214,11 @@ impl Engine {
         if *machine.state().phase() == Phase::Queued {
             return self.enter_session(permit, &machine, &claimed).await;
         }
-        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed, need).await?;
+        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed, opening.need).await?;
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
         // before the transition is durable.
         task.permit.set_live(mailbox);
-        task.recovery_place = place;
+        task.recovery_place = opening.place;
         let effects = match task.take_over().await {
             Ok(effects) => effects,
             Err(error) => {
