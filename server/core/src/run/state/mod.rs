@@ -83,7 +83,7 @@ use tools::ToolHistory;
 
 pub use call::{
     Approval, AskedInput, AttemptCounts, CallApprovals, CallState, CallTerms, LastAttempt, ResumeState,
-    RoundCall, SettlingAnswer,
+    RoundCall, SettlingResult,
 };
 pub use phase::{AfterCompaction, ModelCall, Phase, RunningCompaction};
 pub use planning::InstructionResult;
