@@ -195,7 +195,7 @@ impl Engine {
         };
         let bytes = journal_bytes(&claimed.records);
         self.deps().journal_gate.note_size(bytes);
-        let _held = self.deps().ledger_of(&tenant).charge(bytes);
+        let _journal_charge = self.deps().ledger_of(&tenant).charge(bytes);
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
@@ -266,13 +266,13 @@ impl Engine {
             }
             (taken, _) => taken?,
         };
-        history.set_held(machine.state().waiting_messages());
+        history.set_waiting(machine.state().waiting_messages());
         let (mut task, mailbox) =
             self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
         task.preview.clone_from(&claimed.row.preview);
         task.has_wake_time = claimed.row.summary.wake_at.is_some();
         task.created_by.clone_from(&claimed.row.created_by);
-        task.held = deps.quotas.hold_run_anyway(&task.permit.key().tenant, task.created_by.as_deref());
+        task.use_permit = deps.quotas.hold_run_anyway(&task.permit.key().tenant, task.created_by.as_deref());
         Ok((task, mailbox))
     }
 

@@ -52,7 +52,7 @@ impl Engine {
             epoch,
             session,
             created_by: None,
-            held: None,
+            use_permit: None,
             history,
             mailbox: receiver,
             step_callers: Vec::new(),

@@ -105,7 +105,7 @@ impl Engine {
             let rules = self.remembered_rules(&tenant, Some(session)).await?;
             let withdrawn_tools = self.withdrawn_tools(&tenant, queued.state().spec(), &rules);
             let mut history = self.history(&tenant, session, last_entry).await?;
-            history.set_held(queued.state().waiting_messages());
+            history.set_waiting(queued.state().waiting_messages());
             let mut machine = queued.clone();
             let transition = machine
                 .handle(Input::Enter { last_entry, rules, withdrawn_tools }, deps.clock.now())
@@ -115,7 +115,7 @@ impl Engine {
                 self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
             task.preview.clone_from(&claimed.row.preview);
             task.created_by.clone_from(&claimed.row.created_by);
-            task.held = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
+            task.use_permit = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
             task.unwritten = transition.records;
             match task.write(RunWrite::Enter(last_entry)).await {
                 Ok(()) => {

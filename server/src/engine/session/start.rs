@@ -236,11 +236,11 @@ impl Engine {
                 let bound =
                     LiveRunsBound { max: options.max_live_runs, leaves_room: options.tenants_leave_room };
                 permit.try_admit(bound)?;
-                let held = self.deps().quotas.hold_run(&tenant, author)?;
+                let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
                 self.check_tool_choice(&tenant, &request.spec)?;
-                self.enter_new(permit, held, &session, last_entry, &request).await?;
+                self.enter_new(permit, use_permit, &session, last_entry, &request).await?;
             }
             (SessionState::Busy(by) | SessionState::Queued(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
@@ -265,7 +265,7 @@ impl Engine {
     async fn enter_new(
         &self,
         permit: StartPermit,
-        held: Option<UsePermit>,
+        use_permit: Option<UsePermit>,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,
@@ -280,7 +280,7 @@ impl Engine {
         let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.held = held;
+        task.use_permit = use_permit;
         task.unwritten = transition.records;
         task.write(RunWrite::Start(create_run(request), last_entry)).await?;
         task.permit.set_live(mailbox);

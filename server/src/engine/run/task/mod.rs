@@ -96,7 +96,7 @@ pub(in crate::engine) struct RunTask {
     /// The run was taken over, and has not had its memory yet.
     pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
     /// Counts the run as live for its caller and tenant, if they have quotas.
-    pub(in crate::engine) held: Option<UsePermit>,
+    pub(in crate::engine) use_permit: Option<UsePermit>,
     /// For what the run holds beside its history.
     pub(in crate::engine) _base_charge: Charge,
     /// Results of tool calls that `post_tool` hooks are looking at.

@@ -343,7 +343,7 @@ impl Driver {
 
     /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.
     fn shed(&mut self, count: usize) {
-        let held: Vec<ShardNo> = self.member.held().map(|(shard, _)| shard).collect();
+        let held: Vec<ShardNo> = self.member.owned().map(|(shard, _)| shard).collect();
         let chosen = held.iter().rev().filter(|shard| **shard != HUB);
         for shard in chosen.take(count.min(SHED_MAX)) {
             if let Some(term) = self.member.release(*shard) {
@@ -377,7 +377,7 @@ impl Driver {
     /// Tells others where this replica stands.
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
-        let held: BTreeMap<ShardNo, Term> = self.member.held().collect();
+        let held: BTreeMap<ShardNo, Term> = self.member.owned().collect();
         let new = ReplicaShards { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
         self.out.holdings.send_if_modified(|holdings| {
             let is_new = *holdings != new;
