@@ -82,7 +82,7 @@ impl Engine {
         futures_util::stream::iter(runs)
             .for_each_concurrent(BRING_UP_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
-                let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
+                let _reserved = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
                 let opening = Opening { place: Some(place), ..Opening::default() };
                 match engine.ensure_live_with(&key, opening).await {
                     Ok(()) | Err(EngineError::ShuttingDown) => {}

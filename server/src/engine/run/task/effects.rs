@@ -100,7 +100,7 @@ impl RunTask {
 
     fn start_model_call(&mut self, call: ModelAttempt, last_entry: EntryNo, checked: bool) {
         let ModelAttempt { model_call, attempt } = call;
-        self.start_with_history(move |task, room| {
+        self.start_with_history(move |task, reserved| {
             let call = ModelCall {
                 deps: task.deps.clone(),
                 feed: task.feed.clone(),
@@ -116,17 +116,17 @@ impl RunTask {
                 system_prompt: task.machine.state().system_prompt(),
                 extensions: (!task.machine.state().spec().hooks.is_empty()).then(|| task.extensions()),
                 checked,
-                memory: room,
+                memory: reserved,
             };
             task.running_effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
         });
     }
 
     fn start_planning(&mut self, decision: u32, situation: Situation) {
-        self.start_with_history(move |task, room| {
+        self.start_with_history(move |task, reserved| {
             let asked = task.ask_planner(decision, situation);
             task.running_effect = Some(Box::pin(async move {
-                let _room = room;
+                let _reserved = reserved;
                 asked.await
             }));
         });
@@ -140,7 +140,7 @@ impl RunTask {
         level: u32,
         last_entry: EntryNo,
     ) {
-        self.start_with_history(move |task, room| {
+        self.start_with_history(move |task, reserved| {
             assert_eq!(task.history.last(), last_entry, "a context is all of its session");
             let state = task.machine.state();
             let compacting = CompactionEffect {
@@ -154,7 +154,7 @@ impl RunTask {
                 entries: task.history.entries().to_vec(),
             };
             task.running_effect = Some(Box::pin(async move {
-                let _room = room;
+                let _reserved = reserved;
                 compacting.run().await
             }));
         });

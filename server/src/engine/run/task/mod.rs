@@ -46,7 +46,7 @@ use crate::tool::CallOwner;
 pub(in crate::engine) use self::commit::RunWrite;
 use self::effects::granted_call;
 use self::human::PendingAnswers;
-use self::memory::{MemoryWait, Room};
+use self::memory::{MemoryWait, WaitEnd};
 use self::results::{HookedResult, RunningHooks};
 
 /// The longest time that an event that may be written late waits for others to be written with it.
@@ -133,7 +133,7 @@ enum Wakeup {
     /// The running effect is done.
     EffectDone(Input),
     /// The wait for memory is over.
-    Room(Room),
+    MemoryWaitEnded(WaitEnd),
     /// Other runs wait for memory.
     MemoryWanted,
     /// The machine's deadline has passed, or unwritten events are due.
@@ -183,7 +183,7 @@ impl RunTask {
             Wakeup::Answered(input) => self.handle_input(input, None).await,
             Wakeup::NotAnswered => Ok(self.check_end()),
             Wakeup::Deadline => self.handle_input(Input::DeadlinePassed, None).await,
-            Wakeup::Room(room) => self.handle_room(room).await,
+            Wakeup::MemoryWaitEnded(end) => self.handle_memory_wait(end).await,
             Wakeup::MemoryWanted => {
                 self.history.unload();
                 Ok(None)
@@ -210,9 +210,9 @@ impl RunTask {
                 None => std::future::pending().await,
             }
         };
-        let room = async {
+        let memory_wait_ended = async {
             match self.memory_wait.as_mut() {
-                Some(wait) => wait.room.as_mut().await,
+                Some(wait) => wait.reserved.as_mut().await,
                 None => std::future::pending().await,
             }
         };
@@ -221,7 +221,7 @@ impl RunTask {
             () = self.deps.tasks.soft().cancelled() => Wakeup::Stop,
             mail = self.mailbox.recv() => Wakeup::Mail(mail),
             input = effect => Wakeup::EffectDone(input),
-            room = room => Wakeup::Room(room),
+            end = memory_wait_ended => Wakeup::MemoryWaitEnded(end),
             Some(hooked) = self.running_hooks.next() => Wakeup::HooksDone(hooked),
             input = pending_answers.next() => input.map_or(Wakeup::NotAnswered, Wakeup::Answered),
             () = alarm.wait_until(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
