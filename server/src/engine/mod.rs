@@ -416,7 +416,7 @@ fn is_taken_in_damaged_session(input: &Input) -> bool {
     matches!(
         input,
         Input::Abort { .. }
-            | Input::CallFinished { .. }
+            | Input::CallFinished(_)
             | Input::CallStopped { .. }
             | Input::CallResumable { .. }
             | Input::InputNeeded { .. }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
-use agentloop_core::run::input::Input;
+use agentloop_core::run::input::{CallFinished, Input};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, RunState};
 use agentloop_core::tool::Digest;
@@ -76,7 +76,7 @@ impl CallSink for Engine {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let key = RunKey::new(tenant.clone(), call.run.clone());
-        let input = || Input::CallFinished {
+        let finished = || CallFinished {
             slot: call.slot,
             attempt: result.attempt,
             lease: Digest::claimed(result.lease.clone()),
@@ -85,6 +85,7 @@ impl CallSink for Engine {
             sent: None,
             applied: Vec::new(),
         };
+        let input = || Input::CallFinished(Box::new(finished()));
         match self.deliver(&key, input).await {
             Ok(()) => Ok(Verdict::Recorded),
             Err(EngineError::RunNotFound) => Ok(Verdict::Unknown),

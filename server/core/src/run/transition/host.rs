@@ -1,12 +1,11 @@
 //! Inputs of tool hosts: a call is granted, accepted, finished or lost.
 
-use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, HostId, InstanceId};
 use crate::limits::{TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::ToolStatus;
 use crate::policy::PolicyCall;
 use crate::run::event::{AfterAttempt, Event, Ran};
-use crate::run::input::CallOutcome;
+use crate::run::input::{CallFinished, CallOutcome};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
@@ -126,24 +125,10 @@ pub(super) fn resumable(
     Ok(())
 }
 
-/// A host's result, and the calls of hooks about it.
-pub(super) struct HostResult {
-    pub(super) host: HostId,
-    pub(super) outcome: CallOutcome,
-    /// Digest of the result before hooks; `None` if hooks were not asked.
-    pub(super) sent: Option<Digest>,
-    pub(super) applied: Vec<ExtensionCall>,
-}
-
 /// A host reports a result. The first result of a call's last attempt is recorded.
-pub(super) fn finished(
-    builder: &mut TransitionBuilder<'_>,
-    slot: CallSlot,
-    attempt: u32,
-    lease: &Digest,
-    HostResult { host, outcome, sent, applied }: HostResult,
-) -> Result<(), Refusal> {
-    if attempt == 0 || *lease != builder.state().lease(slot, attempt) {
+pub(super) fn finished(builder: &mut TransitionBuilder<'_>, finished: CallFinished) -> Result<(), Refusal> {
+    let CallFinished { slot, attempt, lease, host, outcome, sent, applied } = finished;
+    if attempt == 0 || lease != builder.state().lease(slot, attempt) {
         return Err(Refusal::UnknownCall);
     }
     let sent = sent.unwrap_or_else(|| outcome.digest());

@@ -21,7 +21,6 @@ use crate::time::Timestamp;
 
 use builder::TransitionBuilder;
 use decided::Submission;
-use host::HostResult;
 
 /// Decides on the events that an input leads to. A refused input has added none.
 ///
@@ -69,9 +68,7 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         Input::InputNeeded { slot, attempt, question, timeout, resume_state } => {
             need_input::needed(builder, slot, attempt, question, timeout, resume_state)
         }
-        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } => {
-            host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, sent, applied })
-        }
+        Input::CallFinished(finished) => host::finished(builder, *finished),
         Input::CallLost { slot, attempt, message, ran, busy } => {
             host::lost(builder, slot, attempt, host::Loss { message, ran, busy })
         }

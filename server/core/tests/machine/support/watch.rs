@@ -455,9 +455,10 @@ fn answered(input: &Input) -> Option<Owed> {
         Input::ModelFailed { model_call, attempt, .. }
         | Input::ContextTooLarge { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
         Input::HostGranted { slot, .. } | Input::HostDenied { slot, .. } => Some(Owed::Seek(*slot)),
-        Input::CallFinished { slot, attempt, .. }
-        | Input::CallLost { slot, attempt, .. }
-        | Input::CallStopped { slot, attempt, .. } => Some(Owed::Call(*slot, *attempt)),
+        Input::CallFinished(finished) => Some(Owed::Call(finished.slot, finished.attempt)),
+        Input::CallLost { slot, attempt, .. } | Input::CallStopped { slot, attempt, .. } => {
+            Some(Owed::Call(*slot, *attempt))
+        }
         Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
         Input::Prepared(_) => Some(Owed::Prepare),
         Input::Start(_)

@@ -262,8 +262,7 @@ impl RunTask {
         match mail {
             Mail::Input(input) => self.handle_input(input, None).await,
             Mail::InputWithReply { input, reply, act } => {
-                let input = self.with_checked_output(input);
-                let input = self.with_blobs(input).await?;
+                let input = self.with_checked_result(input).await?;
                 match act {
                     None => self.handle_or_hook(input, reply).await,
                     act => Box::pin(audit::within(act, self.handle_or_hook(input, reply))).await,
