@@ -9,7 +9,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
-use crate::tool::catalogue::terms::{Declarer, TermsBook};
+use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
@@ -72,7 +72,7 @@ impl State {
         let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
             let refused = |refused| CapabilityVerdict { name: name.clone(), refused: Some(refused) };
-            self.terms.check(tenant, &tool, by, new_terms, now).map_err(refused)?;
+            self.terms.check(tenant, &Declaration { tool: &tool, by, now }, new_terms).map_err(refused)?;
             match self.catalogue.make_room(tenant, name, new_tools, &names) {
                 Ok(forgotten) => {
                     new_tools += usize::from(self.catalogue.tool(tenant, name).is_none());
