@@ -22,7 +22,7 @@ use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
 use crate::tool::host::outbound::{self, Channel, OutboundFrames, SendPause};
-use crate::tool::host::remote::RemoteTools;
+use crate::tool::host::remote::{CapabilityOffer, RemoteTools};
 use crate::tool::host::state::CheckedOffer;
 
 /// Results of one host recorded at a time. At the limit its stream is not read.
@@ -132,7 +132,7 @@ impl HostStream {
             let host = hello.host.clone();
             tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
             let open_runtimes = hello.open_runtimes.clone();
-            self.welcome(hello).await;
+            self.admit(hello).await;
             self.serve(&host, open_runtimes, &mut frames).await;
             tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
         }
@@ -197,7 +197,8 @@ impl HostStream {
                     self.offer_extensions(None, extensions, verdicts);
                 };
                 let _paused = self.pause.pause();
-                self.tools.replace(&self.tenant, by, offered, replace, offer_extensions);
+                self.tools
+                    .replace(&self.tenant, CapabilityOffer { by, offered, input: replace, offer_extensions });
                 self.mirrored().await;
                 Vec::new()
             }

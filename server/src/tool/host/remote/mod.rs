@@ -29,6 +29,7 @@ use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{HostQueue, State, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions, ReportedResult, SinkUnavailable, Verdict, host::translate};
 
+pub(in crate::tool) use admission::CapabilityOffer;
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 pub use operator::ForgettingTool;
 
