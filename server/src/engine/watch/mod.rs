@@ -6,6 +6,7 @@ mod run_list;
 mod run_watch;
 mod session;
 mod session_position;
+mod session_watchers;
 mod watchers;
 
 pub use self::peers::{RunChange, RunTap};
@@ -15,7 +16,7 @@ pub use self::session::{SessionItem, SessionStreamItem};
 
 pub(in crate::engine) use self::peers::ChangedFrom;
 pub(in crate::engine) use self::run_list::wait_of;
-pub(in crate::engine) use self::session::{SessionSignal, SessionWatchers};
+pub(in crate::engine) use self::session_watchers::{SessionSignal, SessionWatchers};
 pub(in crate::engine) use self::watchers::RunWatchers;
 
 #[cfg(test)]
