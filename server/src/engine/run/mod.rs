@@ -3,6 +3,7 @@
 mod damaged;
 mod deliver;
 mod disconnect;
+pub(in crate::engine) mod new_task;
 pub(in crate::engine) mod recover;
 pub(in crate::engine) mod recovery_order;
 pub(in crate::engine) mod spawn;

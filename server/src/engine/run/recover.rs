@@ -18,6 +18,7 @@ use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::BRING_UP_TOGETHER;
+use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
@@ -267,12 +268,12 @@ impl Engine {
             (taken, _) => taken?,
         };
         history.set_waiting(machine.state().waiting_messages());
-        let (mut task, mailbox) =
-            self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
-        task.preview.clone_from(&claimed.row.preview);
-        task.has_wake_time = claimed.row.summary.wake_at.is_some();
-        task.created_by.clone_from(&claimed.row.created_by);
-        task.use_permit = deps.quotas.hold_run_anyway(&task.permit.key().tenant, task.created_by.as_deref());
+        let created_by = claimed.row.created_by.as_deref();
+        let use_permit = deps.quotas.hold_run_anyway(&permit.key().tenant, created_by);
+        let (epoch, past) = (claimed.epoch, &claimed.records);
+        let new = NewTask { permit, machine, epoch, session, history, past };
+        let (mut task, mailbox) = self.new_task(new);
+        task.take_columns(&claimed.row, use_permit);
         Ok((task, mailbox))
     }
 

@@ -18,10 +18,11 @@ use tokio::sync::oneshot;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::history::History;
+use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::run::task::{RunWrite, TaskEnd};
-use crate::engine::session::start::{START_TRIES, StartRequest, create_run, start_input};
+use crate::engine::session::start::{FirstInput, START_TRIES, StartRequest, create_run};
 use crate::engine::{Engine, OnBusy};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
 
@@ -45,15 +46,11 @@ impl Engine {
         if self.queue(&tenant, session).await?.len() >= most {
             return Err(EngineError::QueueFull);
         }
-        let mut machine = Machine::new(run.clone());
-        let not_offered = self.not_offered(&run, request);
-        let start = start_input(run, session, None, deps.ids.seed(), request, not_offered);
-        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
-        let epoch = deps.store.epoch();
+        let (seed, not_offered) = (deps.ids.seed(), self.not_offered(&run, request));
+        let first = FirstInput { run, session, last_entry: None, seed, request, not_offered };
         let history = History::new(&deps.histories.memory().of(&tenant));
-        let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = transition.records;
-        task.write(RunWrite::Enqueue(create_run(request))).await?;
+        let (input, write) = (Input::Start(Box::new(first.start())), RunWrite::Enqueue(create_run(request)));
+        let _new_run = self.write_new_run(permit, session, history, input, write).await?;
         drop(lock);
         // The session may have become free before this run was in the queue.
         self.advance_queue_later(&tenant, session);
@@ -110,12 +107,11 @@ impl Engine {
             let transition = machine
                 .handle(Input::Enter { last_entry, rules, withdrawn_tools }, deps.clock.now())
                 .expect("a queued run enters its session");
-            let past = &claimed.records;
-            let (mut task, mailbox) =
-                self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
-            task.preview.clone_from(&claimed.row.preview);
-            task.created_by.clone_from(&claimed.row.created_by);
-            task.use_permit = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
+            let (epoch, past) = (claimed.epoch, &claimed.records);
+            let new = NewTask { permit, machine, epoch, session: session.clone(), history, past };
+            let (mut task, mailbox) = self.new_task(new);
+            let created_by = claimed.row.created_by.as_deref();
+            task.take_columns(&claimed.row, deps.quotas.hold_run_anyway(&tenant, created_by));
             task.unwritten = transition.records;
             match task.write(RunWrite::Enter(last_entry)).await {
                 Ok(()) => {

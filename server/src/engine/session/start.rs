@@ -8,7 +8,6 @@ use agentloop_core::agent::{RunSpec, ToolChoice};
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::message::{SharedMessage, preview};
 use agentloop_core::run::input::{Input, NotOffered, Start};
-use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 
@@ -18,6 +17,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
+use crate::engine::run::new_task::NewRun;
 use crate::engine::run::table::{LiveRunsBound, Lookup, StartPermit};
 use crate::engine::run::task::RunWrite;
 use crate::memory::Charge;
@@ -274,17 +274,15 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = self.history_before(&tenant, session, last_entry).await?;
-        let mut machine = Machine::new(run.clone());
-        let not_offered = self.not_offered(&run, request);
-        let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request, not_offered);
-        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
-        let epoch = deps.store.epoch();
-        let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
+        let (seed, not_offered) = (deps.ids.seed(), self.not_offered(&run, request));
+        let first = FirstInput { run, session, last_entry: Some(last_entry), seed, request, not_offered };
+        let input = Input::Start(Box::new(first.start()));
+        let write = RunWrite::Start(create_run(request), last_entry);
+        let NewRun { mut task, mailbox, effects } =
+            self.write_new_run(permit, session, history, input, write).await?;
         task.use_permit = use_permit;
-        task.unwritten = transition.records;
-        task.write(RunWrite::Start(create_run(request), last_entry)).await?;
         task.permit.set_live(mailbox);
-        self.launch(task, transition.effects);
+        self.launch(task, effects);
         Ok(())
     }
 
@@ -315,16 +313,11 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = self.history_before(&tenant, session, last_entry).await?;
-        let mut machine = Machine::new(run.clone());
-        let none = NotOffered::default();
-        let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request, none);
-        let transition = machine
-            .handle(Input::Import(Box::new(start)), deps.clock.now())
-            .expect("a new run takes its import");
-        let epoch = deps.store.epoch();
-        let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = transition.records;
-        task.write(RunWrite::Start(create_run(request), last_entry)).await?;
+        let (seed, not_offered) = (deps.ids.seed(), NotOffered::default());
+        let first = FirstInput { run, session, last_entry: Some(last_entry), seed, request, not_offered };
+        let input = Input::Import(Box::new(first.start()));
+        let write = RunWrite::Start(create_run(request), last_entry);
+        let _new_run = self.write_new_run(permit, session, history, input, write).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())
     }
@@ -434,37 +427,33 @@ enum SessionState {
     Queued(RunId),
 }
 
-/// The first input of a new run. Without a last entry, the run is queued.
-pub(in crate::engine) fn start_input(
-    run: RunId,
-    session: &SessionId,
-    last_entry: Option<EntryNo>,
-    seed: u64,
-    request: &StartRequest,
-    not_offered: NotOffered,
-) -> Input {
-    Input::Start(Box::new(start_of(run, session, last_entry, seed, request, not_offered)))
+/// The first input of a new run.
+pub(in crate::engine) struct FirstInput<'a> {
+    pub(in crate::engine) run: RunId,
+    pub(in crate::engine) session: &'a SessionId,
+    /// The last entry of the session. `None` if the run is queued.
+    pub(in crate::engine) last_entry: Option<EntryNo>,
+    pub(in crate::engine) seed: u64,
+    pub(in crate::engine) request: &'a StartRequest,
+    pub(in crate::engine) not_offered: NotOffered,
 }
 
-fn start_of(
-    run: RunId,
-    session: &SessionId,
-    last_entry: Option<EntryNo>,
-    seed: u64,
-    request: &StartRequest,
-    not_offered: NotOffered,
-) -> Start {
-    Start {
-        run,
-        session: session.clone(),
-        last_entry: last_entry.unwrap_or(EntryNo(0)),
-        spec: request.spec.clone(),
-        seed,
-        messages: request.messages.clone(),
-        queued: last_entry.is_none(),
-        traceparent: request.traceparent,
-        caller_groups: request.author.groups.clone(),
-        not_offered,
+impl FirstInput<'_> {
+    /// The content of the input.
+    pub(in crate::engine) fn start(self) -> Start {
+        let Self { run, session, last_entry, seed, request, not_offered } = self;
+        Start {
+            run,
+            session: session.clone(),
+            last_entry: last_entry.unwrap_or(EntryNo(0)),
+            spec: request.spec.clone(),
+            seed,
+            messages: request.messages.clone(),
+            queued: last_entry.is_none(),
+            traceparent: request.traceparent,
+            caller_groups: request.author.groups.clone(),
+            not_offered,
+        }
     }
 }
 
