@@ -32,6 +32,7 @@
 //! | run | one prompt, and everything done to answer it |
 //! | session | a conversation: the entries that its runs leave behind. At most one of its runs is live |
 //! | entry | one message of a session, or one compaction |
+//! | waiting message | a message for a run that enters the session later; the journal says *held* |
 //! | phase | the current activity of a run |
 //! | step | one instruction of a run that is moved by hand, one call of `Step` at a time |
 //! | owner | the process that may write to a run's journal |

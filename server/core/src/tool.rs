@@ -37,6 +37,17 @@ impl EffectClass {
             Self::Unsafe => false,
         }
     }
+
+    /// The class as the contract writes it.
+    #[must_use]
+    pub fn contract_name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "READ_ONLY",
+            Self::Idempotent => "IDEMPOTENT",
+            Self::Keyed => "KEYED",
+            Self::Unsafe => "UNSAFE",
+        }
+    }
 }
 
 /// A tool as its host declares it. Hosts that serve the same tool must declare the same [`ToolTerms`].

@@ -27,7 +27,6 @@ use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::RunState;
-use futures_util::Stream;
 
 pub use self::after::recall::Recall;
 pub use self::blobs::{BadBlob, UNUSED_KEPT_LEAST};
@@ -44,23 +43,22 @@ pub use self::query::decide::Resolution;
 pub use self::query::origin::RunOrigin;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
+pub use self::query::subscribe::Subscription;
 pub use self::query::view::{RunView, StoppedRun};
 pub use self::session::start::{Author, OnBusy, StartRequest, StartedRun};
-pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionUpdate, WatchChange, Watched};
+pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionStreamItem, WatchChange, Watched};
 
 use crate::audit;
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{CallerGuard, Feed, FeedItem, RunHead, SubscriptionDeps};
 use crate::engine::fold::fold;
 use crate::engine::memory::journal_bytes;
-use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
-use crate::engine::run::recovery_order::RecoveryPlace;
+use crate::engine::run::recover::{Opening, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
 use crate::mask::Masks;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::tool::Tools;
 
 /// The handle to the engine. Clones share one engine.
@@ -151,74 +149,6 @@ impl Engine {
         self.0.deps.slow_subscribers.load(Ordering::Relaxed)
     }
 
-    /// The events of a run after `after`, to its end. Each durable event comes exactly once and in order, also those
-    /// that happen later; work in progress is shown between them.
-    ///
-    /// # Errors
-    /// [`EngineError::RunNotFound`], [`EngineError::SeqAhead`], or the store's.
-    pub async fn subscribe(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-        after: Seq,
-    ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
-    {
-        let caller = self.deps().callers.enter(RunKey::new(tenant.clone(), run.clone()));
-        self.subscribe_as(Some(caller), tenant, run, after).await
-    }
-
-    /// As [`Self::subscribe`], for those who are no caller of the run: one that is to end with its caller does.
-    ///
-    /// # Errors
-    /// As [`Self::subscribe`].
-    pub(in crate::engine) async fn observe(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-        after: Seq,
-    ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
-    {
-        self.subscribe_as(None, tenant, run, after).await
-    }
-
-    async fn subscribe_as(
-        &self,
-        caller: Option<CallerGuard>,
-        tenant: &TenantId,
-        run: &RunId,
-        after: Seq,
-    ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
-    {
-        let key = RunKey::new(tenant.clone(), run.clone());
-        let deps = self.deps();
-        // Events are published a moment after they are durable. If the feed is behind `after`, the store decides.
-        let head = deps.feeds.head(&key).filter(|(_, head)| after <= head.last.seq);
-        let (feed, session, last, has_ended) = match head {
-            Some((feed, RunHead { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
-            None => {
-                let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-                let feed = deps.feeds.get_or_create(&key, &row.session, deps.options.subscriber_buffer);
-                (feed, row.session, row.last_seq, row.summary.status.is_terminal())
-            }
-        };
-        let stop = self.follow_shard(tenant, &session)?;
-        if after > last {
-            return Err(EngineError::SeqAhead { last });
-        }
-        let subscription_deps = SubscriptionDeps {
-            store: deps.store.clone(),
-            clock: deps.clock.clone(),
-            stall: deps.options.subscriber_stall,
-            stop,
-            shutdown: deps.tasks.soft().clone(),
-            slow: deps.slow_subscribers.clone(),
-            _caller: caller,
-        };
-        let is_complete = has_ended && after == last;
-        let events = feed::subscribe(feed.clone(), subscription_deps, key, after, is_complete);
-        Ok(Subscription { session, events, feed, has_ended })
-    }
-
     /// Aborts a run. A run that has ended stays as it is, and this succeeds.
     ///
     /// # Errors
@@ -295,51 +225,6 @@ impl Engine {
         self.deliver(&RunKey::new(tenant.clone(), run.clone()), input).await
     }
 
-    /// Hands an input to a run, live or not. Returns when the events that it led to are durable.
-    async fn deliver(&self, key: &RunKey, input: impl Fn() -> Input) -> Result<(), EngineError> {
-        for _ in 0..DELIVERY_TRIES {
-            if let Some(mailbox) = self.0.live_runs.live(key) {
-                match mailbox.deliver(input()).await {
-                    Some(verdict) => return verdict.map_err(EngineError::Refused),
-                    // The task has ended. Its journal says whether it took the input, and the machine recognises a
-                    // repetition.
-                    None => {
-                        self.check_running()?;
-                    }
-                }
-            }
-            let row = self.store().run(&key.tenant, &key.run).await?.ok_or(EngineError::RunNotFound)?;
-            if row.summary.status.is_terminal() {
-                return self.deliver_to_finished(key, input()).await;
-            }
-            if row.queue_no.is_some() {
-                let (engine, of, input) = (self.clone(), key.clone(), input());
-                let asked = self
-                    .run_detached("ask queued", async move { engine.deliver_to_queued(&of, input).await });
-                match asked.await? {
-                    Some(verdict) => return verdict.map_err(EngineError::Refused),
-                    // The run has entered its session meanwhile, or ended.
-                    None => continue,
-                }
-            }
-            let need =
-                if is_taken_in_damaged_session(&input()) { HistoryNeed::Later } else { HistoryNeed::Now };
-            self.ensure_live_from(key, need).await?;
-        }
-        Err(EngineError::Store(StoreError::Unavailable {
-            what: "the run's task ends again and again; see the log".to_owned(),
-        }))
-    }
-
-    /// Hands an input to a run that has ended. Its machine accepts a repetition of an earlier input and refuses others.
-    async fn deliver_to_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
-        let _entered = self.deps().journal_gate.enter(&key.tenant).await;
-        let mut machine = fold(&key.run, &self.journal(key).await?)?;
-        let transition = machine.handle(input, self.now())?;
-        debug_assert!(transition.records.is_empty(), "a run that has ended does not change");
-        Ok(())
-    }
-
     /// A run's durable state, from its task or else from its journal. Does not start a task.
     async fn state_of(&self, key: &RunKey) -> Result<Box<RunState>, EngineError> {
         if let Some(mailbox) = self.0.live_runs.live(key)
@@ -364,29 +249,15 @@ impl Engine {
     /// Makes a run live: starts its task from the journal, unless it has one. If its session is damaged, it fails as
     /// soon as it needs the history.
     async fn ensure_live(&self, key: &RunKey) -> Result<(), EngineError> {
-        self.ensure_live_from(key, HistoryNeed::Later).await
+        self.ensure_live_with(key, Opening::default()).await
     }
 
-    async fn ensure_live_from(&self, key: &RunKey, need: HistoryNeed) -> Result<(), EngineError> {
-        self.ensure_live_at(key, need, None).await
-    }
-
-    /// As [`Self::ensure_live`]. The run asks for memory in the order of recovery.
-    async fn ensure_live_in_order(&self, key: &RunKey, place: RecoveryPlace) -> Result<(), EngineError> {
-        self.ensure_live_at(key, HistoryNeed::Later, Some(place)).await
-    }
-
-    async fn ensure_live_at(
-        &self,
-        key: &RunKey,
-        need: HistoryNeed,
-        place: Option<RecoveryPlace>,
-    ) -> Result<(), EngineError> {
+    async fn ensure_live_with(&self, key: &RunKey, opening: Opening) -> Result<(), EngineError> {
         match self.0.live_runs.find(key).await {
             Lookup::Live => Ok(()),
             Lookup::NotLive(permit) => {
                 let engine = self.clone();
-                let resuming = async move { engine.resume_from_journal(permit, need, place).await };
+                let resuming = async move { engine.resume_from_journal(permit, opening).await };
                 match self.run_detached("open", resuming).await {
                     Err(EngineError::Fault) => Box::pin(self.opening_panicked(key)).await,
                     opened => opened,
@@ -423,35 +294,6 @@ impl Engine {
     fn wake_signal(&self) -> &WakeSignal {
         &self.0.wake_signal
     }
-}
-
-/// True for what a run takes whatever became of its session: its end, and the words of hosts, which would otherwise repeat
-/// them for ever. Nothing else is begun for a run that cannot go on afterwards.
-fn is_taken_in_damaged_session(input: &Input) -> bool {
-    matches!(
-        input,
-        Input::Abort { .. }
-            | Input::CallFinished { .. }
-            | Input::CallStopped { .. }
-            | Input::CallResumable { .. }
-            | Input::InputNeeded { .. }
-    )
-}
-
-/// Attempts to hand one input to a run whose task keeps ending. A run that waits parks after each input, so many inputs at
-/// a time need many attempts.
-const DELIVERY_TRIES: u32 = 64;
-
-/// The result of [`Engine::subscribe`].
-pub struct Subscription<S> {
-    /// The session that the run belongs to.
-    pub session: SessionId,
-    /// The stream of events.
-    pub events: S,
-    /// The run's feed. It tells whether the run was deleted.
-    pub feed: Feed,
-    /// True if the run had ended when the subscription began: all events are then from its journal.
-    pub has_ended: bool,
 }
 
 impl std::fmt::Debug for Engine {

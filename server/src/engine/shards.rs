@@ -56,7 +56,7 @@ impl ShardStops {
 
 impl Engine {
     /// Continues the work of shards that this replica has gained. The work of its other shards goes on.
-    pub async fn gained(&self) {
+    pub async fn continue_gained_shards(&self) {
         self.wake_signal().run_parked();
         self.deps().jobs.notify();
         self.clone().recover().await;

@@ -94,7 +94,7 @@ pub struct Member {
     times: LeaseTimes,
     lease: OwnerLease,
     suspicion: Suspicion,
-    held: BTreeMap<ShardNo, Term>,
+    owned: BTreeMap<ShardNo, Term>,
     releasing: BTreeSet<ShardNo>,
     /// Time of the last answer to a release. A view that was asked for before may still list the shard.
     released_at: Option<Timestamp>,
@@ -114,7 +114,7 @@ impl Member {
             times,
             lease: OwnerLease::new(times, now),
             suspicion: Suspicion::new(times),
-            held: BTreeMap::new(),
+            owned: BTreeMap::new(),
             releasing: BTreeSet::new(),
             released_at: None,
             is_claiming: false,
@@ -139,7 +139,7 @@ impl Member {
     /// True if the replica may send something out for this shard. Ask as late as possible, and each time.
     #[must_use]
     pub fn may_act(&self, shard: ShardNo, now: Timestamp) -> bool {
-        !self.is_over && self.held.contains_key(&shard) && self.lease.is_valid(now)
+        !self.is_over && self.owned.contains_key(&shard) && self.lease.is_valid(now)
     }
 
     /// True if the lease is valid, so no other replica can have fenced this one.
@@ -151,12 +151,12 @@ impl Member {
     /// The term under which this replica owns a shard.
     #[must_use]
     pub fn term(&self, shard: ShardNo) -> Option<Term> {
-        self.held.get(&shard).copied()
+        self.owned.get(&shard).copied()
     }
 
     /// The shards that this replica owns and is not giving away.
-    pub fn held(&self) -> impl Iterator<Item = (ShardNo, Term)> + '_ {
-        self.held.iter().map(|(shard, term)| (*shard, *term))
+    pub fn owned(&self) -> impl Iterator<Item = (ShardNo, Term)> + '_ {
+        self.owned.iter().map(|(shard, term)| (*shard, *term))
     }
 
     /// True if the replica gives its shards away and takes none.
@@ -168,7 +168,7 @@ impl Member {
     /// Gives a shard away. From now on nothing is done for it; the driver writes the release after the shard's last
     /// write, and repeats it until it is answered. Returns its term, or `None` if the shard is not this replica's.
     pub fn release(&mut self, shard: ShardNo) -> Option<Term> {
-        let term = self.held.remove(&shard)?;
+        let term = self.owned.remove(&shard)?;
         self.releasing.insert(shard);
         Some(term)
     }
@@ -199,7 +199,7 @@ impl Member {
 
     fn stop(&mut self) -> Vec<MemberAction> {
         self.is_over = true;
-        self.held.clear();
+        self.owned.clear();
         vec![MemberAction::Stop]
     }
 
@@ -233,8 +233,8 @@ impl Member {
             if self.releasing.contains(&shard) {
                 continue;
             }
-            if self.held.get(&shard).is_none_or(|known| *known < term) {
-                self.held.insert(shard, term);
+            if self.owned.get(&shard).is_none_or(|known| *known < term) {
+                self.owned.insert(shard, term);
                 gained.push(MemberAction::Gain(shard, term));
             }
         }
@@ -244,17 +244,17 @@ impl Member {
     /// Claims up to the replica's share of the shards, and gives away what is above it.
     fn balance(&mut self, view: &ClusterView, now: Timestamp) -> Option<MemberAction> {
         self.free_since = if view.free == 0 { None } else { self.free_since.or(Some(now)) };
-        let held = u16::try_from(self.held.len()).unwrap_or(u16::MAX);
+        let owned = u16::try_from(self.owned.len()).unwrap_or(u16::MAX);
         let share = self.share(view);
-        if held > share && self.releasing.is_empty() {
-            return Some(MemberAction::Shed(held - share));
+        if owned > share && self.releasing.is_empty() {
+            return Some(MemberAction::Shed(owned - share));
         }
         if self.is_draining || self.is_claiming || view.free == 0 || !self.lease.is_valid(now) {
             return None;
         }
         // A replica that counts for the shares does not claim its own.
         let is_left = self.free_since.is_some_and(|since| now.since(since) >= self.times.unclaimed_for);
-        let wanted = if is_left { view.free } else { share.saturating_sub(held).min(view.free) };
+        let wanted = if is_left { view.free } else { share.saturating_sub(owned).min(view.free) };
         (wanted > 0).then(|| {
             self.is_claiming = true;
             MemberAction::Claim(wanted)

@@ -6,14 +6,14 @@ use crate::id::{CallId, RunId};
 
 /// Calls that wait for one tool. A run with a thousand calls delays the first call of another run by one call only.
 #[derive(Debug, Clone, Default)]
-pub(super) struct FairQueue {
+pub(super) struct ToolQueue {
     /// Runs that have calls here, in the order in which they are served.
     order: VecDeque<RunId>,
     by_run: BTreeMap<RunId, VecDeque<CallId>>,
     len: usize,
 }
 
-impl FairQueue {
+impl ToolQueue {
     /// Adds a call behind the others of its run. It must not be in the queue yet.
     pub(super) fn push(&mut self, call: CallId) {
         let calls = self.by_run.entry(call.run.clone()).or_default();
@@ -96,13 +96,13 @@ mod tests {
         CallId { run: RunId::parse(run).unwrap(), slot: CallSlot::from((1, index)) }
     }
 
-    fn drain(queue: &mut FairQueue) -> Vec<String> {
+    fn drain(queue: &mut ToolQueue) -> Vec<String> {
         std::iter::from_fn(|| queue.pop(|_| true)).map(|call| call.to_string()).collect()
     }
 
     #[test]
     fn runs_are_served_round_robin() {
-        let mut queue = FairQueue::default();
+        let mut queue = ToolQueue::default();
         for index in 0..3 {
             queue.push(call("big", index));
         }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_call_that_does_not_fit_lets_others_by() {
-        let mut queue = FairQueue::default();
+        let mut queue = ToolQueue::default();
         for (run, index) in [("a", 0), ("a", 1), ("b", 0)] {
             queue.push(call(run, index));
         }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_call_leaves_from_anywhere() {
-        let mut queue = FairQueue::default();
+        let mut queue = ToolQueue::default();
         for (run, index) in [("a", 0), ("a", 1), ("b", 0), ("a", 2)] {
             queue.push(call(run, index));
         }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_run_that_comes_back_is_in_the_order_once() {
-        let mut queue = FairQueue::default();
+        let mut queue = ToolQueue::default();
         queue.push(call("a", 0));
         queue.remove(&call("a", 0));
         queue.push(call("a", 1));

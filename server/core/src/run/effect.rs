@@ -71,7 +71,7 @@ pub enum Effect {
         decision: u32,
     },
     /// Find a host with room. May be performed before the records are durable, because nothing leaves the process.
-    /// Leads to [`super::input::Input::SlotGranted`] or [`super::input::Input::SlotDenied`].
+    /// Leads to [`super::input::Input::HostGranted`] or [`super::input::Input::HostDenied`].
     SeekHost {
         /// Slot of the call.
         slot: CallSlot,

@@ -60,7 +60,7 @@ pub enum Input {
         error: RunError,
     },
     /// A host has room for a call.
-    SlotGranted {
+    HostGranted {
         /// Slot of the call.
         slot: CallSlot,
         /// The host that reserved the room.
@@ -71,7 +71,7 @@ pub enum Input {
         terms: Option<Arc<ToolTerms>>,
     },
     /// No host will have room for a call.
-    SlotDenied {
+    HostDenied {
         /// Slot of the call.
         slot: CallSlot,
         /// The reason, for the model.
@@ -121,22 +121,7 @@ pub enum Input {
         resume_state: Option<Vec<u8>>,
     },
     /// A host reports the result of a call.
-    CallFinished {
-        /// Slot of the call.
-        slot: CallSlot,
-        /// Attempt number, counted from 1.
-        attempt: u32,
-        /// The lease of the attempt, as proof.
-        lease: Digest,
-        /// The host that reports.
-        host: HostId,
-        /// The result, as hooks leave it.
-        outcome: CallOutcome,
-        /// Digest of the result before hooks, if they were called about it.
-        sent: Option<Digest>,
-        /// The calls of hooks about the result.
-        applied: Vec<ExtensionCall>,
-    },
+    CallFinished(Box<CallFinished>),
     /// The host that had a call will report no result.
     CallLost {
         /// Slot of the call.
@@ -307,6 +292,25 @@ pub struct ModelFinished {
     pub hooked: Vec<HookedCall>,
     /// Reason for a compaction before the next model call; `None` if none is needed.
     pub full: Option<CompactionReason>,
+}
+
+/// Content of [`Input::CallFinished`]: the result of a call, and the calls of hooks about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallFinished {
+    /// Slot of the call.
+    pub slot: CallSlot,
+    /// Attempt number, counted from 1.
+    pub attempt: u32,
+    /// The lease of the attempt, as proof.
+    pub lease: Digest,
+    /// The host that reports.
+    pub host: HostId,
+    /// The result, as hooks leave it.
+    pub outcome: CallOutcome,
+    /// Digest of the result before hooks, if they were called about it.
+    pub sent: Option<Digest>,
+    /// The calls of hooks about the result.
+    pub applied: Vec<ExtensionCall>,
 }
 
 /// The response of a model call that is under way, as far as it has come.

@@ -257,7 +257,7 @@ impl Machine {
         // One such call at a time: if each found a host of its own, the run would have several runtimes.
         let mut first = true;
         let ready = ready.filter(|call| !call.terms.needs_runtime || std::mem::take(&mut first));
-        let seeks = ready.take(self.state.free_call_slots()).map(|call| {
+        let seeks = ready.take(self.state.free_parallel_calls()).map(|call| {
             let key = EffectKey::Seek { slot: call.slot, attempt: call.attempt + 1 };
             let runtime = self.state.runtime().filter(|_| call.terms.needs_runtime);
             let on = runtime.map(|placed| placed.host.clone());

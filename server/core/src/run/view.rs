@@ -249,7 +249,7 @@ impl RunState {
             | CallState::Suspended { .. }
             | CallState::InDoubt { .. } => Some((WaitKind::Human, self.asked_about(call)?.asked_at)),
             CallState::Ready { since, .. } => {
-                (self.free_call_slots() > 0).then_some((WaitKind::ToolHost, since))
+                (self.free_parallel_calls() > 0).then_some((WaitKind::ToolHost, since))
             }
             CallState::Offered { at } | CallState::Accepted { at } => {
                 let asked = self.question_of(call).map(|question| (WaitKind::Human, question.asked_at));

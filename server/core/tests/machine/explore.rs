@@ -9,7 +9,7 @@ use agentloop_core::message::FinishReason;
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::{Decision, RememberScope};
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
+use agentloop_core::run::input::{AbortCause, CallFinished, CallOutcome, Input, Prepared};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
@@ -387,7 +387,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
         2 => accepted(slot, attempt),
         3 => checkpoint(slot, attempt, b"late"),
         4 | 5 => script.finished(slot, attempt, random_outcome(random)),
-        6 => Input::CallFinished {
+        6 => Input::CallFinished(Box::new(CallFinished {
             slot,
             attempt,
             lease: Digest::of(&[b"forged"]),
@@ -395,7 +395,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
             outcome: ok("forged"),
             sent: None,
             applied: Vec::new(),
-        },
+        })),
         7 if random.one_in(2) => script.stopped(slot, attempt, random.one_in(2)),
         7 => lost(slot, attempt, random_ran(random)),
         _ => {

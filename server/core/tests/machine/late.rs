@@ -2,7 +2,7 @@
 
 use agentloop_core::id::CallSlot;
 use agentloop_core::run::event::{Event, Ran};
-use agentloop_core::run::input::Input;
+use agentloop_core::run::input::{CallFinished, Input};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::replay::replay;
@@ -16,14 +16,16 @@ fn a_result_needs_the_lease_of_its_try() {
     let mut script = given_to_host(EffectClass::ReadOnly);
     script.loses(A, Ran::Maybe);
     script.grants(A);
-    let with = |lease: Digest, attempt| Input::CallFinished {
-        slot: A,
-        attempt,
-        lease,
-        host: host(),
-        outcome: ok("found"),
-        sent: None,
-        applied: Vec::new(),
+    let with = |lease: Digest, attempt| {
+        Input::CallFinished(Box::new(CallFinished {
+            slot: A,
+            attempt,
+            lease,
+            host: host(),
+            outcome: ok("found"),
+            sent: None,
+            applied: Vec::new(),
+        }))
     };
     let state = script.state().clone();
     for (lease, attempt) in [

@@ -162,13 +162,13 @@ fn a_human_is_asked_about_what_the_hook_left_and_may_change_it_again() {
 #[test]
 fn what_a_hook_said_of_a_result_is_told_before_it() {
     let mut script = given_to_host(EffectClass::ReadOnly);
-    let Input::CallFinished { slot, attempt, lease, host, outcome, .. } = script.finished(A, 1, ok("red"))
-    else {
+    let Input::CallFinished(mut finished) = script.finished(A, 1, ok("red")) else {
         unreachable!("it is what was built")
     };
-    let (sent, outcome, applied) = (Some(outcome.digest()), ok("[colour]"), vec![applied("redacted")]);
-    let finished = Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
-    let transition = script.does(finished);
+    finished.sent = Some(finished.outcome.digest());
+    finished.outcome = ok("[colour]");
+    finished.applied = vec![applied("redacted")];
+    let transition = script.does(Input::CallFinished(finished));
     assert_eq!(kinds(&transition.records), "extension_applied call_settled model_call_started");
     let (sent, shown) = (script.finished(A, 1, ok("red")), script.finished(A, 1, ok("[colour]")));
     assert_eq!(script.refuses(sent), Refusal::DuplicateResult, "no hook is asked about it again");

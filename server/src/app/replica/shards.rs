@@ -56,7 +56,7 @@ impl Shards {
                     }
                     // In a task of its own: runs come up only while there is memory, and the next gain does not wait for that.
                     let gained = engine.clone();
-                    drop(tasks.spawn("gained runs", async move { gained.gained().await }));
+                    drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
                 }
                 if holdings.changed().await.is_err() {
                     return;

@@ -121,12 +121,12 @@ fn job_error(error: &ExtensionError) -> JobError {
 /// The messages that a run added to its session, without the context from its sources. If they are too long, the last
 /// ones.
 fn session_messages(journal: &[Record]) -> Vec<SharedMessage> {
-    let mut held: BTreeMap<Seq, &SharedMessage> = BTreeMap::new();
+    let mut waiting: BTreeMap<Seq, &SharedMessage> = BTreeMap::new();
     let mut messages = Vec::new();
     for record in journal {
         match &record.event {
-            Event::InputHeld { message, .. } => drop(held.insert(record.seq, message)),
-            Event::InputEntered { held: seq, .. } => messages.extend(held.remove(seq).cloned()),
+            Event::InputHeld { message, .. } => drop(waiting.insert(record.seq, message)),
+            Event::InputEntered { held: seq, .. } => messages.extend(waiting.remove(seq).cloned()),
             Event::InputAdded { message, .. }
             | Event::Imported { message, .. }
             | Event::AssistantMessage { message, .. }

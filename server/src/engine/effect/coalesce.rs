@@ -28,17 +28,17 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
 
     /// The next piece. Must always be called by the same task.
     pub(in crate::engine) async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
-        let mut held = match self.ahead.take() {
+        let mut piece = match self.ahead.take() {
             Some(next) => next,
             None => self.wait().await?,
         };
         let mut yielded = false;
-        while held.as_ref().is_ok_and(has_room) {
+        while piece.as_ref().is_ok_and(has_room) {
             match self.at_hand().await {
                 Poll::Ready(Some(next)) => {
                     yielded = false;
-                    match join(held, next) {
-                        (joined, None) => held = joined,
+                    match join(piece, next) {
+                        (joined, None) => piece = joined,
                         (before, ahead) => {
                             self.ahead = ahead;
                             return Some(before);
@@ -57,7 +57,7 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
                 Poll::Pending => break,
             }
         }
-        Some(held)
+        Some(piece)
     }
 
     /// Waits for the next piece.

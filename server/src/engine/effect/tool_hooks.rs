@@ -2,7 +2,7 @@
 
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use agentloop_core::message::{ToolCall, ToolResult, ToolStatus};
-use agentloop_core::run::input::{CallFacts, CallOutcome, HookedCall, Input};
+use agentloop_core::run::input::{CallFacts, CallFinished, CallOutcome, HookedCall};
 use agentloop_core::run::state::RoundCall;
 use futures_util::future::join_all;
 
@@ -89,21 +89,22 @@ fn facts_of(extensions: &RunExtensions, call: &ToolCall) -> CallFacts {
 
 /// Calls the `post_tool` hooks for a result before it is recorded. They may change its text. A hook that fails changes
 /// nothing.
-pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: RoundCall, input: Input) -> Input {
-    let Input::CallFinished { slot, attempt, lease, host, mut outcome, sent, mut applied } = input else {
-        return input;
-    };
-    let sent = sent.or_else(|| Some(outcome.digest()));
+pub(in crate::engine) async fn after_tool(
+    extensions: RunExtensions,
+    call: RoundCall,
+    mut finished: CallFinished,
+) -> CallFinished {
+    finished.sent.get_or_insert_with(|| finished.outcome.digest());
     let ran = ToolCall { arguments: call.arguments.clone(), ..call.requested };
     for name in extensions.hook_names() {
-        let occasion = Occasion::PostTool { call: ran.clone(), result: result_of(&ran, &outcome) };
+        let occasion = Occasion::PostTool { call: ran.clone(), result: result_of(&ran, &finished.outcome) };
         let Some(hooked) = extensions.call_hook(&name, occasion).await else { continue };
-        applied.push(hooked.applied);
+        finished.applied.push(hooked.applied);
         if let Some(output) = hooked.verdict.and_then(|verdict| verdict.output) {
-            *text_of(&mut outcome) = output;
+            *text_of(&mut finished.outcome) = output;
         }
     }
-    Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
+    finished
 }
 
 fn result_of(call: &ToolCall, outcome: &CallOutcome) -> ToolResult {

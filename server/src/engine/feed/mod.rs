@@ -8,13 +8,14 @@ mod callers;
 mod item;
 mod ring;
 mod subscription;
+mod table;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{RunId, RunKey, Seq, SessionId, SessionKey, TenantId};
+use agentloop_core::id::{Seq, SessionId};
 use agentloop_core::message::{FinishReason, SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::ResponseSoFar;
@@ -27,34 +28,15 @@ pub(crate) use self::callers::CallerGuard;
 pub(in crate::engine) use self::callers::Callers;
 pub use self::item::{EncodeOnce, FeedItem, ModelAttempt, Progress, Transient};
 pub(in crate::engine) use self::subscription::{SubscriptionDeps, subscribe};
+pub use self::table::Feeds;
 
 /// The most durable events of a live run that are kept in memory for new subscribers.
 const RECENT_MAX: usize = 64;
 /// The most bytes of these events. The last one is kept whatever its size.
 const RECENT_BYTES_MAX: usize = 256 * 1024;
 
-/// The most bytes in a run's ring. A subscriber that loses durable events there finds them in the journal.
-const RING_BYTES_MAX: usize = 1024 * 1024;
-
 /// The response that a piece or an end is for is not under way.
 const ENDED: AssembleError = AssembleError::Malformed("the answer was ended before");
-
-/// Entries of feeds that are gone are swept out of the table when it has this many entries, or twice as many as the last
-/// sweep left.
-const SWEEP_AT_LEAST: usize = 64;
-
-/// The feeds that exist now, by run.
-#[derive(Default)]
-pub struct Feeds(Mutex<FeedTable>);
-
-#[derive(Default)]
-struct FeedTable {
-    feeds: HashMap<RunKey, Weak<Inner>>,
-    /// The runs of each session that have an entry in `feeds`, so that a deletion does not look through all feeds.
-    by_session: HashMap<SessionKey, BTreeSet<RunId>>,
-    /// The number of entries at which entries of feeds that are gone are swept out.
-    sweep_at: usize,
-}
 
 /// The feed of one run. Clones share it.
 #[derive(Clone)]
@@ -110,112 +92,9 @@ struct SizedRecord {
 }
 
 /// The session and the last durable event of a run, as far as its feed knows.
-pub(in crate::engine) struct RunHead {
+pub(in crate::engine) struct FeedHead {
     pub(in crate::engine) session: SessionId,
     pub(in crate::engine) last: Arc<Record>,
-}
-
-impl Feeds {
-    /// The feed of this run of this session. It is made if there is none. `buffer` is the most items in its ring.
-    pub fn get_or_create(&self, key: &RunKey, session: &SessionId, buffer: usize) -> Feed {
-        let mut table = self.table();
-        let known = table.feeds.get(key).and_then(Weak::upgrade).filter(|inner| inner.session == *session);
-        if let Some(inner) = known {
-            return Feed(inner);
-        }
-        if table.feeds.len() >= table.sweep_at {
-            table.sweep();
-        }
-        let inner = Arc::new(Inner {
-            session: session.clone(),
-            ring: Ring::new(buffer, RING_BYTES_MAX),
-            partial: Mutex::default(),
-            recent: Mutex::default(),
-        });
-        table.insert(key, &inner);
-        Feed(inner)
-    }
-
-    /// The run's feed, if there is one.
-    pub(in crate::engine) fn get(&self, key: &RunKey) -> Option<Feed> {
-        self.table().feeds.get(key).and_then(Weak::upgrade).map(Feed)
-    }
-
-    /// The run's feed and its last event, if there is a feed to which an event was published.
-    pub(in crate::engine) fn head(&self, key: &RunKey) -> Option<(Feed, RunHead)> {
-        let feed = self.get(key)?;
-        let head = feed.head()?;
-        Some((feed, head))
-    }
-
-    /// Publishes the last event of a run's journal. Subscribers read earlier ones from the journal. This is needed if the
-    /// store wrote events and lost the reply: nobody published them, and the run's end may be among them.
-    pub(in crate::engine) fn publish_last(&self, key: &RunKey, session: &SessionId, last: &Record) {
-        if let Some(feed) = self.get(key).filter(|feed| feed.0.session == *session) {
-            feed.publish(&[Arc::new(last.clone())]);
-        }
-    }
-
-    /// Closes the feeds of a deleted session's runs. A new run with the same id gets a feed of its own.
-    pub(in crate::engine) fn close_session(&self, tenant: &TenantId, session: &SessionId) {
-        // In the order of the runs, so that a simulation that replays a seed sees the same order.
-        for feed in self.table().take_session(tenant, session) {
-            feed.ring.close();
-        }
-    }
-
-    /// Removes the feeds of the sessions that `is_left` names, and closes none of them. They may miss what another replica writes,
-    /// so they are no start for later subscribers.
-    pub(in crate::engine) fn remove_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
-        let mut table = self.table();
-        let sessions = table.by_session.keys().filter(|key| is_left(&key.tenant, &key.session));
-        for SessionKey { tenant, session } in sessions.cloned().collect::<Vec<_>>() {
-            drop(table.take_session(&tenant, &session));
-        }
-    }
-
-    fn table(&self) -> MutexGuard<'_, FeedTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl FeedTable {
-    fn insert(&mut self, key: &RunKey, inner: &Arc<Inner>) {
-        self.feeds.insert(key.clone(), Arc::downgrade(inner));
-        let of_session = SessionKey::new(key.tenant.clone(), inner.session.clone());
-        self.by_session.entry(of_session).or_default().insert(key.run.clone());
-    }
-
-    /// Removes the feeds of a session, and returns those that exist still.
-    fn take_session(&mut self, tenant: &TenantId, session: &SessionId) -> Vec<Arc<Inner>> {
-        let of_session = SessionKey::new(tenant.clone(), session.clone());
-        let runs = self.by_session.remove(&of_session).unwrap_or_default();
-        let mut taken = Vec::new();
-        for run in runs {
-            let key = RunKey::new(tenant.clone(), run);
-            match self.feeds.get(&key).map(Weak::upgrade) {
-                // The id was used again, in another session.
-                Some(Some(feed)) if feed.session != *session => {}
-                Some(feed) => {
-                    self.feeds.remove(&key);
-                    taken.extend(feed);
-                }
-                None => {}
-            }
-        }
-        taken
-    }
-
-    /// Removes the entries of feeds that are gone.
-    fn sweep(&mut self) {
-        let Self { feeds, by_session, sweep_at } = self;
-        feeds.retain(|_, feed| feed.strong_count() > 0);
-        by_session.retain(|SessionKey { tenant, .. }, runs| {
-            runs.retain(|run| feeds.contains_key(&RunKey::new(tenant.clone(), run.clone())));
-            !runs.is_empty()
-        });
-        *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
-    }
 }
 
 impl Feed {
@@ -248,10 +127,10 @@ impl Feed {
         new.for_each(|new| recent.push(new.clone()));
     }
 
-    fn head(&self) -> Option<RunHead> {
+    fn head(&self) -> Option<FeedHead> {
         let recent = self.recent();
         let last: &Arc<Record> = &recent.records.back()?.record;
-        Some(RunHead { session: self.0.session.clone(), last: last.clone() })
+        Some(FeedHead { session: self.0.session.clone(), last: last.clone() })
     }
 
     /// Every durable event after `after` until now. `None` if some of them are not in memory.

@@ -48,7 +48,7 @@ pub(in crate::engine) fn subscribe(
 ) -> impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static {
     let policy = StallPolicy { stall: deps.stall, stalled: deps.slow.clone() };
     let receiver = feed.ring().subscribe(deps.clock.now(), policy);
-    let subscription = Subscription {
+    let subscription = RunSubscription {
         feed,
         receiver,
         deps,
@@ -76,7 +76,7 @@ enum Mode {
     Ended,
 }
 
-struct Subscription {
+struct RunSubscription {
     feed: Feed,
     receiver: Receiver<FeedItem>,
     deps: SubscriptionDeps,
@@ -91,7 +91,7 @@ struct Subscription {
     mode: Mode,
 }
 
-impl Subscription {
+impl RunSubscription {
     async fn next(&mut self) -> Option<Result<FeedItem, EngineError>> {
         loop {
             if let Some(item) = self.ready.pop_front() {

@@ -1,7 +1,9 @@
 //! A run's feed over a real store: catching up, gaps in what was published, deletion.
 
+use std::collections::BTreeSet;
+
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{EntryNo, RunKey};
+use agentloop_core::id::{EntryNo, RunId, RunKey};
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
 use agentloop_core::run::event::Observation;
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
@@ -11,6 +13,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::subscription::ended_attempt;
+use super::table::SWEEP_AT_LEAST;
 use super::*;
 use crate::clock::TestClock;
 use crate::engine::error::EngineError;

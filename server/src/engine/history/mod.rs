@@ -41,7 +41,7 @@ pub(in crate::engine) struct History {
     /// Our estimate, of messages only.
     estimated: TokenCount,
     /// Messages of the live run that have not entered the session yet, by the seq of their event.
-    held: BTreeMap<Seq, Entry>,
+    waiting: BTreeMap<Seq, Entry>,
     charges: HistoryCharges,
 }
 
@@ -64,7 +64,7 @@ impl History {
             encoded: memory.encoded_prefix(),
             counted: None,
             estimated: TokenCount::default(),
-            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             charges: HistoryCharges::new(memory),
         }
     }
@@ -121,7 +121,7 @@ impl History {
         let missing = usize::try_from(self.last.0 - loaded.0).unwrap_or(usize::MAX);
         for row in page.into_iter().take(missing) {
             let entry = with_owner(store, tenant, row).await?;
-            let entry = self.hold(entry);
+            let entry = self.charge_entry(entry);
             self.entries.push(entry);
         }
         if self.is_loaded() {
@@ -132,11 +132,11 @@ impl History {
 
     /// Gives the memory back. The entries are read from the store when they are needed again.
     pub(in crate::engine) fn unload(&mut self) {
-        let held = std::mem::take(&mut self.held);
+        let waiting = std::mem::take(&mut self.waiting);
         *self = Self::unloaded(self.charges.memory(), self.last);
-        let held_bytes = held.values().filter_map(Entry::message).map(|message| message.size()).sum();
-        self.charges.keep(held_bytes);
-        self.held = held;
+        let waiting_bytes = waiting.values().filter_map(Entry::message).map(|message| message.size()).sum();
+        self.charges.keep(waiting_bytes);
+        self.waiting = waiting;
     }
 
     /// Bytes that it holds, shared ones included.
@@ -150,9 +150,12 @@ impl History {
     }
 
     /// Sets the messages that have not entered the session yet, from the state of a run that is taken over.
-    pub(in crate::engine) fn set_held<'m>(&mut self, held: impl Iterator<Item = (Seq, &'m SharedMessage)>) {
-        self.held =
-            held.map(|(seq, message)| (seq, Entry::Message(self.charges.add(shown(message))))).collect();
+    pub(in crate::engine) fn set_waiting<'m>(
+        &mut self,
+        waiting: impl Iterator<Item = (Seq, &'m SharedMessage)>,
+    ) {
+        self.waiting =
+            waiting.map(|(seq, message)| (seq, Entry::Message(self.charges.add(shown(message))))).collect();
     }
 
     /// The number of the session's last entry.
@@ -169,13 +172,13 @@ impl History {
             let content = if is_own && !self.is_loaded() {
                 content
             } else {
-                content.map(|content| self.hold_new(content))
+                content.map(|content| self.charge_new_entry(content))
             };
             let content = match record.event.entry() {
                 Some((_, Added::Own)) => content,
-                Some((_, Added::Held(seq))) => self.held.remove(&seq),
+                Some((_, Added::Held(seq))) => self.waiting.remove(&seq),
                 None => {
-                    self.held.extend(content.map(|content| (record.seq, content)));
+                    self.waiting.extend(content.map(|content| (record.seq, content)));
                     continue;
                 }
             };
@@ -189,10 +192,10 @@ impl History {
         }
     }
 
-    /// As [`Self::hold`], for a message of the live run. It may have to wait here while the history is not loaded.
-    fn hold_new(&mut self, entry: Entry) -> Entry {
+    /// As [`Self::charge_entry`], for a message of the live run. It may have to wait here while the history is not loaded.
+    fn charge_new_entry(&mut self, entry: Entry) -> Entry {
         if self.is_loaded() {
-            return self.hold(entry);
+            return self.charge_entry(entry);
         }
         match entry {
             Entry::Message(message) => {
@@ -205,7 +208,7 @@ impl History {
     }
 
     /// The entry as it is held: without parts that the model is never shown, and shared with other histories.
-    fn hold(&mut self, entry: Entry) -> Entry {
+    fn charge_entry(&mut self, entry: Entry) -> Entry {
         match entry {
             Entry::Message(message) => Entry::Message(self.charges.add(shown(&message))),
             Entry::Compaction(compaction) => {

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Feed, FeedItem, RunHead};
+use crate::engine::feed::{Feed, FeedHead, FeedItem};
 use crate::engine::fold::fold;
 use crate::store::RunRow;
 
@@ -58,7 +58,7 @@ impl Engine {
         let key = RunKey::new(tenant.clone(), run.clone());
         let _caller = self.deps().callers.enter(key.clone());
         let (session, mut after, status) = match self.deps().feeds.head(&key) {
-            Some((_, RunHead { session, last })) => (session, last.seq, last.status),
+            Some((_, FeedHead { session, last })) => (session, last.seq, last.status),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
                 (row.session, row.last_seq, row.summary.status)

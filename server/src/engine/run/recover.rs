@@ -18,10 +18,11 @@ use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES, journal_bytes};
 use crate::engine::run::BRING_UP_TOGETHER;
+use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
-use crate::engine::watch::{ChangedFrom, SessionChange, wait_of};
+use crate::engine::watch::{ChangedFrom, SessionSignal, wait_of};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
 /// Paused runs that are read at a time after a restart.
@@ -33,12 +34,22 @@ pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// The time at which a task needs its session's history. Only a damaged session makes a difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) enum HistoryNeed {
     /// Without its history the run does not start.
     Now,
     /// The run starts. It fails if something that it does needs the history.
+    #[default]
     Later,
+}
+
+/// The way in which a run is started from its journal.
+#[derive(Default)]
+pub(in crate::engine) struct Opening {
+    /// The time at which it needs its session's history.
+    pub(in crate::engine) need: HistoryNeed,
+    /// Its place among the runs of a recovery: they ask for memory in that order. `None` outside of a recovery.
+    pub(in crate::engine) place: Option<RecoveryPlace>,
 }
 
 /// The work that the last process left behind.
@@ -72,8 +83,9 @@ impl Engine {
         futures_util::stream::iter(runs)
             .for_each_concurrent(BRING_UP_TOGETHER, |(place, key)| async move {
                 // Runs come up in their order, and only while there is memory.
-                let _room = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
-                match engine.ensure_live_in_order(&key, place).await {
+                let _reserved = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
+                let opening = Opening { place: Some(place), ..Opening::default() };
+                match engine.ensure_live_with(&key, opening).await {
                     Ok(()) | Err(EngineError::ShuttingDown) => {}
                     // It is retried, as all others are that fail with it.
                     Err(error) if error.is_transient() => {
@@ -164,23 +176,17 @@ impl Engine {
     pub(in crate::engine) async fn resume_from_journal(
         &self,
         permit: StartPermit,
-        need: HistoryNeed,
-        place: Option<RecoveryPlace>,
+        opening: Opening,
     ) -> Result<(), EngineError> {
         let key = permit.key().clone();
-        let resumed = self.claim_and_launch(permit, need, place).await;
+        let resumed = self.claim_and_launch(permit, opening).await;
         if resumed.as_ref().is_err_and(EngineError::is_transient) {
             self.retry_later(key);
         }
         resumed
     }
 
-    async fn claim_and_launch(
-        &self,
-        permit: StartPermit,
-        need: HistoryNeed,
-        place: Option<RecoveryPlace>,
-    ) -> Result<(), EngineError> {
+    async fn claim_and_launch(&self, permit: StartPermit, opening: Opening) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
         let _entered = self.deps().journal_gate.enter(&tenant).await;
@@ -190,7 +196,7 @@ impl Engine {
         };
         let bytes = journal_bytes(&claimed.records);
         self.deps().journal_gate.note_size(bytes);
-        let _held = self.deps().ledger_of(&tenant).charge(bytes);
+        let _journal_charge = self.deps().ledger_of(&tenant).charge(bytes);
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
@@ -209,11 +215,11 @@ impl Engine {
         if *machine.state().phase() == Phase::Queued {
             return self.enter_session(permit, &machine, &claimed).await;
         }
-        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed, need).await?;
+        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed, opening.need).await?;
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
         // before the transition is durable.
         task.permit.set_live(mailbox);
-        task.recovery_place = place;
+        task.recovery_place = opening.place;
         let effects = match task.take_over().await {
             Ok(effects) => effects,
             Err(error) => {
@@ -236,7 +242,7 @@ impl Engine {
         state: Option<&RunState>,
     ) {
         let deps = self.deps();
-        deps.session_watchers.changed(tenant, &row.session, SessionChange::Runs);
+        deps.session_watchers.changed(tenant, &row.session, SessionSignal::Runs);
         if deps.run_watchers.is_active() {
             let waiting_on = state.map_or_else(|| wait_of(row), RunState::waiting_on);
             deps.run_changed(tenant, row.clone(), waiting_on, ChangedFrom::Unknown);
@@ -261,13 +267,13 @@ impl Engine {
             }
             (taken, _) => taken?,
         };
-        history.set_held(machine.state().waiting_messages());
-        let (mut task, mailbox) =
-            self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
-        task.preview.clone_from(&claimed.row.preview);
-        task.has_wake_time = claimed.row.summary.wake_at.is_some();
-        task.created_by.clone_from(&claimed.row.created_by);
-        task.held = deps.quotas.hold_run_anyway(&task.permit.key().tenant, task.created_by.as_deref());
+        history.set_waiting(machine.state().waiting_messages());
+        let created_by = claimed.row.created_by.as_deref();
+        let use_permit = deps.quotas.hold_run_anyway(&permit.key().tenant, created_by);
+        let (epoch, past) = (claimed.epoch, &claimed.records);
+        let new = NewTask { permit, machine, epoch, session, history, past };
+        let (mut task, mailbox) = self.new_task(new);
+        task.take_columns(&claimed.row, use_permit);
         Ok((task, mailbox))
     }
 

@@ -1,78 +1,23 @@
-//! Makes a run's task, starts it, and handles its end: the next run of the session, a failure of the store, a panic.
+//! Starts a run's task, and handles its end: the next run of the session, a failure of the store, a panic.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 
-use agentloop_core::id::{Epoch, RunKey, SessionId};
+use agentloop_core::id::RunKey;
 use agentloop_core::run::effect::Effect;
-use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{AbortCause, Input};
-use agentloop_core::run::machine::Machine;
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
-use crate::engine::history::History;
-use crate::engine::memory::RUN_BYTES;
-use crate::engine::ports::Observer;
 use crate::engine::run::recover::HistoryNeed;
-use crate::engine::run::table::{Lookup, Mailbox, StartPermit};
-use crate::engine::run::task::human::PendingAnswers;
-use crate::engine::run::task::results::RunningHooks;
+use crate::engine::run::table::Lookup;
 use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
 use crate::telemetry::fields::{RUN_ID, RUN_SPAN};
 
 impl Engine {
-    /// Makes a task that is not started yet. `past` are the run's events so far; observers get them.
-    pub(in crate::engine) fn new_task(
-        &self,
-        permit: StartPermit,
-        machine: Machine,
-        epoch: Epoch,
-        session: SessionId,
-        history: History,
-        past: &[Record],
-    ) -> (RunTask, Mailbox) {
-        let deps = self.deps();
-        let RunKey { tenant, run } = permit.key();
-        let follow = |observer: &Arc<dyn Observer>| observer.follow(tenant, run, &session, past);
-        let run_observers = deps.observers.iter().filter_map(follow).collect();
-        let (mailbox, receiver) = Mailbox::new();
-        let base_charge =
-            deps.ledger_of(tenant).charge_standing(RUN_BYTES + machine.state().spec().system_prompt.len());
-        let task = RunTask {
-            feed: deps.feeds.get_or_create(permit.key(), &session, deps.options.subscriber_buffer),
-            deps: deps.clone(),
-            wake_signal: self.wake_signal().clone(),
-            permit,
-            machine,
-            epoch,
-            session,
-            created_by: None,
-            held: None,
-            history,
-            mailbox: receiver,
-            step_callers: Vec::new(),
-            pending_answers: PendingAnswers::default(),
-            running_effect: None,
-            memory_wait: None,
-            recovery_place: None,
-            _base_charge: base_charge,
-            running_hooks: RunningHooks::default(),
-            unwritten: Vec::new(),
-            preview: String::new(),
-            durable_status: past.last().map(|record| record.status),
-            run_observers,
-            write_by: None,
-            has_wake_time: false,
-            leaving: None,
-        };
-        (task, mailbox)
-    }
-
     /// Starts a task. When it ends, or panics, the engine does what has to follow.
     pub(in crate::engine) fn launch(&self, mut task: RunTask, effects: Vec<Effect>) {
         let engine = self.clone();

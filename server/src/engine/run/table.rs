@@ -29,7 +29,12 @@ pub(in crate::engine) enum Mail {
     /// An input whose sender waits for no reply.
     Input(Input),
     /// An input whose sender waits until it is durable.
-    InputWithReply(Input, Reply, Option<Arc<Act>>),
+    InputWithReply {
+        input: Input,
+        reply: Reply,
+        /// The act that the audit log is to tell of, if there is one.
+        act: Option<Arc<Act>>,
+    },
     /// A request for the durable state.
     ReadState(oneshot::Sender<Box<RunState>>),
     /// Sessions are given away: the run stops if its own is among them.
@@ -49,7 +54,7 @@ impl Mailbox {
     /// Hands over an input and waits for the verdict. `None` if the task ended first; the input may have been applied.
     pub(in crate::engine) async fn deliver(self, input: Input) -> Option<Result<(), Refusal>> {
         let (reply, verdict) = oneshot::channel();
-        self.send_last(Mail::InputWithReply(input, reply, audit::unrecorded())).await?;
+        self.send_last(Mail::InputWithReply { input, reply, act: audit::unrecorded() }).await?;
         verdict.await.ok()
     }
 
@@ -79,7 +84,7 @@ impl Mailbox {
 
 enum Entry {
     /// The holder of the permit is starting the task. The token is cancelled when it has started or given up.
-    Starting(CancellationToken, Admission),
+    Starting(CancellationToken, StartCount),
     /// The task runs. The token is cancelled when it has ended.
     Live(Mailbox, CancellationToken),
 }
@@ -87,7 +92,7 @@ enum Entry {
 /// The way in which a run that is starting counts as live. A request that only hands messages to another run, or queues one, holds a
 /// permit too, and adds no live run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Admission {
+enum StartCount {
     Counted,
     NotCounted,
 }
@@ -206,7 +211,7 @@ impl LiveRuns {
             Some(Entry::Live(_, changed) | Entry::Starting(changed, _)) => Err(changed.clone()),
             None => {
                 let changed = CancellationToken::new();
-                entries.insert(key.clone(), Entry::Starting(changed.clone(), Admission::NotCounted));
+                entries.insert(key.clone(), Entry::Starting(changed.clone(), StartCount::NotCounted));
                 Ok(Lookup::NotLive(StartPermit {
                     table: self.clone(),
                     key: key.clone(),
@@ -235,12 +240,12 @@ impl StartPermit {
         let table = &mut *self.table.table();
         let own = table.counted_of.get(&self.key.tenant).copied().unwrap_or_default();
         let checked = bound.check(own, table.counted);
-        let Some(Entry::Starting(_, admission @ Admission::NotCounted)) = table.entries.get_mut(&self.key)
+        let Some(Entry::Starting(_, count @ StartCount::NotCounted)) = table.entries.get_mut(&self.key)
         else {
             return Ok(());
         };
         checked?;
-        *admission = Admission::Counted;
+        *count = StartCount::Counted;
         table.count(&self.key.tenant);
         Ok(())
     }
@@ -268,7 +273,7 @@ impl StartPermit {
 
 impl Entry {
     fn is_counted(&self) -> bool {
-        matches!(self, Self::Live(..) | Self::Starting(_, Admission::Counted))
+        matches!(self, Self::Live(..) | Self::Starting(_, StartCount::Counted))
     }
 }
 

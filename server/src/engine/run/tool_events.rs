@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
-use agentloop_core::run::input::Input;
+use agentloop_core::run::input::{CallFinished, Input};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, RunState};
 use agentloop_core::tool::Digest;
@@ -24,9 +24,9 @@ impl CallSink for Engine {
         let slot = call.slot;
         let input = match update {
             CallUpdate::Granted { host, instance, terms } => {
-                Input::SlotGranted { slot, host, instance, terms: Some(terms) }
+                Input::HostGranted { slot, host, instance, terms: Some(terms) }
             }
-            CallUpdate::Denied { message } => Input::SlotDenied { slot, message },
+            CallUpdate::Denied { message } => Input::HostDenied { slot, message },
             CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
             CallUpdate::Checkpoint { attempt, checkpoint } => {
                 Input::CallCheckpoint { slot, attempt, checkpoint }
@@ -40,11 +40,11 @@ impl CallSink for Engine {
                     timeout,
                     resume_state: resume_state.clone(),
                 };
-                return self.record_word(&key, call, input).await;
+                return self.record_host_input(&key, call, input).await;
             }
             CallUpdate::Resumable { attempt, resume_no, state } => {
                 let input = || Input::CallResumable { slot, attempt, resume_no, state: state.clone() };
-                return self.record_word(&key, call, input).await;
+                return self.record_host_input(&key, call, input).await;
             }
             CallUpdate::Lost { attempt, message, ran, busy } => {
                 Input::CallLost { slot, attempt, message, ran, busy }
@@ -76,7 +76,7 @@ impl CallSink for Engine {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let key = RunKey::new(tenant.clone(), call.run.clone());
-        let input = || Input::CallFinished {
+        let finished = || CallFinished {
             slot: call.slot,
             attempt: result.attempt,
             lease: Digest::claimed(result.lease.clone()),
@@ -85,6 +85,7 @@ impl CallSink for Engine {
             sent: None,
             applied: Vec::new(),
         };
+        let input = || Input::CallFinished(Box::new(finished()));
         match self.deliver(&key, input).await {
             Ok(()) => Ok(Verdict::Recorded),
             Err(EngineError::RunNotFound) => Ok(Verdict::Unknown),
@@ -203,7 +204,7 @@ impl Engine {
 
     /// A call asks a person, or leaves a state to go on from. The run is made live for it: a host that reconnects may say
     /// so before the run is live, and does not repeat it by itself.
-    async fn record_word(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) {
+    async fn record_host_input(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) {
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}

@@ -6,7 +6,7 @@ use agentloop_core::time::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::watch::{ChangedFrom, SessionChange};
+use crate::engine::watch::{ChangedFrom, SessionSignal};
 use crate::store::{PageRequest, RunFilter, RunRow, StoreError};
 
 /// Runs of a deleted session that are read at a time.
@@ -54,7 +54,7 @@ impl Engine {
                 for row in watched {
                     engine.deps().run_changed(&tenant, row, None, ChangedFrom::Deleted);
                 }
-                engine.deps().session_watchers.changed(&tenant, &session, SessionChange::Deleted);
+                engine.deps().session_watchers.changed(&tenant, &session, SessionSignal::Deleted);
             }
             Ok(deleted?)
         })

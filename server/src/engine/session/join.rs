@@ -1,6 +1,6 @@
-//! Finds what an earlier request with the same id led to: the run that it started, or the run that it steered.
+//! Finds the run that a request belongs to: the one that an earlier request with its id started or steered, or is to steer.
 
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
 use agentloop_core::tool::Digest;
 
 use crate::audit::{self, OTHERS_RUN};
@@ -51,6 +51,33 @@ impl Engine {
             return Err(EngineError::RunNotFound);
         }
         Ok(StartedRun { run, session: row.session, joined: true, steered: true })
+    }
+
+    /// The last seq of the run that a request refers to: the run with its id, the run that it steered, or the live run
+    /// of the session that it is to steer. 0 if the request would start a new run.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn last_seq(
+        &self,
+        tenant: &TenantId,
+        id: Option<&RunId>,
+        steers: Option<&SessionId>,
+    ) -> Result<Seq, EngineError> {
+        let store = self.store();
+        if let Some(id) = id {
+            if let Some(row) = store.run(tenant, id).await? {
+                return Ok(row.last_seq);
+            }
+            if let Some((run, _)) = store.steered(tenant, id).await? {
+                return Ok(store.run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq));
+            }
+        }
+        let Some(session) = steers else { return Ok(Seq(0)) };
+        let Some(live) = store.session(tenant, session).await?.and_then(|row| row.live_run) else {
+            return Ok(Seq(0));
+        };
+        Ok(store.run(tenant, &live).await?.map_or(Seq(0), |row| row.last_seq))
     }
 
     /// The run that an earlier request with this id started or steered.

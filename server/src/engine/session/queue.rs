@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::event::Steer;
@@ -18,10 +18,11 @@ use tokio::sync::oneshot;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::history::History;
+use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::run::task::{RunWrite, TaskEnd};
-use crate::engine::session::start::{START_TRIES, StartRequest, create_run, start_input};
+use crate::engine::session::start::{FirstInput, START_TRIES, StartRequest, create_run};
 use crate::engine::{Engine, OnBusy};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
 
@@ -45,15 +46,11 @@ impl Engine {
         if self.queue(&tenant, session).await?.len() >= most {
             return Err(EngineError::QueueFull);
         }
-        let mut machine = Machine::new(run.clone());
-        let not_offered = self.not_offered(&run, request);
-        let start = start_input(run, session, None, deps.ids.seed(), request, not_offered);
-        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
-        let epoch = deps.store.epoch();
+        let (seed, not_offered) = (deps.ids.seed(), self.not_offered(&run, request));
+        let first = FirstInput { run, session, last_entry: None, seed, request, not_offered };
         let history = History::new(&deps.histories.memory().of(&tenant));
-        let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = transition.records;
-        task.write(RunWrite::Enqueue(create_run(request))).await?;
+        let (input, write) = (Input::Start(Box::new(first.start())), RunWrite::Enqueue(create_run(request)));
+        let _new_run = self.write_new_run(permit, session, history, input, write).await?;
         drop(lock);
         // The session may have become free before this run was in the queue.
         self.advance_queue_later(&tenant, session);
@@ -105,17 +102,16 @@ impl Engine {
             let rules = self.remembered_rules(&tenant, Some(session)).await?;
             let withdrawn_tools = self.withdrawn_tools(&tenant, queued.state().spec(), &rules);
             let mut history = self.history(&tenant, session, last_entry).await?;
-            history.set_held(queued.state().waiting_messages());
+            history.set_waiting(queued.state().waiting_messages());
             let mut machine = queued.clone();
             let transition = machine
                 .handle(Input::Enter { last_entry, rules, withdrawn_tools }, deps.clock.now())
                 .expect("a queued run enters its session");
-            let past = &claimed.records;
-            let (mut task, mailbox) =
-                self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
-            task.preview.clone_from(&claimed.row.preview);
-            task.created_by.clone_from(&claimed.row.created_by);
-            task.held = deps.quotas.hold_run_anyway(&tenant, task.created_by.as_deref());
+            let (epoch, past) = (claimed.epoch, &claimed.records);
+            let new = NewTask { permit, machine, epoch, session: session.clone(), history, past };
+            let (mut task, mailbox) = self.new_task(new);
+            let created_by = claimed.row.created_by.as_deref();
+            task.take_columns(&claimed.row, deps.quotas.hold_run_anyway(&tenant, created_by));
             task.unwritten = transition.records;
             match task.write(RunWrite::Enter(last_entry)).await {
                 Ok(()) => {
@@ -234,33 +230,6 @@ impl Engine {
             Some(found) => self.interrupt(&found).await,
             None => Ok(()),
         }
-    }
-
-    /// The last seq of the run that a request refers to: the run with its id, the run that it steered, or the live run
-    /// of the session that it is to steer. 0 if the request would start a new run.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn last_seq(
-        &self,
-        tenant: &TenantId,
-        id: Option<&RunId>,
-        steers: Option<&SessionId>,
-    ) -> Result<Seq, EngineError> {
-        let store = self.store();
-        if let Some(id) = id {
-            if let Some(row) = store.run(tenant, id).await? {
-                return Ok(row.last_seq);
-            }
-            if let Some((run, _)) = store.steered(tenant, id).await? {
-                return Ok(store.run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq));
-            }
-        }
-        let Some(session) = steers else { return Ok(Seq(0)) };
-        let Some(live) = store.session(tenant, session).await?.and_then(|row| row.live_run) else {
-            return Ok(Seq(0));
-        };
-        Ok(store.run(tenant, &live).await?.map_or(Seq(0), |row| row.last_seq))
     }
 
     /// The position in the session's queue that belongs to this queue number, counted from 1.

@@ -8,7 +8,6 @@ use agentloop_core::agent::{RunSpec, ToolChoice};
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::message::{SharedMessage, preview};
 use agentloop_core::run::input::{Input, NotOffered, Start};
-use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 
@@ -18,6 +17,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
+use crate::engine::run::new_task::NewRun;
 use crate::engine::run::table::{LiveRunsBound, Lookup, StartPermit};
 use crate::engine::run::task::RunWrite;
 use crate::memory::Charge;
@@ -225,34 +225,34 @@ impl Engine {
             true => Some(self.room_for_session(&tenant, author, &session).await?),
             false => None,
         };
-        let admission = self.admission(&tenant, &session, request).await?;
-        match (admission, request.on_busy) {
-            (Admission::Free(last_entry), _) if request.imports => {
+        let session_state = self.session_state(&tenant, &session, request).await?;
+        match (session_state, request.on_busy) {
+            (SessionState::Free(last_entry), _) if request.imports => {
                 self.import(permit, &session, last_entry, request).await?;
             }
-            (Admission::Free(last_entry), _) => {
+            (SessionState::Free(last_entry), _) => {
                 // The others add no live run: they queue one, or hand messages to one.
                 let options = &self.deps().options;
                 let bound =
                     LiveRunsBound { max: options.max_live_runs, leaves_room: options.tenants_leave_room };
                 permit.try_admit(bound)?;
-                let held = self.deps().quotas.hold_run(&tenant, author)?;
+                let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
                 self.check_tool_choice(&tenant, &request.spec)?;
-                self.enter_new(permit, held, &session, last_entry, &request).await?;
+                self.enter_new(permit, use_permit, &session, last_entry, &request).await?;
             }
-            (Admission::Busy(by) | Admission::Queued(by), OnBusy::Reject) => {
+            (SessionState::Busy(by) | SessionState::Queued(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
             }
-            (Admission::Busy(_) | Admission::Queued(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
+            (SessionState::Busy(_) | SessionState::Queued(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
                 self.enqueue(permit, &session, request).await?;
             }
-            (Admission::Busy(live), OnBusy::Steer) => {
+            (SessionState::Busy(live), OnBusy::Steer) => {
                 self.steer(&live, &run, request).await?;
                 return Ok(StartedRun { run: live, session, joined: true, steered: true });
             }
-            (Admission::Queued(next), OnBusy::Steer) => {
+            (SessionState::Queued(next), OnBusy::Steer) => {
                 // Start the run that is about to be the live one; the next attempt steers it.
                 self.ensure_live(&RunKey::new(tenant, next)).await?;
                 return Err(EngineError::Store(StoreError::SessionMoved));
@@ -265,7 +265,7 @@ impl Engine {
     async fn enter_new(
         &self,
         permit: StartPermit,
-        held: Option<UsePermit>,
+        use_permit: Option<UsePermit>,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,
@@ -274,17 +274,15 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = self.history_before(&tenant, session, last_entry).await?;
-        let mut machine = Machine::new(run.clone());
-        let not_offered = self.not_offered(&run, request);
-        let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request, not_offered);
-        let transition = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
-        let epoch = deps.store.epoch();
-        let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.held = held;
-        task.unwritten = transition.records;
-        task.write(RunWrite::Start(create_run(request), last_entry)).await?;
+        let (seed, not_offered) = (deps.ids.seed(), self.not_offered(&run, request));
+        let first = FirstInput { run, session, last_entry: Some(last_entry), seed, request, not_offered };
+        let input = Input::Start(Box::new(first.start()));
+        let write = RunWrite::Start(create_run(request), last_entry);
+        let NewRun { mut task, mailbox, effects } =
+            self.write_new_run(permit, session, history, input, write).await?;
+        task.use_permit = use_permit;
         task.permit.set_live(mailbox);
-        self.launch(task, transition.effects);
+        self.launch(task, effects);
         Ok(())
     }
 
@@ -315,16 +313,11 @@ impl Engine {
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = self.history_before(&tenant, session, last_entry).await?;
-        let mut machine = Machine::new(run.clone());
-        let none = NotOffered::default();
-        let start = start_of(run, session, Some(last_entry), deps.ids.seed(), request, none);
-        let transition = machine
-            .handle(Input::Import(Box::new(start)), deps.clock.now())
-            .expect("a new run takes its import");
-        let epoch = deps.store.epoch();
-        let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
-        task.unwritten = transition.records;
-        task.write(RunWrite::Start(create_run(request), last_entry)).await?;
+        let (seed, not_offered) = (deps.ids.seed(), NotOffered::default());
+        let first = FirstInput { run, session, last_entry: Some(last_entry), seed, request, not_offered };
+        let input = Input::Import(Box::new(first.start()));
+        let write = RunWrite::Start(create_run(request), last_entry);
+        let _new_run = self.write_new_run(permit, session, history, input, write).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())
     }
@@ -379,14 +372,14 @@ impl Engine {
     }
 
     /// The state of the session for a new run. The store checks it again at the write.
-    async fn admission(
+    async fn session_state(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         request: &StartRequest,
-    ) -> Result<Admission, EngineError> {
+    ) -> Result<SessionState, EngineError> {
         if request.session.is_none() {
-            return Ok(Admission::Free(EntryNo(0)));
+            return Ok(SessionState::Free(EntryNo(0)));
         }
         let row = match self.store().session(tenant, session).await? {
             Some(row) if !request.author.may_use(row.created_by.as_deref()) => {
@@ -397,14 +390,14 @@ impl Engine {
             None if request.create_session && request.author.only_own => {
                 return self.create_own(tenant, session, &request.author).await;
             }
-            None if request.create_session => return Ok(Admission::Free(EntryNo(0))),
+            None if request.create_session => return Ok(SessionState::Free(EntryNo(0))),
             None => return Err(EngineError::SessionNotFound),
         };
         if let Some(run) = row.live_run {
-            return Ok(Admission::Busy(run));
+            return Ok(SessionState::Busy(run));
         }
         let next = self.store().next_queued(tenant, session).await?;
-        Ok(next.map_or(Admission::Free(row.last_entry), Admission::Queued))
+        Ok(next.map_or(SessionState::Free(row.last_entry), SessionState::Queued))
     }
 
     /// Creates the session before the run. The write of a run does not look at owners: between the look at a session that is
@@ -414,7 +407,7 @@ impl Engine {
         tenant: &TenantId,
         session: &SessionId,
         author: &Author,
-    ) -> Result<Admission, EngineError> {
+    ) -> Result<SessionState, EngineError> {
         let new = NewSession {
             tenant: tenant.clone(),
             session: session.clone(),
@@ -424,7 +417,7 @@ impl Engine {
             created_by: author.name.clone(),
         };
         match self.store().create_session(new).await {
-            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(Admission::Free(row.last_entry)),
+            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(SessionState::Free(row.last_entry)),
             Ok(_) | Err(StoreError::SessionExists) => Err(EngineError::SessionNotFound),
             Err(error) => Err(error.into()),
         }
@@ -432,7 +425,7 @@ impl Engine {
 }
 
 /// The state of a session for a new run.
-enum Admission {
+enum SessionState {
     /// The session is free. This is its last entry.
     Free(EntryNo),
     /// The session has this live run.
@@ -441,37 +434,33 @@ enum Admission {
     Queued(RunId),
 }
 
-/// The first input of a new run. Without a last entry, the run is queued.
-pub(in crate::engine) fn start_input(
-    run: RunId,
-    session: &SessionId,
-    last_entry: Option<EntryNo>,
-    seed: u64,
-    request: &StartRequest,
-    not_offered: NotOffered,
-) -> Input {
-    Input::Start(Box::new(start_of(run, session, last_entry, seed, request, not_offered)))
+/// The first input of a new run.
+pub(in crate::engine) struct FirstInput<'a> {
+    pub(in crate::engine) run: RunId,
+    pub(in crate::engine) session: &'a SessionId,
+    /// The last entry of the session. `None` if the run is queued.
+    pub(in crate::engine) last_entry: Option<EntryNo>,
+    pub(in crate::engine) seed: u64,
+    pub(in crate::engine) request: &'a StartRequest,
+    pub(in crate::engine) not_offered: NotOffered,
 }
 
-fn start_of(
-    run: RunId,
-    session: &SessionId,
-    last_entry: Option<EntryNo>,
-    seed: u64,
-    request: &StartRequest,
-    not_offered: NotOffered,
-) -> Start {
-    Start {
-        run,
-        session: session.clone(),
-        last_entry: last_entry.unwrap_or(EntryNo(0)),
-        spec: request.spec.clone(),
-        seed,
-        messages: request.messages.clone(),
-        queued: last_entry.is_none(),
-        traceparent: request.traceparent,
-        caller_groups: request.author.groups.clone(),
-        not_offered,
+impl FirstInput<'_> {
+    /// The content of the input.
+    pub(in crate::engine) fn start(self) -> Start {
+        let Self { run, session, last_entry, seed, request, not_offered } = self;
+        Start {
+            run,
+            session: session.clone(),
+            last_entry: last_entry.unwrap_or(EntryNo(0)),
+            spec: request.spec.clone(),
+            seed,
+            messages: request.messages.clone(),
+            queued: last_entry.is_none(),
+            traceparent: request.traceparent,
+            caller_groups: request.author.groups.clone(),
+            not_offered,
+        }
     }
 }
 

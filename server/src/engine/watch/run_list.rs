@@ -203,7 +203,7 @@ impl RunList {
             _ => None,
         };
         match self.handle.read() {
-            Read::Change(run, change, no) => {
+            Read::Change { run, change, upto: no } => {
                 if upto.is_some_and(|upto| no >= upto) {
                     self.mode = Mode::Synced { runs: 0, no };
                 }

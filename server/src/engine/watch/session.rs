@@ -4,24 +4,23 @@
 //! The token names the last event of each open run and the last run that is known, so nothing is kept for a client that is
 //! gone.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, SessionKey, TenantId};
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use futures_util::Stream;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
 use crate::engine::watch::session_position::{SessionPosition, digest_of};
-use crate::store::{SESSION_RUNS_MAX, SessionRow, SessionRuns};
+use crate::engine::watch::session_watchers::{Entered, SessionSignal};
+use crate::store::{SESSION_RUNS_MAX, SessionRow, SessionRuns, Store};
 
 /// One thing that happened in a session.
 #[derive(Debug, Clone)]
@@ -48,94 +47,11 @@ pub enum SessionItem {
 
 /// An item, and the token that continues after it.
 #[derive(Debug, Clone)]
-pub struct SessionUpdate {
+pub struct SessionStreamItem {
     /// The next item of the subscription.
     pub item: SessionItem,
     /// Continues the subscription. Opaque to clients. Empty for work in progress, after which the last one counts.
     pub token: String,
-}
-
-/// The parts of a session at which its subscribers are to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum SessionChange {
-    /// There may be a new run.
-    Runs,
-    /// The session's row may be another one.
-    Row,
-    /// The session was deleted.
-    Deleted,
-}
-
-/// The subscribers of each session that has any.
-type Subscribers = HashMap<SessionKey, Vec<Weak<Changes>>>;
-
-/// The subscribers of sessions.
-#[derive(Default)]
-pub(in crate::engine) struct SessionWatchers {
-    /// Number of subscribers, so that nobody looks at the table while there are none.
-    count: AtomicUsize,
-    table: Mutex<Subscribers>,
-}
-
-/// The parts at which a subscriber has not looked yet.
-#[derive(Default)]
-struct Changes {
-    runs: AtomicBool,
-    row: AtomicBool,
-    deleted: AtomicBool,
-    arrived: Notify,
-}
-
-impl SessionWatchers {
-    /// Tells the session's subscribers to look. Call it after the change is durable; once too often does no harm.
-    pub(in crate::engine) fn changed(&self, tenant: &TenantId, session: &SessionId, what: SessionChange) {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let key = SessionKey::new(tenant.clone(), session.clone());
-        let table = self.table();
-        for changes in table.get(&key).into_iter().flatten().filter_map(Weak::upgrade) {
-            let flag = match what {
-                SessionChange::Runs => &changes.runs,
-                SessionChange::Row => &changes.row,
-                SessionChange::Deleted => &changes.deleted,
-            };
-            flag.store(true, Ordering::Relaxed);
-            changes.arrived.notify_one();
-        }
-    }
-
-    fn enter(self: &Arc<Self>, tenant: &TenantId, session: &SessionId) -> Entered {
-        let changes = Arc::<Changes>::default();
-        let key = SessionKey::new(tenant.clone(), session.clone());
-        self.table().entry(key.clone()).or_default().push(Arc::downgrade(&changes));
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Entered { watchers: self.clone(), key, changes }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Subscribers> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One subscriber's entry in the table, until it is dropped.
-struct Entered {
-    watchers: Arc<SessionWatchers>,
-    key: SessionKey,
-    changes: Arc<Changes>,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.watchers.count.fetch_sub(1, Ordering::Relaxed);
-        let mut table = self.watchers.table();
-        if let Some(of_session) = table.get_mut(&self.key) {
-            of_session.retain(|changes| !std::ptr::eq(changes.as_ptr(), Arc::as_ptr(&self.changes)));
-            if of_session.is_empty() {
-                table.remove(&self.key);
-            }
-        }
-    }
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<FeedItem, EngineError>> + Send>>;
@@ -167,7 +83,8 @@ impl Engine {
         tenant: &TenantId,
         session: &SessionId,
         token: &str,
-    ) -> Result<impl Stream<Item = Result<SessionUpdate, EngineError>> + Send + 'static, EngineError> {
+    ) -> Result<impl Stream<Item = Result<SessionStreamItem, EngineError>> + Send + 'static, EngineError>
+    {
         let place = if token.is_empty() {
             None
         } else {
@@ -188,7 +105,7 @@ impl Engine {
 
     /// Tells those who follow a session that its row has changed.
     pub fn session_changed(&self, tenant: &TenantId, session: &SessionId) {
-        self.deps().session_watchers.changed(tenant, session, SessionChange::Row);
+        self.deps().session_watchers.changed(tenant, session, SessionSignal::Row);
     }
 }
 
@@ -229,15 +146,10 @@ impl SessionSubscription {
         // From here on nothing is missed: what happens next is found by the queries below or told as a change.
         let entered = engine.deps().session_watchers.enter(tenant, session);
         let store = engine.store().clone();
-        let read = async || store.session(tenant, session).await?.ok_or(EngineError::SessionNotFound);
+        let read = || existing_row(&*store, tenant, session);
         let known = match place {
             Some(place) => place,
-            None => {
-                let created_at = read().await?.created_at;
-                let SessionRuns { last_no, runs } = store.session_runs(tenant, session, None).await?;
-                let runs = runs.into_iter().map(|(_, row)| (row.run, Seq(0))).collect();
-                SessionPosition { created_at, last_no, runs }
-            }
+            None => position(&*store, tenant, session).await?,
         };
         // The row is read after the runs above: an entry that it does not have yet is of one of them, or of a later run. And it
         // is read before the runs below, whose last events are therefore not older than its entries.
@@ -319,7 +231,7 @@ impl SessionSubscription {
         Ok(())
     }
 
-    async fn next(&mut self) -> Option<Result<SessionUpdate, EngineError>> {
+    async fn next(&mut self) -> Option<Result<SessionStreamItem, EngineError>> {
         loop {
             if self.is_over {
                 return None;
@@ -406,7 +318,7 @@ impl SessionSubscription {
         SessionItem::Event { run, event }
     }
 
-    fn update(&self, item: SessionItem) -> SessionUpdate {
+    fn update(&self, item: SessionItem) -> SessionStreamItem {
         let token = match &item {
             SessionItem::Event { event: FeedItem::Transient(_), .. } | SessionItem::Deleted => String::new(),
             SessionItem::Event { .. } | SessionItem::Session(_) | SessionItem::Synced { .. } => {
@@ -415,8 +327,28 @@ impl SessionSubscription {
                     .token(&self.digest)
             }
         };
-        SessionUpdate { item, token }
+        SessionStreamItem { item, token }
     }
+}
+
+async fn existing_row(
+    store: &dyn Store,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<SessionRow, EngineError> {
+    store.session(tenant, session).await?.ok_or(EngineError::SessionNotFound)
+}
+
+/// The position of a subscriber that begins now: before all events of the session's open runs.
+async fn position(
+    store: &dyn Store,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<SessionPosition, EngineError> {
+    let created_at = existing_row(store, tenant, session).await?.created_at;
+    let SessionRuns { last_no, runs } = store.session_runs(tenant, session, None).await?;
+    let runs = runs.into_iter().map(|(_, row)| (row.run, Seq(0))).collect();
+    Ok(SessionPosition { created_at, last_no, runs })
 }
 
 /// True if a row has something that subscribers are to be told. They learn of entries and runs by events.
@@ -450,6 +382,8 @@ async fn next_event(runs: &mut [FollowedRun]) -> (usize, Option<Result<FeedItem,
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use agentloop_core::run::event::{Event, Record};
     use futures_util::StreamExt as _;
     use futures_util::stream;

@@ -107,8 +107,13 @@ pub(super) struct WatchHandle {
 
 /// The next thing for a watcher to read.
 pub(super) enum Read {
-    /// The newest change of a run. All changes up to the number were read.
-    Change(RunId, ListChange, u64),
+    /// The newest change of a run.
+    Change {
+        run: RunId,
+        change: ListChange,
+        /// All changes up to this number were read.
+        upto: u64,
+    },
     /// Everything up to this number was read.
     Nothing(u64),
     /// Changes were dropped, for this reason: only a snapshot helps.
@@ -396,9 +401,9 @@ impl WatchHandle {
         waiting.read_at = waiting.read_at.max(self.clock.now());
         match waiting.pop() {
             None => Read::Nothing(told),
-            Some((run, what)) => {
+            Some((run, change)) => {
                 let upto = waiting.first().map_or(told, |first| told.min(first - 1));
-                Read::Change(run, what, upto)
+                Read::Change { run, change, upto }
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Registry {
     /// Random. It tells requests of this process from those of an earlier one, whose responses may come late.
     process: u64,
     pub(super) extensions: BTreeMap<ExtensionKey, Extension>,
-    pub(super) connections: BTreeMap<ConnectionId, HostConnection>,
+    pub(super) connections: BTreeMap<ConnectionId, ExtensionHost>,
     open: BTreeMap<u64, OpenRequest>,
     last_id: u64,
     /// Those that mirror the connections.
@@ -59,7 +59,7 @@ pub(super) struct NewRequest {
 }
 
 /// A connected host with the extensions that it offers.
-pub(super) struct HostConnection {
+pub(super) struct ExtensionHost {
     pub(super) tenant: TenantId,
     pub(super) host: HostId,
     /// True once the host may be sent requests.
@@ -97,7 +97,7 @@ impl Registry {
     /// Adds a connection, which is not active yet.
     pub(super) fn join(&mut self, new: NewConnection) {
         self.followers.mark(&new.connection);
-        self.connections.insert(new.connection, HostConnection::new(new));
+        self.connections.insert(new.connection, ExtensionHost::new(new));
     }
 
     /// The host of this connection may be sent requests from now on.
@@ -257,7 +257,7 @@ impl Registry {
     }
 }
 
-impl HostConnection {
+impl ExtensionHost {
     fn new(new: NewConnection) -> Self {
         Self {
             tenant: new.tenant,

@@ -11,7 +11,7 @@ use super::message::{finish_reason, message, role, usage};
 use super::run::run_status;
 use super::{duration, timestamp};
 use crate::engine::feed::FeedItem;
-use crate::engine::{SessionItem, SessionUpdate};
+use crate::engine::{SessionItem, SessionStreamItem};
 use crate::mask::Masks;
 use crate::store::{CallTitles, EntryRow, ListedEntry, SearchHit, SessionRow};
 
@@ -49,7 +49,7 @@ pub fn session(row: &SessionRow) -> wire::Session {
 #[must_use]
 pub fn items(
     session: &SessionId,
-    update: SessionUpdate,
+    update: SessionStreamItem,
     planning: Option<&mut PlanningEvents>,
     masks: &Masks,
 ) -> [Option<wire::SubscribeSessionResponse>; 2] {

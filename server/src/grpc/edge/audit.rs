@@ -20,7 +20,7 @@ use crate::auth::Principal;
 use crate::clock::Clock;
 use crate::grpc::access::is_change;
 use crate::grpc::edge::incoming::RemoteEnd;
-use crate::grpc::edge::refusal_rate::RefusalRooms;
+use crate::grpc::edge::refusal_rate::RefusalBuckets;
 pub(in crate::grpc) use crate::grpc::edge::refusal_rate::{CountedRefusals, count};
 use crate::grpc::status::{is_quota, retryable};
 use crate::store::{Store, StoreError};
@@ -31,7 +31,7 @@ const QUEUED_MAX: usize = 4_096;
 const COMMIT_MAX: usize = 256;
 /// The time between two rows about refusals that were only counted.
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);
-/// A connection that was not accepted, as its row says. The text is also the name of their room: no tenant has a name with a
+/// A connection that was not accepted, as its row says. The text is also the name of their bucket: no tenant has a name with a
 /// space, and a flood of them must not hide calls without credentials.
 const HANDSHAKE: &str = "TLS handshake";
 
@@ -53,7 +53,7 @@ struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     queue: mpsc::Sender<AuditEntry>,
-    refusals: Mutex<RefusalRooms>,
+    refusals: Mutex<RefusalBuckets>,
     /// Rows that are durable, and rows that are lost, since the start.
     written: AtomicU64,
     failed: AtomicU64,
@@ -82,8 +82,9 @@ impl RefusedCall {
         Self { cause: "handshake".to_owned(), entry: entry.cut() }
     }
 
-    /// The name of the room that it takes. Callers whom nobody knows share one, and so do connections that were not accepted.
-    fn room(&self) -> &str {
+    /// The name of the bucket that it takes from. Callers whom nobody knows share one, and so do connections that were not
+    /// accepted.
+    fn bucket(&self) -> &str {
         let AuditEntry { tenant, what, .. } = &self.entry;
         if tenant.is_empty() && what == HANDSHAKE { HANDSHAKE } else { tenant }
     }
@@ -173,9 +174,9 @@ impl AuditLog {
 
     /// Writes that a call was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
     pub(in crate::grpc) fn refused(&self, refused: RefusedCall) {
-        let has_room = self.refusals().take(refused.room(), &refused.cause);
+        let may_write = self.refusals().take(refused.bucket(), &refused.cause);
         let RefusedCall { cause, entry } = refused;
-        if has_room && self.0.queue.try_send(entry).is_err() {
+        if may_write && self.0.queue.try_send(entry).is_err() {
             count(&mut self.refusals().counted, &cause, 1);
         }
     }
@@ -234,8 +235,8 @@ impl AuditLog {
         let is_wanted = is_change(&call.path) || self.0.scope.reads;
         if let Some((cause, why)) = refusal(act, refused.as_ref(), is_wanted && !act.is_recorded()) {
             let entry = AuditEntry { allowed: false, why, ..act.entry() };
-            let has_room = self.refusals().take(&entry.tenant, cause);
-            return if has_room { self.write(entry).await } else { Ok(()) };
+            let may_write = self.refusals().take(&entry.tenant, cause);
+            return if may_write { self.write(entry).await } else { Ok(()) };
         }
         if refused.is_some() || act.is_recorded() || !is_wanted {
             return Ok(());
@@ -275,7 +276,7 @@ impl AuditLog {
         })
     }
 
-    fn refusals(&self) -> std::sync::MutexGuard<'_, RefusalRooms> {
+    fn refusals(&self) -> std::sync::MutexGuard<'_, RefusalBuckets> {
         self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -85,12 +85,12 @@ impl CredentialCheck {
             let why = "the roles of the caller do not allow it".to_owned();
             return Err(refused("role", why, permission_denied("your roles do not allow this call")));
         }
-        let held = self.hold_stream(request.uri().path(), &identity.principal).map_err(|exceeded| {
+        let use_permit = self.hold_stream(request.uri().path(), &identity.principal).map_err(|exceeded| {
             let why = format!("the quota {} is used up", exceeded.quota);
             refused("quota", why, quota_exceeded(&exceeded))
         })?;
         request.extensions_mut().insert(identity.principal.clone());
-        Ok(Some(Admitted { identity, held }))
+        Ok(Some(Admitted { identity, use_permit }))
     }
 
     /// Counts a call with a stream. Those of tool hosts are counted as hosts.
@@ -135,7 +135,7 @@ impl CredentialCheck {
     /// Does the work of a call. Its streams go on as long as the credential counts.
     async fn serve<S>(
         &self,
-        Admitted { identity, held }: Admitted,
+        Admitted { identity, use_permit }: Admitted,
         mut inner: S,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, S::Error>
@@ -150,7 +150,7 @@ impl CredentialCheck {
         };
         let response = inner.call(request).await?;
         Ok(match gets_stream {
-            true => lapsing_response(response, self.lapse(identity), held),
+            true => lapsing_response(response, self.lapse(identity), use_permit),
             false => response,
         })
     }
@@ -160,7 +160,7 @@ impl CredentialCheck {
 struct Admitted {
     identity: Identity,
     /// Counts its stream, if it has one and there is a quota.
-    held: Option<UsePermit>,
+    use_permit: Option<UsePermit>,
 }
 
 /// A call that may not begin.

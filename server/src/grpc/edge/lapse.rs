@@ -56,22 +56,25 @@ async fn lapse(authenticator: Arc<Authenticator>, clock: Arc<dyn Clock>, identit
     }
 }
 
-/// Ends the response with UNAUTHENTICATED when the credential ends. `held` counts as long as the response is sent.
+/// Ends the response with UNAUTHENTICATED when the credential ends. `use_permit` counts as long as the response is sent.
 pub(super) fn lapsing_response(
     response: http::Response<Body>,
     lapse: Lapse,
-    held: Option<UsePermit>,
+    use_permit: Option<UsePermit>,
 ) -> http::Response<Body> {
     // A call that has failed has its status in the headers, and no more.
     if response.headers().contains_key(Status::GRPC_STATUS) {
         return response;
     }
-    response.map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: true, _held: held }))
+    response.map(|body| {
+        Body::new(LapsingBody { body: Some(body), lapse, is_response: true, _use_permit: use_permit })
+    })
 }
 
 /// Fails the stream of requests when the credential ends: nothing is taken any more, whatever the client goes on to send.
 pub(super) fn lapsing_request(request: http::Request<Body>, lapse: Lapse) -> http::Request<Body> {
-    request.map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: false, _held: None }))
+    request
+        .map(|body| Body::new(LapsingBody { body: Some(body), lapse, is_response: false, _use_permit: None }))
 }
 
 struct LapsingBody {
@@ -79,7 +82,7 @@ struct LapsingBody {
     body: Option<Body>,
     lapse: Lapse,
     is_response: bool,
-    _held: Option<UsePermit>,
+    _use_permit: Option<UsePermit>,
 }
 
 impl http_body::Body for LapsingBody {

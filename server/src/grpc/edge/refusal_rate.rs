@@ -1,5 +1,5 @@
-//! The refusals that the audit log has room for. Each tenant has its own room, and beyond it refusals are only counted: a flood
-//! must not fill the disk, nor hide what others are refused.
+//! The refusals that the audit log writes. Each tenant has its own bucket of them, and beyond it refusals are only counted: a
+//! flood must not fill the disk, nor hide what others are refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,8 +12,8 @@ const REFUSALS_PER_SECOND: u32 = 10;
 /// Causes that are counted apart from each other, and the length of their names in bytes. Other replicas name some.
 const CAUSES_MAX: usize = 64;
 const CAUSE_BYTES_MAX: usize = 64;
-/// Rooms that are kept before those with all of their room left are dropped.
-const ROOMS_MAX: usize = 1_024;
+/// Buckets that are kept before full ones are dropped.
+const BUCKETS_MAX: usize = 1_024;
 
 /// Number of refusals that have no rows of their own, by the name of their cause.
 pub(in crate::grpc) type CountedRefusals = BTreeMap<String, u64>;
@@ -26,41 +26,41 @@ pub(in crate::grpc) fn count(counted: &mut CountedRefusals, cause: &str, more: u
     *count = count.saturating_add(more);
 }
 
-/// The rooms by their names, and the refusals that had none.
+/// The buckets by their names, and the refusals that found theirs empty.
 #[derive(Default)]
-pub(super) struct RefusalRooms {
-    rooms: HashMap<String, Room>,
+pub(super) struct RefusalBuckets {
+    buckets: HashMap<String, Bucket>,
     pub(super) counted: CountedRefusals,
 }
 
-impl RefusalRooms {
+impl RefusalBuckets {
     /// True if a refusal may be written now. Otherwise it is counted.
-    pub(super) fn take(&mut self, room: &str, cause: &str) -> bool {
+    pub(super) fn take(&mut self, bucket: &str, cause: &str) -> bool {
         let now = Instant::now();
-        if self.rooms.len() >= ROOMS_MAX && !self.rooms.contains_key(room) {
-            self.rooms.retain(|_, room| room.filled(now).left < REFUSALS_BURST);
+        if self.buckets.len() >= BUCKETS_MAX && !self.buckets.contains_key(bucket) {
+            self.buckets.retain(|_, bucket| bucket.filled(now).left < REFUSALS_BURST);
         }
-        let known = self.rooms.get(room).copied().unwrap_or(Room { left: REFUSALS_BURST, at: now });
+        let known = self.buckets.get(bucket).copied().unwrap_or(Bucket { left: REFUSALS_BURST, at: now });
         let mut filled = known.filled(now);
-        let has_room = filled.left > 0;
+        let may_write = filled.left > 0;
         filled.left = filled.left.saturating_sub(1);
-        self.rooms.insert(room.to_owned(), filled);
-        if !has_room {
+        self.buckets.insert(bucket.to_owned(), filled);
+        if !may_write {
             count(&mut self.counted, cause, 1);
         }
-        has_room
+        may_write
     }
 }
 
 /// Refusals that may be written.
 #[derive(Clone, Copy)]
-struct Room {
+struct Bucket {
     left: u32,
     at: Instant,
 }
 
-impl Room {
-    /// The room as it is now.
+impl Bucket {
+    /// The bucket as it is now.
     fn filled(self, now: Instant) -> Self {
         let seconds = u32::try_from(now.duration_since(self.at).as_secs()).unwrap_or(u32::MAX);
         if seconds == 0 {
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_in_one_room_leaves_the_others_alone() {
-        let mut rooms = RefusalRooms::default();
-        let written = (0..10_000).filter(|_| rooms.take("noisy", "denied")).count();
+    async fn a_flood_in_one_bucket_leaves_the_others_alone() {
+        let mut buckets = RefusalBuckets::default();
+        let written = (0..10_000).filter(|_| buckets.take("noisy", "denied")).count();
         assert_eq!(written, REFUSALS_BURST as usize);
-        assert!(rooms.take("quiet", "denied") && !rooms.take("noisy", "denied"));
-        assert_eq!(rooms.counted["denied"], 10_001 - u64::from(REFUSALS_BURST));
+        assert!(buckets.take("quiet", "denied") && !buckets.take("noisy", "denied"));
+        assert_eq!(buckets.counted["denied"], 10_001 - u64::from(REFUSALS_BURST));
         tokio::time::advance(Duration::from_secs(1)).await;
-        let written = (0..100).filter(|_| rooms.take("noisy", "denied")).count();
+        let written = (0..100).filter(|_| buckets.take("noisy", "denied")).count();
         assert_eq!(written, REFUSALS_PER_SECOND as usize);
     }
 

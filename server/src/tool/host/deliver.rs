@@ -50,10 +50,18 @@ struct Lane {
 /// The newest checkpoint of each attempt that waits in a lane. One that comes while another waits takes its place, so a call has one
 /// at most, and none is dropped.
 #[derive(Debug, Default)]
-struct Checkpoints(Mutex<HashMap<(TenantId, CallId, u32), Vec<u8>>>);
+struct Checkpoints(Mutex<HashMap<AttemptKey, Vec<u8>>>);
+
+/// One attempt of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct AttemptKey {
+    tenant: TenantId,
+    call: CallId,
+    attempt: u32,
+}
 
 impl Checkpoints {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(TenantId, CallId, u32), Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<AttemptKey, Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,11 +88,7 @@ enum Item {
         counted: usize,
     },
     /// The attempt has a checkpoint in [`Checkpoints`].
-    Checkpoint {
-        tenant: TenantId,
-        call: CallId,
-        attempt: u32,
-    },
+    Checkpoint(AttemptKey),
     Result {
         tenant: TenantId,
         accepted: AcceptedResult,
@@ -110,9 +114,9 @@ impl CallReportSender {
     pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, update: CallUpdate) {
         let lane = self.lane(&tenant, &call.run);
         if let CallUpdate::Checkpoint { attempt, checkpoint } = update {
-            let key = (tenant.clone(), call.clone(), attempt);
-            if lane.checkpoints.lock().insert(key, checkpoint).is_none() {
-                let _ = lane.items.send(Item::Checkpoint { tenant, call, attempt });
+            let key = AttemptKey { tenant, call, attempt };
+            if lane.checkpoints.lock().insert(key.clone(), checkpoint).is_none() {
+                let _ = lane.items.send(Item::Checkpoint(key));
             }
             return;
         }
@@ -181,9 +185,10 @@ pub(in crate::tool) async fn deliver<Told, Recorded>(
                     tell(tenant, call, update).await;
                     backlog.fetch_sub(counted, Ordering::Relaxed);
                 }
-                Item::Checkpoint { tenant, call, attempt } => {
-                    let waiting = checkpoints.lock().remove(&(tenant.clone(), call.clone(), attempt));
+                Item::Checkpoint(key) => {
+                    let waiting = checkpoints.lock().remove(&key);
                     if let Some(checkpoint) = waiting {
+                        let AttemptKey { tenant, call, attempt } = key;
                         tell(tenant, call, CallUpdate::Checkpoint { attempt, checkpoint }).await;
                     }
                 }

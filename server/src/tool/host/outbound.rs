@@ -67,17 +67,17 @@ struct PauseState {
 }
 
 /// No frame leaves while this lives.
-pub(in crate::tool) struct Held<'a>(&'a PauseState);
+pub(in crate::tool) struct PauseGuard<'a>(&'a PauseState);
 
 impl SendPause {
     /// Pauses until the guard is dropped. One guard at a time.
-    pub(in crate::tool) fn hold(&self) -> Held<'_> {
+    pub(in crate::tool) fn pause(&self) -> PauseGuard<'_> {
         self.0.is_paused.store(true, Ordering::Release);
-        Held(&self.0)
+        PauseGuard(&self.0)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for PauseGuard<'_> {
     fn drop(&mut self) {
         self.0.is_paused.store(false, Ordering::Release);
         self.0.reader.wake();
@@ -90,14 +90,25 @@ struct Backlog {
     bytes: AtomicUsize,
 }
 
-/// Makes a connected pair of ends, the pause of the sending, and a token that is cancelled when either end is done.
-pub(in crate::tool) fn channel() -> (Sender, OutboundFrames, SendPause, CancellationToken) {
+/// A send queue, made by [`channel`].
+#[derive(Debug)]
+pub(in crate::tool) struct Channel {
+    pub(in crate::tool) sender: Sender,
+    pub(in crate::tool) frames: OutboundFrames,
+    /// Holds back what is sent.
+    pub(in crate::tool) pause: SendPause,
+    /// Cancelled when either end is done.
+    pub(in crate::tool) ended: CancellationToken,
+}
+
+/// Makes the connected ends of a send queue.
+pub(in crate::tool) fn channel() -> Channel {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
     let sender = Sender { frames: sender, backlog: backlog.clone(), ended: ended.clone() };
     let pause = SendPause::default();
     let frames = OutboundFrames { frames: receiver, backlog, pause: pause.clone(), ended: ended.clone() };
-    (sender, frames, pause, ended)
+    Channel { sender, frames, pause, ended }
 }
 
 impl Sender {
@@ -109,8 +120,8 @@ impl Sender {
     }
 
     /// A handle that sends questions to the host's extensions through the same queue.
-    pub(in crate::tool) fn line(&self) -> Arc<dyn RequestSender> {
-        Arc::new(AskLine { frames: self.frames.clone(), backlog: self.backlog.clone() })
+    pub(in crate::tool) fn extension_sender(&self) -> Arc<dyn RequestSender> {
+        Arc::new(ExtensionSender { frames: self.frames.clone(), backlog: self.backlog.clone() })
     }
 
     /// Ends the stream after everything sent earlier.
@@ -121,12 +132,12 @@ impl Sender {
 }
 
 /// Sends questions for a host's extensions. They count against the same bounds as frames.
-struct AskLine {
+struct ExtensionSender {
     frames: mpsc::UnboundedSender<Outbound>,
     backlog: Arc<Backlog>,
 }
 
-impl RequestSender for AskLine {
+impl RequestSender for ExtensionSender {
     fn send(&self, ask: Box<ExtensionRequest>) -> bool {
         self.backlog.add(ask.size()).is_ok() && self.frames.send(Outbound::Ask(ask)).is_ok()
     }
@@ -198,59 +209,59 @@ mod tests {
 
     #[tokio::test]
     async fn frames_come_in_order_and_the_end_last() {
-        let (sender, mut sending, _pause, ended) = channel();
+        let Channel { sender, mut frames, ended, .. } = channel();
         sender.send(go_away()).unwrap();
         sender.end(CloseReason::Goodbye);
         assert!(ended.is_cancelled());
-        assert_eq!(sending.next().await, Some(Outbound::Frame(go_away())));
-        assert_eq!(sending.next().await, Some(Outbound::End(CloseReason::Goodbye)));
-        assert_eq!(sending.next().await, None);
+        assert_eq!(frames.next().await, Some(Outbound::Frame(go_away())));
+        assert_eq!(frames.next().await, Some(Outbound::End(CloseReason::Goodbye)));
+        assert_eq!(frames.next().await, None);
     }
 
     #[tokio::test]
     async fn a_host_that_does_not_read_is_noticed() {
-        let (sender, mut sending, _pause, ended) = channel();
+        let Channel { sender, mut frames, ended, .. } = channel();
         for _ in 0..FRAMES_MAX {
             sender.send(go_away()).unwrap();
         }
         assert_eq!(sender.send(go_away()), Err(Full));
-        drop((sending.next().await, sending));
+        drop((frames.next().await, frames));
         assert!(ended.is_cancelled(), "nobody reads any more");
     }
 
     #[tokio::test]
     async fn bytes_are_bounded_and_freed_by_reading() {
-        let (sender, mut sending, _pause, _ended) = channel();
+        let Channel { sender, mut frames, .. } = channel();
         let third = BYTES_MAX / 3;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         assert_eq!(sender.send(verdicts(third)), Ok(()));
-        sending.next().await;
+        frames.next().await;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         assert_eq!(sender.send(verdicts(third)), Err(Full));
     }
 
     #[tokio::test]
     async fn a_request_that_finds_no_room_takes_none() {
-        let (sender, _sending, _pause, _ended) = channel();
-        let line = sender.line();
+        let Channel { sender, frames: _frames, .. } = channel();
+        let extensions = sender.extension_sender();
         for _ in 0..3 {
             let encoded = vec![0; BYTES_MAX];
-            assert!(!line.forward(ForwardedRequest { id: String::new(), encoded }));
+            assert!(!extensions.forward(ForwardedRequest { id: String::new(), encoded }));
         }
         assert_eq!(sender.send(go_away()), Ok(()));
     }
 
     #[tokio::test]
     async fn frames_wait_while_sending_is_paused() {
-        let (sender, mut sending, pause, _ended) = channel();
-        let held = pause.hold();
+        let Channel { sender, mut frames, pause, .. } = channel();
+        let paused = pause.pause();
         sender.send(go_away()).unwrap();
         sender.end(CloseReason::Goodbye);
-        let reading = tokio::spawn(async move { (sending.next().await, sending.next().await) });
+        let reading = tokio::spawn(async move { (frames.next().await, frames.next().await) });
         tokio::task::yield_now().await;
         assert!(!reading.is_finished());
-        drop(held);
-        let frames = (Outbound::Frame(go_away()), Outbound::End(CloseReason::Goodbye));
-        assert_eq!(reading.await.unwrap(), (Some(frames.0), Some(frames.1)));
+        drop(paused);
+        let expected = (Outbound::Frame(go_away()), Outbound::End(CloseReason::Goodbye));
+        assert_eq!(reading.await.unwrap(), (Some(expected.0), Some(expected.1)));
     }
 }

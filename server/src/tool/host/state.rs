@@ -9,7 +9,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
-use crate::tool::catalogue::terms::{Declarer, TermsBook};
+use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
@@ -22,12 +22,19 @@ pub(in crate::tool) struct Timeline {
 /// A part of a host's offer after the checks: a tool that passed them, or the verdict on anything else.
 pub(in crate::tool) type CheckedOffer = Result<CheckedTool, CapabilityVerdict>;
 
+/// The send queue of one stream, with the tenant of its host.
+#[derive(Debug)]
+pub(in crate::tool) struct HostQueue {
+    pub(in crate::tool) tenant: TenantId,
+    pub(in crate::tool) sender: Sender,
+}
+
 #[derive(Debug)]
 pub(in crate::tool) struct State {
     pub(in crate::tool) fleet: Fleet,
     pub(in crate::tool) catalogue: Catalogue,
     pub(in crate::tool) terms: TermsBook,
-    pub(in crate::tool) streams: BTreeMap<ConnectionId, (TenantId, Sender)>,
+    pub(in crate::tool) streams: BTreeMap<ConnectionId, HostQueue>,
     /// Connections whose declaration of a tool was refused because other hosts serve it under other terms.
     pub(in crate::tool) differing: BTreeMap<ToolKey, BTreeSet<ConnectionId>>,
     /// The time that the timer task sleeps until.
@@ -45,7 +52,7 @@ impl State {
         connection: ConnectionId,
         frame: ServerFrame,
     ) -> Option<(TenantId, Full)> {
-        let (tenant, sender) = self.streams.get(&connection)?;
+        let HostQueue { tenant, sender } = self.streams.get(&connection)?;
         sender.send(frame).err().map(|full| (tenant.clone(), full))
     }
 
@@ -65,7 +72,7 @@ impl State {
         let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
             let refused = |refused| CapabilityVerdict { name: name.clone(), refused: Some(refused) };
-            self.terms.check(tenant, &tool, by, new_terms, now).map_err(refused)?;
+            self.terms.check(tenant, &Declaration { tool: &tool, by, now }, new_terms).map_err(refused)?;
             match self.catalogue.make_room(tenant, name, new_tools, &names) {
                 Ok(forgotten) => {
                     new_tools += usize::from(self.catalogue.tool(tenant, name).is_none());
@@ -84,7 +91,7 @@ impl State {
 
     /// The ids of the hosts that are connected, and of those whose calls wait for them, of tenants with a stream.
     pub(in crate::tool) fn connected_hosts(&self) -> Vec<(TenantId, HostId)> {
-        let tenants: BTreeSet<&TenantId> = self.streams.values().map(|(tenant, _)| tenant).collect();
+        let tenants: BTreeSet<&TenantId> = self.streams.values().map(|queue| &queue.tenant).collect();
         let hosts = |tenant: &TenantId| {
             let hosts = self.fleet.hosts(tenant).into_iter().map(|host| (tenant.clone(), host.host));
             hosts.collect::<Vec<_>>()
@@ -148,11 +155,12 @@ impl State {
     ) -> Vec<Output> {
         let mut out = Vec::new();
         for connection in connections {
-            let Some((tenant, _)) = self.streams.get(&connection) else { continue };
+            let Some(queue) = self.streams.get(&connection) else { continue };
+            let tenant = queue.tenant.clone();
             let frame = ServerFrame::GoAway { reconnect_after, reason: reason.to_owned() };
             out.push(Output::Send { connection, frame });
             let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
-            out.extend(self.fleet.handle(&tenant.clone(), close, now));
+            out.extend(self.fleet.handle(&tenant, close, now));
         }
         out
     }

@@ -198,7 +198,7 @@ impl World {
                 self.problem(format!("in the end place {place} has no replica"));
                 continue;
             };
-            let (held, granted, seeks) = (node.member.held().count(), node.room.granted(), node.seeks.len());
+            let (held, granted, seeks) = (node.member.owned().count(), node.room.granted(), node.seeks.len());
             if held > share {
                 self.problem(format!("in the end place {place} has {held} shards, more than {share}"));
             }

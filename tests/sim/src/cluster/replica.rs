@@ -207,7 +207,7 @@ impl World {
 
     fn shed(&mut self, life: Life, count: u16) {
         let Some(node) = self.node(life.place) else { return };
-        let shards: Vec<ShardNo> = node.member.held().map(|(shard, _)| shard).collect();
+        let shards: Vec<ShardNo> = node.member.owned().map(|(shard, _)| shard).collect();
         for shard in shards.into_iter().rev().take(usize::from(count)) {
             let Some(node) = self.node(life.place) else { return };
             let Some(term) = node.member.release(shard) else { continue };
@@ -227,7 +227,7 @@ impl World {
 
     fn leave_if_done(&mut self, life: Life) {
         let Some(node) = self.node(life.place) else { return };
-        let is_done = node.member.is_draining() && node.member.held().count() == 0 && node.lane.is_idle();
+        let is_done = node.member.is_draining() && node.member.owned().count() == 0 && node.lane.is_idle();
         if is_done && node.leaves.is_none() {
             let query = Query::Leave(node.owner);
             let no = self.send(life, query);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::questions::AskedInput;
+use super::questions::NeededInput;
 use super::{Pool, Timer};
 use crate::host::call::CallState;
 use crate::host::frame::{
@@ -55,7 +55,7 @@ impl Pool {
             }
             HostFrame::Result(result) => self.call_result(connection, host, result),
             HostFrame::NeedInput { call, question, timeout, resume_state } => {
-                self.need_input(connection, &host, &call, AskedInput { question, timeout, resume_state });
+                self.need_input(connection, &host, &call, NeededInput { question, timeout, resume_state });
             }
             HostFrame::CancelAck { call, outcome } => self.cancel_ack(connection, &host, &call, outcome),
             HostFrame::Draining => self.drain(connection),

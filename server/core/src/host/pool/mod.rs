@@ -22,7 +22,7 @@ use crate::host::host_state::HostState;
 use crate::host::hosts_by_load::HostsByLoad;
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Input, Output};
 use crate::host::options::FleetOptions;
-use crate::host::queue::FairQueue;
+use crate::host::queue::ToolQueue;
 use crate::host::timer::Timers;
 use crate::id::{CallId, CallSlot, HostId, RunId, TenantId};
 use crate::time::Timestamp;
@@ -61,7 +61,7 @@ pub(super) struct Pool {
 struct Tool {
     /// Connected hosts that serve it and are not draining.
     hosts: BTreeSet<HostId>,
-    queue: FairQueue,
+    queue: ToolQueue,
 }
 
 /// Key of a timer.

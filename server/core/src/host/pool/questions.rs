@@ -8,7 +8,7 @@ use crate::limits::{INPUT_FRAMES_PER_CALL_MAX, RESUME_STATES_PER_ATTEMPT_MAX};
 use crate::time::Millis;
 
 /// A question from a host's frame.
-pub(super) struct AskedInput {
+pub(super) struct NeededInput {
     pub(super) question: Box<QuestionContent>,
     pub(super) timeout: Option<Millis>,
     pub(super) resume_state: Option<Vec<u8>>,
@@ -22,12 +22,12 @@ impl Pool {
         connection: ConnectionId,
         host: &HostId,
         call: &CallRef,
-        asked: AskedInput,
+        asked: NeededInput,
     ) {
         if !self.owns(connection, host, call) {
             return;
         }
-        let AskedInput { question, timeout, resume_state } = asked;
+        let NeededInput { question, timeout, resume_state } = asked;
         self.accept(host, call);
         let assignment = self.assignment(call).expect("the stream owns the call");
         assignment.asked = assignment.asked.saturating_add(1);

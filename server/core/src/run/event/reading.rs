@@ -81,7 +81,7 @@ impl Event {
         matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { resume_no: 0, .. })
     }
 
-    /// Name of the kind, as stored in the column `kind`.
+    /// Name of the kind: the tag `kind` of the event's JSON, and the column of the view `journal`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

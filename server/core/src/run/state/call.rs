@@ -32,8 +32,8 @@ pub struct RoundCall {
     pub resume: Option<ResumeState>,
     /// Questions that the call's attempts asked, in order.
     pub inputs: Vec<AskedInput>,
-    /// The answer that settled the call.
-    pub answer: SettlingAnswer,
+    /// The result that settled the call.
+    pub settled_by: SettlingResult,
     /// The state of the call.
     pub state: CallState,
 }
@@ -100,9 +100,9 @@ pub struct AttemptCounts {
     pub answered: u32,
 }
 
-/// The answer that settled a call.
+/// The result that settled a call.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SettlingAnswer {
+pub struct SettlingResult {
     /// The attempt that gave it; 0 while the call is open, or if something else settled it.
     pub attempt: u32,
     /// Its digest as the host sent it. `None` if the journal does not have it.
@@ -244,7 +244,7 @@ impl RoundCall {
             attempts: AttemptCounts::default(),
             resume: None,
             inputs: Vec::new(),
-            answer: SettlingAnswer::default(),
+            settled_by: SettlingResult::default(),
             state: CallState::Proposed,
         }
     }

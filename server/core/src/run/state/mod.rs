@@ -31,10 +31,10 @@
 //! AwaitingApproval     Decided: approve                  Ready | AwaitingInstruction (stepped runs)
 //!                      Decided: else | expired           Settled
 //! AwaitingInput        Decided | expired                 Settled
-//! Ready                SlotGranted                       Offered | AwaitingApproval (under terms that nobody approved)
+//! Ready                HostGranted                       Offered | AwaitingApproval (under terms that nobody approved)
 //!                                                        | InDoubt (an earlier attempt may have run, and the call may
 //!                                                        not be repeated under the host's terms)
-//!                      SlotDenied                        Settled
+//!                      HostDenied                        Settled
 //!                      Decided: a deny is remembered     Settled (before the first attempt)
 //!                      CallFinished, by the last attempt Settled
 //! Offered              CallAccepted                      Accepted
@@ -83,7 +83,7 @@ use tools::ToolHistory;
 
 pub use call::{
     Approval, AskedInput, AttemptCounts, CallApprovals, CallState, CallTerms, LastAttempt, ResumeState,
-    RoundCall, SettlingAnswer,
+    RoundCall, SettlingResult,
 };
 pub use phase::{AfterCompaction, ModelCall, Phase, RunningCompaction};
 pub use planning::InstructionResult;

@@ -93,7 +93,7 @@ impl RunState {
             Phase::Paused { .. } | Phase::Finished { .. } => true,
             _ if self.planned_question().is_some() => true,
             Phase::Tools(calls) => {
-                let free = self.free_call_slots();
+                let free = self.free_parallel_calls();
                 !calls.iter().any(|call| call.can_progress() && !call.waits_for_input(calls, free))
             }
             Phase::New

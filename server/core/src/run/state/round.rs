@@ -34,7 +34,7 @@ impl RunState {
 
     /// Number of further calls that may be offered to hosts now.
     #[must_use]
-    pub fn free_call_slots(&self) -> usize {
+    pub fn free_parallel_calls(&self) -> usize {
         let in_flight = self.round().iter().filter(|call| call.in_flight()).count();
         (self.spec.tool_policy.max_parallel.max(1) as usize).saturating_sub(in_flight)
     }

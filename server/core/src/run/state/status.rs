@@ -17,7 +17,7 @@ impl RunState {
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
             Phase::Compacting(_) => Some(RunStatus::Compacting),
-            Phase::Tools(calls) => Some(round_status(calls, self.free_call_slots())),
+            Phase::Tools(calls) => Some(round_status(calls, self.free_parallel_calls())),
             Phase::Paused { .. } => Some(RunStatus::Paused),
             Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
             Phase::Finished { outcome: Outcome::Failed } => Some(RunStatus::Failed),

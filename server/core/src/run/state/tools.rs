@@ -12,10 +12,10 @@ use crate::tool::Digest;
 /// Facts about tool calls that outlive their round.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ToolHistory {
-    /// The calls of earlier rounds, each with the attempt that answered it.
+    /// The calls of earlier rounds, each with the attempt whose result settled it.
     pub(super) settled: BTreeMap<CallSlot, u32>,
-    /// Digests of the hosts' answers to these calls, as the hosts sent them.
-    pub(super) answers: BTreeMap<CallSlot, Digest>,
+    /// Digests of the hosts' results of these calls, as the hosts sent them.
+    pub(super) result_digests: BTreeMap<CallSlot, Digest>,
     pub(super) failures_in_a_row: u32,
     pub(super) repetition: Option<Repetition>,
     pub(super) runtime: Option<PlacedRuntime>,
@@ -72,11 +72,11 @@ impl RunState {
         self.tools.settled.get(&slot).copied()
     }
 
-    /// Digest of the answer of a host that settled a call of an earlier round. `None` if something else settled it, or the
+    /// Digest of the result of a host that settled a call of an earlier round. `None` if something else settled it, or the
     /// journal does not have it.
     #[must_use]
-    pub fn answer_digest(&self, slot: CallSlot) -> Option<&Digest> {
-        self.tools.answers.get(&slot)
+    pub fn result_digest(&self, slot: CallSlot) -> Option<&Digest> {
+        self.tools.result_digests.get(&slot)
     }
 
     /// Tool calls in a row that ended in an error.

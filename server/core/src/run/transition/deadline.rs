@@ -142,9 +142,9 @@ fn time_out_calls(builder: &mut TransitionBuilder<'_>) {
 fn time_out(builder: &mut TransitionBuilder<'_>, slot: CallSlot) {
     let call = builder.state().call(slot).expect("only an open call times out");
     if call.is_doubtful_at_deadline() {
-        let message = calls::no_answer(call);
+        let message = calls::no_result_in_time(call);
         return doubt::put_in_doubt(builder, slot, message, Ran::Maybe);
     }
-    let output = calls::no_answer(call);
+    let output = calls::no_result_in_time(call);
     calls::settle_under_way(builder, slot, ToolStatus::TimedOut, output);
 }

@@ -1,17 +1,16 @@
 //! Inputs of tool hosts: a call is granted, accepted, finished or lost.
 
-use crate::extension::ExtensionCall;
 use crate::id::{CallSlot, HostId, InstanceId};
 use crate::limits::{TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::ToolStatus;
 use crate::policy::PolicyCall;
 use crate::run::event::{AfterAttempt, Event, Ran};
-use crate::run::input::CallOutcome;
+use crate::run::input::{CallFinished, CallOutcome};
 use crate::run::refusal::Refusal;
 use crate::run::state::{CallState, RoundCall, RunState};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::deadline;
-use crate::run::transition::routine::calls::{Answerer, ResultContent};
+use crate::run::transition::routine::calls::{ResultContent, ResultSource};
 use crate::run::transition::routine::policy::Ruling;
 use crate::run::transition::routine::{calls, doubt, extension, policy, question};
 use crate::time::{Millis, Timestamp};
@@ -34,7 +33,7 @@ pub(super) fn granted(
 ) -> Result<(), Refusal> {
     let call = calls::open(builder, slot)?;
     let CallState::Ready { not_before, .. } = call.state else { return Err(Refusal::StaleAttempt) };
-    if not_before.is_some_and(|at| at > builder.now) || builder.state().free_call_slots() == 0 {
+    if not_before.is_some_and(|at| at > builder.now) || builder.state().free_parallel_calls() == 0 {
         return Err(Refusal::StaleAttempt);
     }
     let effect = terms.map_or(call.terms.effect, |terms| call.terms.effect.max(terms.effect));
@@ -126,28 +125,14 @@ pub(super) fn resumable(
     Ok(())
 }
 
-/// A host's result, and the calls of hooks about it.
-pub(super) struct HostResult {
-    pub(super) host: HostId,
-    pub(super) outcome: CallOutcome,
-    /// Digest of the answer before hooks; `None` if hooks were not asked.
-    pub(super) sent: Option<Digest>,
-    pub(super) applied: Vec<ExtensionCall>,
-}
-
 /// A host reports a result. The first result of a call's last attempt is recorded.
-pub(super) fn finished(
-    builder: &mut TransitionBuilder<'_>,
-    slot: CallSlot,
-    attempt: u32,
-    lease: &Digest,
-    HostResult { host, outcome, sent, applied }: HostResult,
-) -> Result<(), Refusal> {
-    if attempt == 0 || *lease != builder.state().lease(slot, attempt) {
+pub(super) fn finished(builder: &mut TransitionBuilder<'_>, finished: CallFinished) -> Result<(), Refusal> {
+    let CallFinished { slot, attempt, lease, host, outcome, sent, applied } = finished;
+    if attempt == 0 || lease != builder.state().lease(slot, attempt) {
         return Err(Refusal::UnknownCall);
     }
     let sent = sent.unwrap_or_else(|| outcome.digest());
-    let call = calls::answerable(builder, slot, attempt, &sent)?;
+    let call = calls::open_to_result(builder, slot, attempt, &sent)?;
     // A host that was released says nothing more than a result that it has after all.
     if call.was_released() && !matches!(outcome, CallOutcome::Succeeded { .. }) {
         return Err(Refusal::StaleAttempt);
@@ -167,7 +152,7 @@ pub(super) fn finished(
     }
     extension::record(builder, Some(slot), applied);
     question::withdraw(builder, slot);
-    let by = Answerer { host, sent };
+    let by = ResultSource { host, sent };
     match outcome {
         CallOutcome::Succeeded { output, images, attachments } => {
             let content = ResultContent { output, images, attachments: *attachments };
@@ -274,7 +259,7 @@ pub(super) fn stopped(
         | CallState::Settled => return Err(Refusal::StaleAttempt),
     };
     if begun {
-        let message = format!("{}, and its host stopped it", calls::no_answer(call));
+        let message = format!("{}, and its host stopped it", calls::no_result_in_time(call));
         doubt::put_in_doubt(builder, slot, message, Ran::Maybe);
     } else if overdue {
         never_began(builder, slot, attempt);
@@ -295,7 +280,7 @@ fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32
     builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran: Ran::No, then, busy: false });
     let call = builder.state().call(slot).expect("only an open call times out");
     let not_done = if call.resume.is_some() { "did not go on" } else { "did not begin" };
-    let output = format!("{}; the call {not_done}", calls::no_answer(call));
+    let output = format!("{}; the call {not_done}", calls::no_result_in_time(call));
     calls::settle(builder, slot, ToolStatus::TimedOut, output);
 }
 

@@ -21,7 +21,6 @@ use crate::time::Timestamp;
 
 use builder::TransitionBuilder;
 use decided::Submission;
-use host::HostResult;
 
 /// Decides on the events that an input leads to. A refused input has added none.
 ///
@@ -55,10 +54,10 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         }
         Input::Compacted(done) => compaction::compacted(builder, *done),
         Input::CompactionFailed { number, error } => compaction::failed(builder, number, error),
-        Input::SlotGranted { slot, host, instance, terms } => {
+        Input::HostGranted { slot, host, instance, terms } => {
             host::granted(builder, slot, host, instance, terms.as_deref())
         }
-        Input::SlotDenied { slot, message } => host::denied(builder, slot, message),
+        Input::HostDenied { slot, message } => host::denied(builder, slot, message),
         Input::CallAccepted { slot, attempt, host } => host::accepted(builder, slot, attempt, host),
         Input::CallCheckpoint { slot, attempt, checkpoint } => {
             host::checkpoint(builder, slot, attempt, checkpoint)
@@ -69,9 +68,7 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         Input::InputNeeded { slot, attempt, question, timeout, resume_state } => {
             need_input::needed(builder, slot, attempt, question, timeout, resume_state)
         }
-        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } => {
-            host::finished(builder, slot, attempt, &lease, HostResult { host, outcome, sent, applied })
-        }
+        Input::CallFinished(finished) => host::finished(builder, *finished),
         Input::CallLost { slot, attempt, message, ran, busy } => {
             host::lost(builder, slot, attempt, host::Loss { message, ran, busy })
         }

@@ -6,7 +6,7 @@ use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
+use agentloop_core::run::input::{AbortCause, CallFinished, CallOutcome, Input, Prepared};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
@@ -268,7 +268,7 @@ impl Stimulus {
             Self::FailXMayHaveRun => answers(passing(Ran::Maybe, Millis(0))),
             Self::FailXAgain => answers(passing(Ran::No, Millis(0))),
             Self::FailXAgainLater => answers(passing(Ran::No, Millis::secs(9))),
-            Self::FinishXOtherLease => Input::CallFinished {
+            Self::FinishXOtherLease => Input::CallFinished(Box::new(CallFinished {
                 slot: X,
                 attempt: x_try,
                 lease: script.state().lease(Y, x_try),
@@ -276,7 +276,7 @@ impl Stimulus {
                 outcome: ok("forged"),
                 sent: None,
                 applied: Vec::new(),
-            },
+            })),
             Self::FinishXNoTry => script.finished(X, 0, ok("early")),
             Self::FinishXOtherTry => script.finished(X, x_try + 1, ok("sunny")),
             Self::FinishYAgain => script.finished(Y, 1, ok("cloudy")),
@@ -371,8 +371,8 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
         Input::ContextTooLarge { .. } => &[ContextTooLarge, OtherTryTooLarge],
         Input::Compacted(_) => &[Compacts, OtherCompacts],
         Input::CompactionFailed { .. } => &[CompactionFails, OtherCompactFails],
-        Input::SlotGranted { .. } => &[GrantX, GrantY, GrantK, GrantNever],
-        Input::SlotDenied { .. } => &[DenyX, DenyY, DenyK, DenyNever],
+        Input::HostGranted { .. } => &[GrantX, GrantY, GrantK, GrantNever],
+        Input::HostDenied { .. } => &[DenyX, DenyY, DenyK, DenyNever],
         Input::CallAccepted { .. } => &[AcceptX, AcceptXOtherTry, AcceptY, AcceptK, AcceptNever],
         Input::CallCheckpoint { .. } => &[SaveX, SaveXOtherTry, SaveY, SaveK, SaveNever],
         Input::CallResumable { .. } => {
@@ -380,7 +380,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
         }
         Input::InputNeeded { resume_state: Some(_), .. } => &[LeaveX],
         Input::InputNeeded { .. } => &[NeedX, NeedXOtherTry, NeedY, NeedK, NeedNever],
-        Input::CallFinished { outcome, .. } => match outcome {
+        Input::CallFinished(finished) => match &finished.outcome {
             CallOutcome::Succeeded { .. } => &[
                 FinishX,
                 FinishXOtherLease,

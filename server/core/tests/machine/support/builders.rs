@@ -281,17 +281,17 @@ pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
 // ---- hosts
 
 pub(crate) fn granted(slot: CallSlot) -> Input {
-    Input::SlotGranted { slot, host: host(), instance: None, terms: None }
+    Input::HostGranted { slot, host: host(), instance: None, terms: None }
 }
 
 pub(crate) fn granted_by(slot: CallSlot, host: &str) -> Input {
     let instance = InstanceId::parse(format!("{host}.0")).ok();
-    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id"), instance, terms: None }
+    Input::HostGranted { slot, host: HostId::parse(host).expect("a good id"), instance, terms: None }
 }
 
 /// A host that declares the tool under these terms has room.
 pub(crate) fn granted_under(slot: CallSlot, terms: &Arc<ToolTerms>) -> Input {
-    Input::SlotGranted { slot, host: host(), instance: None, terms: Some(terms.clone()) }
+    Input::HostGranted { slot, host: host(), instance: None, terms: Some(terms.clone()) }
 }
 
 /// Terms that are told apart by their version too.
@@ -306,7 +306,7 @@ pub(crate) fn terms(effect: EffectClass, requires_approval: bool, version: &str)
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {
-    Input::SlotDenied { slot, message: "nobody serves it".to_owned() }
+    Input::HostDenied { slot, message: "nobody serves it".to_owned() }
 }
 
 pub(crate) fn accepted(slot: CallSlot, attempt: u32) -> Input {

@@ -11,7 +11,7 @@ use agentloop_core::message::{FinishReason, ToolStatus};
 use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question};
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input, ModelFailure};
+use agentloop_core::run::input::{AbortCause, CallFinished, CallOutcome, Input, ModelFailure};
 use agentloop_core::run::machine::{Machine, Transition};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::refusal::Refusal;
@@ -266,7 +266,15 @@ impl Script {
     /// An answer with the lease that this try was given.
     pub(crate) fn finished(&self, slot: CallSlot, attempt: u32, outcome: CallOutcome) -> Input {
         let lease = self.state().lease(slot, attempt);
-        Input::CallFinished { slot, attempt, lease, host: host(), outcome, sent: None, applied: Vec::new() }
+        Input::CallFinished(Box::new(CallFinished {
+            slot,
+            attempt,
+            lease,
+            host: host(),
+            outcome,
+            sent: None,
+            applied: Vec::new(),
+        }))
     }
 
     /// A host's word, with the lease that this try was given, that it stopped a cancelled call.

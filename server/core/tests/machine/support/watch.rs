@@ -270,7 +270,7 @@ impl Watch {
                     assert!(self.owed.contains_key(&Owed::Call(*slot, *attempt)), "nobody hears {effect:?}");
                 }
                 Effect::StopSeeking { slot } => {
-                    let granted = matches!(input, Input::SlotGranted { slot: of, .. } if of == slot);
+                    let granted = matches!(input, Input::HostGranted { slot: of, .. } if of == slot);
                     let asks = records.iter().any(|record| record.event.kind() == "human_requested");
                     assert!(!granted || asks, "the room of {slot} is needed");
                     stops(Owed::Seek(*slot), &mut self.owed);
@@ -454,10 +454,11 @@ fn answered(input: &Input) -> Option<Owed> {
         Input::CompactionFailed { number, .. } => Some(Owed::Compact(*number)),
         Input::ModelFailed { model_call, attempt, .. }
         | Input::ContextTooLarge { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
-        Input::SlotGranted { slot, .. } | Input::SlotDenied { slot, .. } => Some(Owed::Seek(*slot)),
-        Input::CallFinished { slot, attempt, .. }
-        | Input::CallLost { slot, attempt, .. }
-        | Input::CallStopped { slot, attempt, .. } => Some(Owed::Call(*slot, *attempt)),
+        Input::HostGranted { slot, .. } | Input::HostDenied { slot, .. } => Some(Owed::Seek(*slot)),
+        Input::CallFinished(finished) => Some(Owed::Call(finished.slot, finished.attempt)),
+        Input::CallLost { slot, attempt, .. } | Input::CallStopped { slot, attempt, .. } => {
+            Some(Owed::Call(*slot, *attempt))
+        }
         Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
         Input::Prepared(_) => Some(Owed::Prepare),
         Input::Start(_)

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::engine::deps::Deps;
 use crate::engine::deps::job_queue::JOBS_TOGETHER_MAX;
 use crate::engine::ports::JobError;
-use crate::engine::watch::SessionChange;
+use crate::engine::watch::SessionSignal;
 use crate::store::{Job, JobId, StoreError};
 
 /// Retries of a job after its first attempt.
@@ -143,7 +143,7 @@ async fn attempt(deps: &Deps, job: &Job) -> (Option<Arc<RunSpec>>, Result<(), Jo
     };
     let result = AssertUnwindSafe(executor.execute(job, &spec)).catch_unwind().await;
     // It may have written a title or a summary.
-    deps.session_watchers.changed(&job.id.tenant, &job.session, SessionChange::Row);
+    deps.session_watchers.changed(&job.id.tenant, &job.session, SessionSignal::Row);
     let panicked = || Err(JobError::Retryable { why: "the executor panicked".to_owned(), after: None });
     (Some(spec), result.unwrap_or_else(|_| panicked()))
 }

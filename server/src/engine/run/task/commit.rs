@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::engine::history::History;
 use crate::engine::run::task::RunTask;
-use crate::engine::watch::{ChangedFrom, SessionChange};
+use crate::engine::watch::{ChangedFrom, SessionSignal};
 use crate::store::{Append, CreateRun, RunRow, RunSummary, StoreError};
 
 /// A write, by what it means for the run's place in its session.
@@ -26,6 +26,28 @@ pub(in crate::engine) enum RunWrite {
     Enter(EntryNo),
     /// Any other one: the run stays where it is.
     Continue,
+}
+
+/// Facts about a write that are needed after it.
+struct Written {
+    began: Instant,
+    status: RunStatus,
+    has_wake_time: bool,
+    has_jobs: bool,
+    /// True if the run has ended with it.
+    is_over: bool,
+}
+
+impl Written {
+    fn of(append: &Append, is_over: bool) -> Self {
+        Self {
+            began: Instant::now(),
+            status: append.summary.status,
+            has_wake_time: append.summary.wake_at.is_some(),
+            has_jobs: !append.jobs.is_empty(),
+            is_over,
+        }
+    }
 }
 
 impl RunTask {
@@ -43,43 +65,21 @@ impl RunTask {
             RunWrite::Continue => (None, None),
         };
         self.write_by = None;
-        let Some(first) = self.unwritten.first() else { return Ok(()) };
-        let RunKey { tenant, run } = self.permit.key().clone();
-        let after = Seq(first.seq.0 - 1);
-        let records = std::mem::take(&mut self.unwritten);
-        let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
-        let has_jobs = !jobs.is_empty();
-        let summary = summary(&self.machine, self.is_waiting());
-        let is_new = create.is_some();
-        if let Some(create) = &create {
-            self.preview.clone_from(&create.preview);
-            self.created_by.clone_from(&create.created_by);
+        if self.unwritten.is_empty() {
+            return Ok(());
         }
-        let (status, has_wake_time) = (summary.status, summary.wake_at.is_some());
-        let began = Instant::now();
+        let records = std::mem::take(&mut self.unwritten);
+        let is_new = create.is_some();
         let is_over = matches!(self.machine.state().phase(), Phase::Finished { .. });
+        let append = self.append_of(create, enter, &records);
+        let written = Written::of(&append, is_over);
         if is_over {
             self.hand_over_history(&records);
         }
-        let appended = self
-            .deps
-            .store
-            .append(Append {
-                tenant,
-                run,
-                session: self.session.clone(),
-                epoch: self.epoch,
-                after,
-                records: records.clone(),
-                summary,
-                create,
-                enter,
-                jobs,
-            })
-            .await;
+        let appended = self.deps.store.append(append).await;
         if is_new {
             // Also after an error: nobody knows if the run was written.
-            let change = SessionChange::Runs;
+            let change = SessionSignal::Runs;
             self.deps.session_watchers.changed(&self.permit.key().tenant, &self.session, change);
         }
         if let Err(error) = appended {
@@ -88,6 +88,35 @@ impl RunTask {
             }
             return Err(error);
         }
+        self.after_append(written, records);
+        Ok(())
+    }
+
+    /// The write of these records, which are the run's next ones.
+    fn append_of(&mut self, create: Option<CreateRun>, enter: Option<EntryNo>, records: &[Record]) -> Append {
+        if let Some(create) = &create {
+            self.preview.clone_from(&create.preview);
+            self.created_by.clone_from(&create.created_by);
+        }
+        let RunKey { tenant, run } = self.permit.key().clone();
+        let first = records.first().expect("a write has records");
+        Append {
+            jobs: self.deps.jobs.wanted(&tenant, self.machine.state(), records),
+            tenant,
+            run,
+            session: self.session.clone(),
+            epoch: self.epoch,
+            after: Seq(first.seq.0 - 1),
+            records: records.to_vec(),
+            summary: summary(&self.machine, self.is_waiting()),
+            create,
+            enter,
+        }
+    }
+
+    /// Shows records that are durable, and keeps them in the history unless that was handed over.
+    fn after_append(&mut self, written: Written, records: Vec<Record>) {
+        let Written { began, status, has_wake_time, has_jobs, is_over } = written;
         self.has_wake_time = has_wake_time;
         self.tell_watchers(status);
         let took = began.elapsed();
@@ -98,7 +127,6 @@ impl RunTask {
             self.history.extend(&records);
         }
         self.publish(records.into_iter().map(Arc::new).collect(), took);
-        Ok(())
     }
 
     /// Tells those who watch lists of runs that the run's row has changed.

@@ -31,8 +31,8 @@ impl RunTask {
             let (owner, call) = (self.owner(), self.call_id(slot));
             let input = match self.deps.tools.seek(&owner, &call, &tool, on.as_ref()) {
                 Seek::Queued => continue,
-                Seek::Granted { host, instance, terms } => Input::SlotGranted { slot, host, instance, terms },
-                Seek::Denied(message) => Input::SlotDenied { slot, message },
+                Seek::Granted { host, instance, terms } => Input::HostGranted { slot, host, instance, terms },
+                Seek::Denied(message) => Input::HostDenied { slot, message },
             };
             match self.machine.handle(input, now) {
                 Ok(more) => transition.merge(more),
@@ -96,7 +96,7 @@ impl RunTask {
 
     fn start_model_call(&mut self, call: ModelAttempt, last_entry: EntryNo, checked: bool) {
         let ModelAttempt { model_call, attempt } = call;
-        self.start_with_history(move |task, room| {
+        self.start_with_history(move |task, reserved| {
             let call = ModelCall {
                 deps: task.deps.clone(),
                 feed: task.feed.clone(),
@@ -112,17 +112,17 @@ impl RunTask {
                 system_prompt: task.machine.state().system_prompt(),
                 extensions: (!task.machine.state().spec().hooks.is_empty()).then(|| task.extensions()),
                 checked,
-                memory: room,
+                memory: reserved,
             };
             task.running_effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
         });
     }
 
     fn start_planning(&mut self, decision: u32, situation: Situation) {
-        self.start_with_history(move |task, room| {
+        self.start_with_history(move |task, reserved| {
             let asked = task.ask_planner(decision, situation);
             task.running_effect = Some(Box::pin(async move {
-                let _room = room;
+                let _reserved = reserved;
                 asked.await
             }));
         });
@@ -136,7 +136,7 @@ impl RunTask {
         level: u32,
         last_entry: EntryNo,
     ) {
-        self.start_with_history(move |task, room| {
+        self.start_with_history(move |task, reserved| {
             assert_eq!(task.history.last(), last_entry, "a context is all of its session");
             let state = task.machine.state();
             let compacting = CompactionEffect {
@@ -150,7 +150,7 @@ impl RunTask {
                 entries: task.history.entries().to_vec(),
             };
             task.running_effect = Some(Box::pin(async move {
-                let _room = room;
+                let _reserved = reserved;
                 compacting.run().await
             }));
         });
@@ -158,6 +158,6 @@ impl RunTask {
 }
 
 /// The call that an input grants a host to.
-pub(in crate::engine) fn granted_slot(input: &Input) -> Option<CallSlot> {
-    if let Input::SlotGranted { slot, .. } = input { Some(*slot) } else { None }
+pub(in crate::engine) fn granted_call(input: &Input) -> Option<CallSlot> {
+    if let Input::HostGranted { slot, .. } = input { Some(*slot) } else { None }
 }

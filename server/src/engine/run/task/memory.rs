@@ -1,4 +1,4 @@
-//! Memory for effects that read the session's history. A run that finds no room gives up its history, waits its turn, and
+//! Memory for effects that read the session's history. A run that finds no memory gives up its history, waits its turn, and
 //! loads the history again.
 
 use std::future::ready;
@@ -24,7 +24,7 @@ type Start = Box<dyn FnOnce(&mut RunTask, Charge) + Send>;
 /// An effect that waits for memory, or for its history.
 pub(in crate::engine) struct MemoryWait {
     start: Start,
-    pub(super) room: Pin<Box<dyn Future<Output = Room> + Send>>,
+    pub(super) reserved: Pin<Box<dyn Future<Output = WaitEnd> + Send>>,
     /// `None` if only the history is still to be loaded.
     _listed: Option<ListedWait>,
     /// True if the run has not asked for memory yet. It may hold its history, and gives it up if others want the memory.
@@ -32,7 +32,7 @@ pub(in crate::engine) struct MemoryWait {
 }
 
 /// The result of a wait.
-pub(super) enum Room {
+pub(super) enum WaitEnd {
     Reserved(Charge),
     /// The run may ask for memory.
     MayAsk,
@@ -44,23 +44,23 @@ pub(super) enum Room {
 enum Loaded {
     /// It is loaded, and this is reserved for the effect.
     Ready(Charge),
-    /// There is no room. The run needs at least this many bytes.
+    /// There is no memory. The run needs at least this many bytes.
     Wait(usize),
 }
 
-/// Waits until there is room.
-async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> Room {
+/// Waits until there is memory.
+async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> WaitEnd {
     let mut reserved = pin!(deps.ledger().reserve(&tenant, bytes));
     if let Poll::Ready(charge) = poll!(reserved.as_mut()) {
-        return Room::Reserved(charge);
+        return WaitEnd::Reserved(charge);
     }
     // From here on no history becomes idle.
     deps.make_room(&tenant, bytes);
-    Room::Reserved(reserved.await)
+    WaitEnd::Reserved(reserved.await)
 }
 
 impl RunTask {
-    /// Starts an effect that reads the history, now or when there is room for it.
+    /// Starts an effect that reads the history, now or when there is memory for it.
     pub(super) fn start_with_history(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
         match self.recovery_place.as_mut().and_then(RecoveryPlace::begin) {
             Some(earlier_done) => self.wait_for_place(Box::new(start), earlier_done),
@@ -70,27 +70,27 @@ impl RunTask {
 
     fn wait_for_place(&mut self, start: Start, earlier_done: impl Future<Output = ()> + Send + 'static) {
         let listed = self.deps.memory_waits.add(self.permit.key());
-        let room = Box::pin(async {
+        let reserved = Box::pin(async {
             earlier_done.await;
-            Room::MayAsk
+            WaitEnd::MayAsk
         });
-        self.memory_wait = Some(MemoryWait { start, room, _listed: Some(listed), before_asking: true });
+        self.memory_wait = Some(MemoryWait { start, reserved, _listed: Some(listed), before_asking: true });
     }
 
     fn start_asking(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
         if !self.history.is_loaded() {
-            let room = self.deps.try_reserve(self.tenant(), RESPONSE_BYTES);
-            self.wait_for_memory(Box::new(start), room, RESPONSE_BYTES);
+            let reserved = self.deps.try_reserve(self.tenant(), RESPONSE_BYTES);
+            self.wait_for_memory(Box::new(start), reserved, RESPONSE_BYTES);
             return;
         }
         let effect_bytes = self.effect_bytes();
         let bytes = self.history.bytes() + effect_bytes;
-        let room = match bytes > self.bytes_max() {
+        let reserved = match bytes > self.bytes_max() {
             true => None,
             false => self.deps.try_reserve(self.tenant(), effect_bytes),
         };
-        match room {
-            Some(room) => start(self, room),
+        match reserved {
+            Some(reserved) => start(self, reserved),
             None => self.wait_for_memory(Box::new(start), None, bytes),
         }
     }
@@ -103,19 +103,19 @@ impl RunTask {
     }
 
     /// Goes on after the wait: loads the history and starts the effect, or waits again.
-    pub(super) async fn handle_room(&mut self, room: Room) -> Result<Option<TaskEnd>, StoreError> {
+    pub(super) async fn handle_memory_wait(&mut self, end: WaitEnd) -> Result<Option<TaskEnd>, StoreError> {
         let Some(MemoryWait { start, .. }) = self.memory_wait.take() else { return Ok(None) };
-        let room = match room {
-            Room::Reserved(room) => room,
-            Room::MayAsk => {
+        let reserved = match end {
+            WaitEnd::Reserved(reserved) => reserved,
+            WaitEnd::MayAsk => {
                 self.start_asking(start);
                 return Ok(self.check_end());
             }
-            Room::TooLarge(bytes) => return self.fail_too_large(bytes).await,
+            WaitEnd::TooLarge(bytes) => return self.fail_too_large(bytes).await,
         };
-        match self.load_history(room).await {
-            Ok(Loaded::Ready(room)) => {
-                start(self, room);
+        match self.load_history(reserved).await {
+            Ok(Loaded::Ready(reserved)) => {
+                start(self, reserved);
                 Ok(self.check_end())
             }
             Ok(Loaded::Wait(bytes)) => {
@@ -142,9 +142,9 @@ impl RunTask {
 
     /// Gives the history up, and waits until this many bytes can be reserved, unless they are already.
     fn wait_for_memory(&mut self, start: Start, reserved: Option<Charge>, bytes: usize) {
-        let (room, listed): (Pin<Box<dyn Future<Output = Room> + Send>>, _) = match reserved {
-            Some(reserved) => (Box::pin(ready(Room::Reserved(reserved))), None),
-            None if bytes > self.bytes_max() => (Box::pin(ready(Room::TooLarge(bytes))), None),
+        let (reserved, listed): (Pin<Box<dyn Future<Output = WaitEnd> + Send>>, _) = match reserved {
+            Some(charge) => (Box::pin(ready(WaitEnd::Reserved(charge))), None),
+            None if bytes > self.bytes_max() => (Box::pin(ready(WaitEnd::TooLarge(bytes))), None),
             None => {
                 self.history.unload();
                 let listed = self.deps.memory_waits.add(self.permit.key());
@@ -152,12 +152,12 @@ impl RunTask {
                 (Box::pin(reserve(self.deps.clone(), tenant, bytes)), Some(listed))
             }
         };
-        self.memory_wait = Some(MemoryWait { start, room, _listed: listed, before_asking: false });
+        self.memory_wait = Some(MemoryWait { start, reserved, _listed: listed, before_asking: false });
     }
 
     /// Loads the missing part of the history. The loaded bytes count against the reservation.
-    async fn load_history(&mut self, mut room: Charge) -> Result<Loaded, StoreError> {
-        let reserved = room.bytes();
+    async fn load_history(&mut self, mut reserved: Charge) -> Result<Loaded, StoreError> {
+        let reserved_bytes = reserved.bytes();
         let max = self.bytes_max();
         while !self.history.is_loaded() {
             // Few runs load at a time: how much a page brings is known only afterwards.
@@ -165,24 +165,24 @@ impl RunTask {
             let _entered = self.deps.journal_gate.enter(tenant).await;
             self.history.load_more(&*self.deps.store, tenant, &self.session).await?;
             let loaded = self.history.bytes();
-            room.set(reserved.saturating_sub(loaded));
-            if loaded > reserved && self.is_without_room(loaded) {
+            reserved.set(reserved_bytes.saturating_sub(loaded));
+            if loaded > reserved_bytes && self.is_without_memory(loaded) {
                 // The rest is unknown, so the next wait is for twice as much.
                 return Ok(Loaded::Wait(if loaded > max { loaded } else { (2 * loaded).min(max) }));
             }
         }
         let effect_bytes = self.effect_bytes();
         let bytes = self.history.bytes() + effect_bytes;
-        let missing = effect_bytes.saturating_sub(room.bytes());
+        let missing = effect_bytes.saturating_sub(reserved.bytes());
         if bytes > max || (missing > 0 && self.free_bytes() < missing) {
             return Ok(Loaded::Wait(bytes));
         }
-        room.set(effect_bytes);
-        Ok(Loaded::Ready(room))
+        reserved.set(effect_bytes);
+        Ok(Loaded::Ready(reserved))
     }
 
-    /// True if what is loaded has no room, although idle histories were dropped.
-    fn is_without_room(&self, loaded: usize) -> bool {
+    /// True if there is no memory for what is loaded, although idle histories were dropped.
+    fn is_without_memory(&self, loaded: usize) -> bool {
         if self.free_bytes() == 0 {
             self.deps.make_room(self.tenant(), 1);
         }

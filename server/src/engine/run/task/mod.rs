@@ -44,9 +44,9 @@ use crate::store::StoreError;
 use crate::tool::CallOwner;
 
 pub(in crate::engine) use self::commit::RunWrite;
-use self::effects::granted_slot;
+use self::effects::granted_call;
 use self::human::PendingAnswers;
-use self::memory::{MemoryWait, Room};
+use self::memory::{MemoryWait, WaitEnd};
 use self::results::{HookedResult, RunningHooks};
 
 /// The longest time that an event that may be written late waits for others to be written with it.
@@ -98,7 +98,7 @@ pub(in crate::engine) struct RunTask {
     /// The run was taken over, and has not had its memory yet.
     pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
     /// Counts the run as live for its caller and tenant, if they have quotas.
-    pub(in crate::engine) held: Option<UsePermit>,
+    pub(in crate::engine) use_permit: Option<UsePermit>,
     /// For what the run holds beside its history.
     pub(in crate::engine) _base_charge: Charge,
     /// Results of tool calls that `post_tool` hooks are looking at.
@@ -135,7 +135,7 @@ enum Wakeup {
     /// The running effect is done.
     EffectDone(Input),
     /// The wait for memory is over.
-    Room(Room),
+    MemoryWaitEnded(WaitEnd),
     /// Other runs wait for memory.
     MemoryWanted,
     /// The machine's deadline has passed, or unwritten events are due.
@@ -185,7 +185,7 @@ impl RunTask {
             Wakeup::Answered(input) => self.handle_input(input, None).await,
             Wakeup::NotAnswered => Ok(self.check_end()),
             Wakeup::Deadline => self.handle_input(Input::DeadlinePassed, None).await,
-            Wakeup::Room(room) => self.handle_room(room).await,
+            Wakeup::MemoryWaitEnded(end) => self.handle_memory_wait(end).await,
             Wakeup::MemoryWanted => {
                 self.history.unload();
                 Ok(None)
@@ -212,9 +212,9 @@ impl RunTask {
                 None => std::future::pending().await,
             }
         };
-        let room = async {
+        let memory_wait_ended = async {
             match self.memory_wait.as_mut() {
-                Some(wait) => wait.room.as_mut().await,
+                Some(wait) => wait.reserved.as_mut().await,
                 None => std::future::pending().await,
             }
         };
@@ -223,7 +223,7 @@ impl RunTask {
             () = self.deps.tasks.soft().cancelled() => Wakeup::Stop,
             mail = self.mailbox.recv() => Wakeup::Mail(mail),
             input = effect => Wakeup::EffectDone(input),
-            room = room => Wakeup::Room(room),
+            end = memory_wait_ended => Wakeup::MemoryWaitEnded(end),
             Some(hooked) = self.running_hooks.next() => Wakeup::HooksDone(hooked),
             input = pending_answers.next() => input.map_or(Wakeup::NotAnswered, Wakeup::Answered),
             () = alarm.wait_until(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
@@ -263,9 +263,8 @@ impl RunTask {
     async fn handle_mail(&mut self, mail: Mail) -> Result<Option<TaskEnd>, StoreError> {
         match mail {
             Mail::Input(input) => self.handle_input(input, None).await,
-            Mail::InputWithReply(input, reply, act) => {
-                let input = self.with_checked_output(input);
-                let input = self.with_blobs(input).await?;
+            Mail::InputWithReply { input, reply, act } => {
+                let input = self.with_checked_result(input).await?;
                 match act {
                     None => self.handle_or_hook(input, reply).await,
                     act => Box::pin(audit::within(act, self.handle_or_hook(input, reply))).await,
@@ -314,7 +313,7 @@ impl RunTask {
         reply: Option<Reply>,
     ) -> Result<Option<TaskEnd>, StoreError> {
         let now = self.deps.clock.now();
-        let granted = granted_slot(&input);
+        let granted = granted_call(&input);
         let step_request = match &input {
             Input::Step { request, .. } => Some(request.clone()),
             _ => None,

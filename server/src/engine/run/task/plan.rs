@@ -92,7 +92,7 @@ impl PlannerCall {
             decision: self.decision,
             situation: self.situation.clone(),
             messages: self.messages.clone(),
-            calls: held_calls(&self.state),
+            calls: calls_awaiting_instruction(&self.state),
             answer: last_answer(&self.state),
         }
     }
@@ -115,10 +115,10 @@ fn last_answer(state: &RunState) -> Option<Answer> {
     planned.max_by_key(|asked| asked.question.asked_at).and_then(|asked| asked.answer.clone())
 }
 
-fn held_calls(state: &RunState) -> Vec<ToolCall> {
-    let held =
+fn calls_awaiting_instruction(state: &RunState) -> Vec<ToolCall> {
+    let waiting =
         state.round().iter().filter(|call| matches!(call.state, CallState::AwaitingInstruction { .. }));
-    held.map(|call| call.requested.clone()).collect()
+    waiting.map(|call| call.requested.clone()).collect()
 }
 
 /// The last messages that fit into the bounds.

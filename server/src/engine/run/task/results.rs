@@ -1,7 +1,7 @@
 //! Results of tool calls as they arrive: hooks see them, their typed output is checked, and their blobs are kept.
 
 use agentloop_core::run::event::Ran;
-use agentloop_core::run::input::{CallOutcome, Input};
+use agentloop_core::run::input::{CallFinished, CallOutcome, Input};
 use agentloop_core::run::state::RoundCall;
 use agentloop_core::time::Millis;
 use futures_util::future::BoxFuture;
@@ -30,38 +30,48 @@ impl RunTask {
         input: Input,
         reply: Reply,
     ) -> Result<Option<TaskEnd>, StoreError> {
-        match self.call_for_hooks(&input) {
-            Some(call) => {
+        let call = match &input {
+            Input::CallFinished(finished) => self.call_for_hooks(finished),
+            _ => None,
+        };
+        match (input, call) {
+            (Input::CallFinished(finished), Some(call)) => {
                 let extensions = self.extensions();
-                let hooked =
-                    async move { HookedResult { input: after_tool(extensions, call, input).await, reply } };
+                let hooked = async move {
+                    let finished = after_tool(extensions, call, *finished).await;
+                    HookedResult { input: Input::CallFinished(Box::new(finished)), reply }
+                };
                 self.running_hooks.push(Box::pin(hooked));
                 Ok(None)
             }
-            None => self.handle_input(input, Some(reply)).await,
+            (input, _) => self.handle_input(input, Some(reply)).await,
         }
     }
 
-    /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
-    /// input is no result, or if the machine will refuse it: a wrong lease, another attempt, a settled call.
-    fn call_for_hooks(&self, input: &Input) -> Option<RoundCall> {
+    /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, or if
+    /// the machine will refuse the result: a wrong lease, another attempt, a settled call.
+    fn call_for_hooks(&self, finished: &CallFinished) -> Option<RoundCall> {
         let state = self.machine.state();
-        let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
+        let CallFinished { slot, attempt, lease, .. } = finished;
         if state.spec().hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
             return None;
         }
         state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt).cloned()
     }
 
+    /// The input as it is to be handled: a result with its typed output checked and its blobs kept.
+    pub(super) async fn with_checked_result(&mut self, input: Input) -> Result<Input, StoreError> {
+        let Input::CallFinished(finished) = input else { return Ok(input) };
+        let finished = self.with_checked_output(*finished);
+        Ok(Input::CallFinished(Box::new(self.with_blobs(finished).await?)))
+    }
+
     /// A result whose typed output does not follow the schema that its host declared is a failure: nobody may rely on it. If
     /// nobody knows any more what the host declared, the call keeps its output as a text.
-    pub(super) fn with_checked_output(&self, input: Input) -> Input {
-        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
-            return input;
-        };
-        let checked = match (&outcome, self.machine.state().call(slot)) {
+    fn with_checked_output(&self, finished: CallFinished) -> CallFinished {
+        let checked = match (&finished.outcome, self.machine.state().call(finished.slot)) {
             (CallOutcome::Succeeded { attachments, .. }, Some(call)) => {
-                let declared = call.last.output_schema.as_ref().filter(|_| call.attempt == attempt);
+                let declared = call.last.output_schema.as_ref().filter(|_| call.attempt == finished.attempt);
                 let check = |structured: &String| {
                     self.deps.tools.check_output(self.tenant(), &call.requested.name, declared, structured)
                 };
@@ -70,10 +80,8 @@ impl RunTask {
             (CallOutcome::Succeeded { .. }, None)
             | (CallOutcome::Failed { .. } | CallOutcome::Rejected { .. }, _) => Ok(()),
         };
-        let Err(bad) = checked else {
-            return Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied };
-        };
-        let sent = sent.or_else(|| Some(outcome.digest()));
+        let Err(bad) = checked else { return finished };
+        let sent = finished.sent.or_else(|| Some(finished.outcome.digest()));
         let outcome = match bad {
             BadOutput::BreaksSchema(fault) => CallOutcome::Failed {
                 message: format!("the tool ran, but its structured output is wrong: {fault}"),
@@ -81,17 +89,14 @@ impl RunTask {
                 delay: Millis(0),
                 ran: Ran::Yes,
             },
-            BadOutput::FitsNone(fault) => untyped(outcome, &fault),
+            BadOutput::FitsNone(fault) => untyped(finished.outcome, &fault),
         };
-        Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied }
+        CallFinished { outcome, sent, ..finished }
     }
 
     /// A result that names blobs keeps them from here on. One that names a blob which is not there is a failure.
-    pub(super) async fn with_blobs(&mut self, input: Input) -> Result<Input, StoreError> {
-        let Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied } = input else {
-            return Ok(input);
-        };
-        let (outcome, sent) = match outcome {
+    async fn with_blobs(&mut self, finished: CallFinished) -> Result<CallFinished, StoreError> {
+        let (outcome, sent) = match finished.outcome {
             CallOutcome::Succeeded { output, images, attachments }
                 if attachments.blobs().next().is_some() =>
             {
@@ -109,11 +114,11 @@ impl RunTask {
                         ran: Ran::Yes,
                     },
                 };
-                (outcome, sent.or_else(|| Some(original.digest())))
+                (outcome, finished.sent.or_else(|| Some(original.digest())))
             }
-            outcome => (outcome, sent),
+            outcome => (outcome, finished.sent),
         };
-        Ok(Input::CallFinished { slot, attempt, lease, host, outcome, sent, applied })
+        Ok(CallFinished { outcome, sent, ..finished })
     }
 }
 

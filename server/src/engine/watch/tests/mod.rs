@@ -82,11 +82,15 @@ fn unread(handle: &WatchHandle) -> Vec<String> {
     let mut found = Vec::new();
     loop {
         match handle.read() {
-            Read::Change(_, ListChange::Row(change), _) => {
+            Read::Change { change: ListChange::Row(change), .. } => {
                 found.push(format!("{} {}", change.row.run, change.row.last_seq.0));
             }
-            Read::Change(run, ListChange::Removed { deleted: false }, _) => found.push(format!("{run} -")),
-            Read::Change(run, ListChange::Removed { deleted: true }, _) => found.push(format!("{run} x")),
+            Read::Change { run, change: ListChange::Removed { deleted: false }, .. } => {
+                found.push(format!("{run} -"))
+            }
+            Read::Change { run, change: ListChange::Removed { deleted: true }, .. } => {
+                found.push(format!("{run} x"))
+            }
             Read::Nothing(_) => return found,
             Read::Lost(_) => return vec!["lost".to_owned()],
             Read::Stalled => return vec!["stalled".to_owned()],
@@ -118,7 +122,9 @@ fn a_run_that_was_deleted_is_removed_before_another_of_its_id_is_told() {
     begins(1);
     fixture.moved("a", 2);
     fixture.moved("b", 1);
-    let Read::Change(_, ListChange::Removed { deleted: true }, no) = watch.read() else { panic!("first") };
+    let Read::Change { change: ListChange::Removed { deleted: true }, upto: no, .. } = watch.read() else {
+        panic!("first")
+    };
     assert_eq!(no, 0, "a token from here on tells the deletion again, and then the new run");
     let (again, _) = fixture.watch(&RunFilter::default(), Some(ListPosition { process: 7, no }));
     assert_eq!(unread(&again), ["a x", "a 2", "b 1"]);
@@ -169,7 +175,7 @@ fn a_token_continues_where_every_later_change_is_known() {
     fixture.moved("a", 1);
     fixture.moved("b", 1);
     // `b` waits still, so the token after `a` is one before it.
-    let Read::Change(run, _, no) = first.read() else { panic!("`a` waits") };
+    let Read::Change { run, upto: no, .. } = first.read() else { panic!("`a` waits") };
     assert_eq!((run.as_str(), no), ("a", 1));
     drop(first);
     fixture.moved("c", 1);

@@ -355,7 +355,7 @@ impl Driver {
         if self.out.scope.commit_lasts(SystemClock.now()) >= LONG_COMMIT {
             return;
         }
-        let held: Vec<ShardNo> = self.member.held().map(|(shard, _)| shard).collect();
+        let held: Vec<ShardNo> = self.member.owned().map(|(shard, _)| shard).collect();
         let chosen = held.iter().rev().filter(|shard| **shard != HUB);
         for shard in chosen.take(count.min(SHED_MAX)) {
             if let Some(term) = self.member.release(*shard) {
@@ -389,7 +389,7 @@ impl Driver {
     /// Tells others where this replica stands.
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
-        let held: BTreeMap<ShardNo, Term> = self.member.held().collect();
+        let held: BTreeMap<ShardNo, Term> = self.member.owned().collect();
         let new = ReplicaShards { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
         self.out.holdings.send_if_modified(|holdings| {
             let is_new = *holdings != new;

@@ -97,6 +97,19 @@ pub(in crate::tool) struct Declarer {
     pub(in crate::tool) connection: ConnectionId,
 }
 
+/// A declaration of a tool, as it was made.
+pub(in crate::tool) struct Declaration<'a> {
+    pub(in crate::tool) tool: &'a CheckedTool,
+    pub(in crate::tool) by: &'a Declarer,
+    pub(in crate::tool) now: Timestamp,
+}
+
+impl Declaration<'_> {
+    fn name(&self) -> &str {
+        &self.tool.declaration.name
+    }
+}
+
 impl TermsBook {
     pub(in crate::tool) fn new(options: TermsOptions) -> Self {
         Self { options, ..Self::default() }
@@ -145,40 +158,55 @@ impl TermsBook {
     pub(in crate::tool) fn check(
         &mut self,
         tenant: &TenantId,
-        tool: &CheckedTool,
-        by: &Declarer,
+        declared: &Declaration<'_>,
         coming: usize,
-        now: Timestamp,
     ) -> Result<(), Refused> {
-        let name = &tool.declaration.name;
+        let name = declared.name();
+        if let Some(checked) = self.check_configured(tenant, declared) {
+            return checked;
+        }
         let names = self.by_tenant.entry(tenant.clone()).or_default();
-        if let Some(configured) = self.options.configured.get(name) {
-            let Some(part) = weaker(&tool.terms, configured.effect, configured.requires_approval) else {
-                return Ok(());
-            };
-            self.refused_count += 1;
-            tracing::warn!(
-                tenant = %tenant, tool = name, host.id = %by.host, weaker = part,
-                "a declaration of a tool is refused because it is weaker than the terms in the configuration"
-            );
-            return Err(RefusalKind::Weaker
-                .because(format!("{part}, and the server's configuration sets the terms of {name:?}")));
-        }
-        let key = ToolKey::new(tenant.clone(), name.clone());
+        let key = ToolKey::new(tenant.clone(), name.to_owned());
         if self.lost.contains(name) && !self.forgotten.contains(&key) {
-            names.entry(name.clone()).or_insert_with(|| KnownTerms::strictest(name));
+            names.entry(name.to_owned()).or_insert_with(|| KnownTerms::strictest(name));
         }
-        let Some(known) = names.get_mut(name) else {
-            return if names.len() + coming < TOOL_TERMS_PER_TENANT_MAX {
-                Ok(())
-            } else {
-                Err(RefusalKind::Other.because(format!(
-                    "the server knows the terms of {TOOL_TERMS_PER_TENANT_MAX} tools, which is the limit: an operator must \
-                     forget some"
-                )))
-            };
+        match names.get(name).map(|known| known.terms.clone()) {
+            None => check_room(names.len() + coming),
+            Some(known) => self.check_known(tenant, declared, &known),
+        }
+    }
+
+    /// Checks a declaration against the terms that the configuration sets. `None` if it sets none.
+    fn check_configured(
+        &mut self,
+        tenant: &TenantId,
+        declared: &Declaration<'_>,
+    ) -> Option<Result<(), Refused>> {
+        let Declaration { tool, by, .. } = declared;
+        let name = declared.name();
+        let configured = self.options.configured.get(name)?;
+        let Some(part) = weaker(&tool.terms, configured.effect, configured.requires_approval) else {
+            return Some(Ok(()));
         };
-        let Some(part) = weaker(&tool.terms, known.terms.effect, known.terms.requires_approval) else {
+        self.refused_count += 1;
+        tracing::warn!(
+            tenant = %tenant, tool = name, host.id = %by.host, weaker = part,
+            "a declaration of a tool is refused because it is weaker than the terms in the configuration"
+        );
+        let reason = format!("{part}, and the server's configuration sets the terms of {name:?}");
+        Some(Err(RefusalKind::Weaker.because(reason)))
+    }
+
+    /// Checks a declaration against the known terms of its name.
+    fn check_known(
+        &mut self,
+        tenant: &TenantId,
+        declared: &Declaration<'_>,
+        known: &ToolTerms,
+    ) -> Result<(), Refused> {
+        let Declaration { tool, by, .. } = declared;
+        let name = declared.name();
+        let Some(part) = weaker(&tool.terms, known.effect, known.requires_approval) else {
             return Ok(());
         };
         if self.options.weaker == WeakerTerms::Accept {
@@ -197,7 +225,9 @@ impl TermsBook {
              `agentloop tools forget {name}`"
         );
         self.refused_count += 1;
-        known.refuse(tool, by, reason.clone(), now);
+        if let Some(known) = self.by_tenant.get_mut(tenant).and_then(|names| names.get_mut(name)) {
+            known.refuse(declared, reason.clone());
+        }
         Err(RefusalKind::Weaker.because(reason))
     }
 
@@ -295,7 +325,8 @@ impl KnownTerms {
         }))
     }
 
-    fn refuse(&mut self, tool: &CheckedTool, by: &Declarer, reason: String, now: Timestamp) {
+    fn refuse(&mut self, declared: &Declaration<'_>, reason: String) {
+        let Declaration { tool, by, now } = *declared;
         let same = self.refused.iter().position(|refused| refused.terms == tool.terms.digest);
         let before = same.map(|at| self.refused.remove(at).connections).unwrap_or_default();
         let connections = before.into_iter().filter(|connection| *connection != by.connection);
@@ -316,26 +347,28 @@ impl KnownTerms {
     }
 }
 
+/// Checks that there is room for the terms of one more name, beside this number of them.
+fn check_room(names: usize) -> Result<(), Refused> {
+    if names < TOOL_TERMS_PER_TENANT_MAX {
+        return Ok(());
+    }
+    Err(RefusalKind::Other.because(format!(
+        "the server knows the terms of {TOOL_TERMS_PER_TENANT_MAX} tools, which is the limit: an operator must \
+         forget some"
+    )))
+}
+
 /// The part of a declaration's terms that is weaker than these, for people.
 fn weaker(declared: &ToolTerms, effect: EffectClass, requires_approval: bool) -> Option<String> {
     let class = (declared.effect < effect).then(|| {
-        format!("its effect class {} is weaker than {}", class_name(declared.effect), class_name(effect))
+        let (declared, known) = (declared.effect.contract_name(), effect.contract_name());
+        format!("its effect class {declared} is weaker than {known}")
     });
     let approval = (requires_approval && !declared.requires_approval)
         .then(|| "it does not ask for the approval that the tool required before".to_owned());
     match (class, approval) {
         (Some(class), Some(approval)) => Some(format!("{class}, and {approval}")),
         (part, other) => part.or(other),
-    }
-}
-
-/// The class as the contract writes it.
-fn class_name(effect: EffectClass) -> &'static str {
-    match effect {
-        EffectClass::ReadOnly => "READ_ONLY",
-        EffectClass::Idempotent => "IDEMPOTENT",
-        EffectClass::Keyed => "KEYED",
-        EffectClass::Unsafe => "UNSAFE",
     }
 }
 

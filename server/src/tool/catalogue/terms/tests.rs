@@ -32,9 +32,19 @@ fn by(host: &str) -> Declarer {
     Declarer { host: HostId::parse(host).expect("a good id"), connection: ConnectionId(1) }
 }
 
+/// Checks a declaration by the host `h`.
+fn check_by_h(
+    book: &mut TermsBook,
+    tenant: &TenantId,
+    tool: &CheckedTool,
+    coming: usize,
+) -> Result<(), Refused> {
+    book.check(tenant, &Declaration { tool, by: &by("h"), now: NOW }, coming)
+}
+
 /// Declares a tool, and admits it if it is not refused.
 fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), Refused> {
-    book.check(&local(), tool, &by("h"), 0, NOW)?;
+    check_by_h(book, &local(), tool, 0)?;
     book.admit(&local(), "pay", tool.terms.clone());
     Ok(())
 }
@@ -136,7 +146,7 @@ fn lost_terms_are_the_strictest_until_others_are_declared_or_accepted() {
     assert!(book.forget(&local(), "pay"), "an operator says that they do not matter");
     declare(&mut book, &weak).expect("it is the first one");
     let other = TenantId::parse("other").expect("a good id");
-    let others = book.check(&other, &weak, &by("h"), 0, NOW);
+    let others = check_by_h(&mut book, &other, &weak, 0);
     assert_eq!(kind(others), RefusalKind::Weaker, "another tenant said nothing");
 
     let mut book = lost();
@@ -201,7 +211,7 @@ fn names_without_end_are_refused() {
     assert_eq!(kind(declare(&mut book, &tool(EffectClass::ReadOnly, false, "a"))), RefusalKind::Other);
     book.forget(&local(), "0");
     let pay = tool(EffectClass::ReadOnly, false, "a");
-    let beside = book.check(&local(), &pay, &by("h"), 1, NOW);
+    let beside = check_by_h(&mut book, &local(), &pay, 1);
     assert_eq!(kind(beside), RefusalKind::Other, "the same offer has brought another name");
     declare(&mut book, &pay).expect("there is room");
 }

@@ -63,11 +63,12 @@ impl HostStream {
         let wanted = |(at, _): &(usize, ExtensionOffer)| matches!(verdicts.get(*at), Some(Err(said)) if said.refused.is_none());
         let (places, offered): (Vec<usize>, Vec<ExtensionOffer>) =
             extensions.into_iter().filter(wanted).unzip();
-        let (tenant, connection, line) = (self.tenant.clone(), self.id, self.line.clone());
+        let (tenant, connection) = (self.tenant.clone(), self.id);
+        let sender = self.extension_sender.clone();
         let registry = self.tools.extensions();
         let said = match joining {
             Some((host, max_frame_bytes)) => {
-                let joining = NewConnection { tenant, connection, host, max_frame_bytes, sender: line };
+                let joining = NewConnection { tenant, connection, host, max_frame_bytes, sender };
                 registry.offer(joining, &offered)
             }
             None => registry.replace(connection, &offered),

@@ -12,7 +12,7 @@ use super::capabilities::extensions_of;
 use super::{FrameError, HostStream, Inbound};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::remote::{TakesHosts, UNARY};
+use crate::tool::host::remote::{CapabilityOffer, TakesHosts, UNARY};
 use crate::tool::host::state::CheckedOffer;
 use crate::tool::in_process::IN_PROCESS;
 
@@ -72,20 +72,10 @@ impl HostStream {
         None
     }
 
-    pub(super) async fn welcome(&self, hello: Hello) {
-        let takes_hosts = tokio::select! { biased;
-            takes_hosts = self.tools.takes_hosts() => takes_hosts,
-            () = self.ended.cancelled() => return,
-        };
-        match takes_hosts {
-            Some(TakesHosts::Yes) => {}
-            Some(TakesHosts::ShuttingDown) => {
-                return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
-            }
-            None => {
-                let message = "this replica does not have the tool hosts: connect again";
-                return self.go_away(CloseReason::Unavailable, message);
-            }
+    /// Admits the host with what it offers. If that cannot be, the connection is ended with the reason.
+    pub(super) async fn admit(&self, hello: Hello) {
+        if !self.may_join().await {
+            return;
         }
         if !self.claims_id(&hello.host).await {
             return;
@@ -123,14 +113,34 @@ impl HostStream {
         let offer_extensions = |verdicts: &mut [CheckedOffer]| {
             self.offer_extensions(Some((host, max_frame_bytes)), extensions, verdicts);
         };
-        let held = self.pause.hold();
-        if !self.tools.join(&self.tenant, by, offered, join, offer_extensions) {
+        let paused = self.pause.pause();
+        let offer = CapabilityOffer { by, offered, input: join, offer_extensions };
+        if !self.tools.join(&self.tenant, offer) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
         // Extensions are asked only now, because the welcome must be the first frame that the host gets.
         self.tools.extensions().activate(self.id);
         self.mirrored().await;
-        drop(held);
+        drop(paused);
+    }
+
+    /// True if this replica takes hosts. If not, the connection is ended with the reason, unless it has ended itself.
+    async fn may_join(&self) -> bool {
+        let takes_hosts = tokio::select! { biased;
+            takes_hosts = self.tools.takes_hosts() => takes_hosts,
+            () = self.ended.cancelled() => return false,
+        };
+        match takes_hosts {
+            Some(TakesHosts::Yes) => return true,
+            Some(TakesHosts::ShuttingDown) => {
+                self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+            }
+            None => {
+                let message = "this replica does not have the tool hosts: connect again";
+                self.go_away(CloseReason::Unavailable, message);
+            }
+        }
+        false
     }
 
     /// True if the host may have its id. If not, the connection is ended with the reason, unless it has ended itself.

@@ -21,8 +21,8 @@ use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::deliver::AcceptedResult;
 use crate::tool::host::identity::HostIdentity;
-use crate::tool::host::outbound::{self, OutboundFrames, SendPause};
-use crate::tool::host::remote::RemoteTools;
+use crate::tool::host::outbound::{self, Channel, OutboundFrames, SendPause};
+use crate::tool::host::remote::{CapabilityOffer, RemoteTools};
 use crate::tool::host::state::CheckedOffer;
 
 /// Results of one host recorded at a time. At the limit its stream is not read.
@@ -84,7 +84,7 @@ pub struct HostStream {
     /// Holds back the frames for the host.
     pause: SendPause,
     /// Sends questions to the host's extensions.
-    line: Arc<dyn RequestSender>,
+    extension_sender: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -111,13 +111,15 @@ impl RemoteTools {
         }
         let slot = self.connection_slots.clone().try_acquire_owned();
         let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
-        let (sender, sending, pause, ended) = outbound::channel();
+        let Channel { sender, frames, pause, ended } = outbound::channel();
         let id = self.next_connection();
-        let line = sender.line();
+        let extension_sender = sender.extension_sender();
         self.open(&tenant, id, sender);
         let act = audit::current();
         let tools = self.clone();
-        Ok((HostStream { tools, tenant, identity, act, id, ended, pause, line, _slot: slot }, sending))
+        let stream =
+            HostStream { tools, tenant, identity, act, id, ended, pause, extension_sender, _slot: slot };
+        Ok((stream, frames))
     }
 }
 
@@ -130,7 +132,7 @@ impl HostStream {
             let host = hello.host.clone();
             tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
             let open_runtimes = hello.open_runtimes.clone();
-            self.welcome(hello).await;
+            self.admit(hello).await;
             self.serve(&host, open_runtimes, &mut frames).await;
             tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
         }
@@ -194,8 +196,9 @@ impl HostStream {
                 let offer_extensions = |verdicts: &mut [CheckedOffer]| {
                     self.offer_extensions(None, extensions, verdicts);
                 };
-                let _held = self.pause.hold();
-                self.tools.replace(&self.tenant, by, offered, replace, offer_extensions);
+                let _paused = self.pause.pause();
+                self.tools
+                    .replace(&self.tenant, CapabilityOffer { by, offered, input: replace, offer_extensions });
                 self.mirrored().await;
                 Vec::new()
             }

@@ -9,6 +9,17 @@ use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
 use crate::tool::host::state::{CheckedOffer, State, served_tool};
 
+/// An offer of a host, at its hello or later.
+pub(in crate::tool) struct CapabilityOffer<I, E> {
+    pub(in crate::tool) by: Declarer,
+    /// The tools that passed the checks, and the verdicts on everything else, in the host's order.
+    pub(in crate::tool) offered: Vec<CheckedOffer>,
+    /// Makes the input of the fleet of the tools that it is to serve.
+    pub(in crate::tool) input: I,
+    /// Offers the extensions, and completes their verdicts.
+    pub(in crate::tool) offer_extensions: E,
+}
+
 impl RemoteTools {
     /// Notes that a host of this principal has this id. `false` if it is that of another principal's host.
     pub(in crate::tool) async fn claim_id(
@@ -28,16 +39,13 @@ impl RemoteTools {
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
-        by: Declarer,
-        offered: Vec<CheckedOffer>,
-        input: impl FnOnce(Vec<ServedTool>) -> Input,
-        offer_extensions: impl FnOnce(&mut [CheckedOffer]),
+        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
     ) -> bool {
         let mut state = self.lock();
         if state.closing || !state.is_hub {
             return false;
         }
-        self.admit(&mut state, tenant, &by, offered, input, offer_extensions);
+        self.admit(&mut state, tenant, offer);
         true
     }
 
@@ -45,30 +53,23 @@ impl RemoteTools {
     pub(in crate::tool) fn replace(
         &self,
         tenant: &TenantId,
-        by: Declarer,
-        offered: Vec<CheckedOffer>,
-        input: impl FnOnce(Vec<ServedTool>) -> Input,
-        offer_extensions: impl FnOnce(&mut [CheckedOffer]),
+        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
     ) {
-        self.admit(&mut self.lock(), tenant, &by, offered, input, offer_extensions);
+        self.admit(&mut self.lock(), tenant, offer);
     }
 
-    /// Admits what a host offers, at its hello or later. `offered` has, in the host's order, the tools that passed the checks and
-    /// the verdicts on the others. The lock is held until the accepted ones are in the catalogue. The extensions among the others
-    /// are offered with `offer_extensions`, which completes their verdicts, if the fleet takes the host: a late hello changes
-    /// nothing of a newer connection.
+    /// Admits what a host offers, at its hello or later. The lock is held until the accepted tools are in the catalogue. The
+    /// extensions are offered if the fleet takes the host: a late hello changes nothing of a newer connection.
     fn admit(
         &self,
         state: &mut State,
         tenant: &TenantId,
-        by: &Declarer,
-        offered: Vec<CheckedOffer>,
-        input: impl FnOnce(Vec<ServedTool>) -> Input,
-        offer_extensions: impl FnOnce(&mut [CheckedOffer]),
+        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
     ) {
+        let CapabilityOffer { by, offered, input, offer_extensions } = offer;
         let now = self.now();
         let connection = by.connection;
-        let mut offered = state.make_room(tenant, by, offered, now);
+        let mut offered = state.make_room(tenant, &by, offered, now);
         let served = offered.iter().flatten().map(served_tool).collect();
         let mut out = state.fleet.handle(tenant, input(served), now);
         let admitted = out
@@ -78,10 +79,10 @@ impl RemoteTools {
             offer_extensions(&mut offered);
             let frame = match out.remove(admitted) {
                 Output::Joined { tools, calls, .. } => {
-                    self.welcome(connection, state.enter(tenant, by, offered, tools, now), calls)
+                    self.welcome_frame(connection, state.enter(tenant, &by, offered, tools, now), calls)
                 }
                 Output::ToolsReplaced { tools, .. } => {
-                    ServerFrame::ToolsUpdated(state.enter(tenant, by, offered, tools, now))
+                    ServerFrame::ToolsUpdated(state.enter(tenant, &by, offered, tools, now))
                 }
                 other => unreachable!("it was matched above: {other:?}"),
             };
@@ -91,7 +92,7 @@ impl RemoteTools {
         self.route(state, out, now);
     }
 
-    fn welcome(
+    fn welcome_frame(
         &self,
         connection: ConnectionId,
         capabilities: Vec<CapabilityVerdict>,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::RemoteTools;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, check};
-use crate::tool::host::state::State;
+use crate::tool::host::state::{HostQueue, State};
 
 /// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
 const MIRRORED_WAIT: Duration = Duration::from_millis(500);
@@ -101,7 +101,7 @@ impl RemoteTools {
             return;
         }
         state.is_hub = false;
-        for (_, sender) in std::mem::take(&mut state.streams).into_values() {
+        for HostQueue { sender, .. } in std::mem::take(&mut state.streams).into_values() {
             let reason = "another replica takes the tool hosts: connect again".to_owned();
             let go_away = ServerFrame::GoAway { reconnect_after: self.options.reconnect_after, reason };
             // A host that does not read learns it from the end of its stream.

@@ -155,8 +155,8 @@ impl RunState {
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt, "the last attempt settles a call");
         call.state = CallState::Settled;
-        call.answer.attempt = if by_host { attempt } else { 0 };
-        call.answer.digest = outcome.cloned();
+        call.settled_by.attempt = if by_host { attempt } else { 0 };
+        call.settled_by.digest = outcome.cloned();
         let failed = message.tool_result().is_some_and(|result| result.status.is_error());
         self.counters.calls.tool_calls += 1;
         self.counters.calls.failed_tool_calls += u64::from(failed);
@@ -166,9 +166,9 @@ impl RunState {
     /// Keeps the result of each call of the round that ends, so that late results are told from unknown ones.
     pub(super) fn remember_settled_calls(&mut self) {
         if let Phase::Tools(calls) = &self.phase {
-            self.tools.settled.extend(calls.iter().map(|call| (call.slot, call.answer.attempt)));
-            let digests = calls.iter().filter_map(|call| Some((call.slot, call.answer.digest.clone()?)));
-            self.tools.answers.extend(digests);
+            self.tools.settled.extend(calls.iter().map(|call| (call.slot, call.settled_by.attempt)));
+            let digests = calls.iter().filter_map(|call| Some((call.slot, call.settled_by.digest.clone()?)));
+            self.tools.result_digests.extend(digests);
         }
     }
 

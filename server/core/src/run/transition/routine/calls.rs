@@ -46,23 +46,23 @@ pub(in crate::run::transition) fn in_flight<'a>(
 /// A call that this attempt may still settle: it is in flight, in doubt, or waits for the next attempt.
 ///
 /// # Errors
-/// [`Refusal::DuplicateResult`] if this attempt has settled the call with this answer; else as [`in_flight`].
-pub(in crate::run::transition) fn answerable<'a>(
+/// [`Refusal::DuplicateResult`] if this attempt has settled the call with this result; else as [`in_flight`].
+pub(in crate::run::transition) fn open_to_result<'a>(
     builder: &'a TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: u32,
-    answer: &Digest,
+    result: &Digest,
 ) -> Result<&'a RoundCall, Refusal> {
     let state = builder.state();
     let (settled_by, recorded) = match state.call(slot) {
         Some(call) if !call.is_settled() => {
             return if call.attempt == attempt { Ok(call) } else { Err(Refusal::StaleAttempt) };
         }
-        Some(call) => (call.answer.attempt, call.answer.digest.as_ref()),
-        None => (state.settled_by(slot).ok_or(Refusal::UnknownCall)?, state.answer_digest(slot)),
+        Some(call) => (call.settled_by.attempt, call.settled_by.digest.as_ref()),
+        None => (state.settled_by(slot).ok_or(Refusal::UnknownCall)?, state.result_digest(slot)),
     };
     // Older journals do not have the digest.
-    let same = settled_by == attempt && recorded.is_none_or(|recorded| recorded == answer);
+    let same = settled_by == attempt && recorded.is_none_or(|recorded| recorded == result);
     Err(if same { Refusal::DuplicateResult } else { Refusal::StaleAttempt })
 }
 
@@ -87,7 +87,7 @@ pub(in crate::run::transition) fn settle_under_way(
 }
 
 /// The host that reports the result of a call, and the digest of the result as it sent it.
-pub(in crate::run::transition) struct Answerer {
+pub(in crate::run::transition) struct ResultSource {
     pub(in crate::run::transition) host: HostId,
     pub(in crate::run::transition) sent: Digest,
 }
@@ -109,7 +109,7 @@ impl ResultContent {
 pub(in crate::run::transition) fn settle_by_host(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    by: Answerer,
+    by: ResultSource,
     status: ToolStatus,
     content: ResultContent,
 ) {
@@ -121,7 +121,7 @@ pub(in crate::run::transition) fn settle_by_host(
 fn settle_as(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    by: Option<Answerer>,
+    by: Option<ResultSource>,
     last: Ran,
     status: ToolStatus,
     content: ResultContent,
@@ -175,6 +175,6 @@ fn quoted(arguments: &str) -> Cow<'_, str> {
 }
 
 /// The first words of the output of a call whose time is up.
-pub(in crate::run::transition) fn no_answer(call: &RoundCall) -> String {
+pub(in crate::run::transition) fn no_result_in_time(call: &RoundCall) -> String {
     format!("no answer within {} s", call.terms.timeout.0.div_ceil(1_000))
 }

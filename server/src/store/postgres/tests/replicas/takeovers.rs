@@ -90,7 +90,7 @@ async fn shards_are_given_away_when_a_long_commit_has_ended() {
     let first = Server::start(&schema, "a:1", LEASE).await;
     let store = first.own().await;
     let session = SessionId::parse("s").unwrap();
-    store.create_session(&tenant(), &session, "", &BTreeMap::new(), Timestamp(1)).await.unwrap();
+    store.create_session(fixture::new_session("s", &BTreeMap::new(), Timestamp(1))).await.unwrap();
     let mut shell = schema.shell().await;
     shell.execute("BEGIN; SELECT 1 FROM sessions FOR UPDATE").await.unwrap();
     let long = store.clone();

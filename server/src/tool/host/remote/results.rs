@@ -1,0 +1,84 @@
+//! Results of calls, which the engine records.
+
+use agentloop_core::host::Input;
+use agentloop_core::host::frame::{CallRef, CallResult};
+use agentloop_core::id::{HostId, TenantId};
+
+use super::RemoteTools;
+use crate::tool::host::deliver::AcceptedResult;
+use crate::tool::host::translate;
+use crate::tool::{ReportedResult, SinkUnavailable, Verdict};
+
+/// The host id in the journal for a result that came by `CompleteCall`, after the host that had the call is forgotten.
+pub(in crate::tool) const UNARY: &str = "unary";
+
+impl RemoteTools {
+    /// Records a result that came by `CompleteCall` instead of a host's stream.
+    ///
+    /// # Errors
+    /// When the store does not answer; the caller is to try again.
+    pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
+        let host = self.lock().fleet.holder(tenant, &result.call.call);
+        let host = host.unwrap_or_else(|| HostId::parse(UNARY).expect("it is a valid id"));
+        let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
+        self.input(tenant, input);
+        self.record(tenant, AcceptedResult { host, result: Box::new(result) }).await
+    }
+
+    /// Records a result after all earlier updates of its run, and tells the fleet the outcome.
+    pub(in crate::tool) async fn record(
+        &self,
+        tenant: &TenantId,
+        accepted: AcceptedResult,
+    ) -> Result<Verdict, SinkUnavailable> {
+        let recording = ResultRecording::begin(self, tenant, &accepted);
+        self.reports.flush(tenant, accepted.run()).await;
+        recording.finish(accepted).await
+    }
+
+    /// Like [`Self::record`], for a caller that knows that all earlier updates are delivered.
+    pub(super) async fn record_now(
+        &self,
+        tenant: &TenantId,
+        accepted: AcceptedResult,
+    ) -> Result<Verdict, SinkUnavailable> {
+        ResultRecording::begin(self, tenant, &accepted).finish(accepted).await
+    }
+}
+
+/// A result that is being recorded. When it is dropped, it tells the fleet if the result was recorded: a caller of `CompleteCall`
+/// whose deadline has passed does not wait for that.
+struct ResultRecording<'a> {
+    tools: &'a RemoteTools,
+    tenant: &'a TenantId,
+    call: CallRef,
+    is_recorded: bool,
+}
+
+impl<'a> ResultRecording<'a> {
+    fn begin(tools: &'a RemoteTools, tenant: &'a TenantId, accepted: &AcceptedResult) -> Self {
+        Self { tools, tenant, call: accepted.result.call.clone(), is_recorded: false }
+    }
+
+    async fn finish(mut self, accepted: AcceptedResult) -> Result<Verdict, SinkUnavailable> {
+        let AcceptedResult { host, result } = accepted;
+        let (call, result): (_, ReportedResult) = translate::result(host, *result);
+        let verdict = match self.tools.sink() {
+            Some(sink) => sink.finished(self.tenant, &call.call, result).await,
+            None => Err(SinkUnavailable),
+        };
+        self.is_recorded = verdict.is_ok();
+        verdict
+    }
+}
+
+impl Drop for ResultRecording<'_> {
+    fn drop(&mut self) {
+        let call = self.call.clone();
+        let then = match self.is_recorded {
+            true => Input::ResultHandled { call },
+            false => Input::ResultNotRecorded { call },
+        };
+        self.tools.input(self.tenant, then);
+    }
+}
