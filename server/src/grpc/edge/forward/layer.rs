@@ -13,9 +13,10 @@ use tower::{Layer, Service};
 
 use crate::cluster::locate::Locate;
 use crate::cluster::{HUB, Ownerships};
+use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ending::done_here;
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status};
-use crate::grpc::edge::forward::passing::pass;
+use crate::grpc::edge::forward::passing::{pass, pass_host};
 use crate::grpc::edge::forward::request::budget::BufferBudget;
 use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
 use crate::grpc::edge::forward::request::call::Call as _;
@@ -178,7 +179,7 @@ impl Inner {
         }
     }
 
-    /// Has a stream of requests done by the replica that keeps the tool hosts. If it is this one, nothing is kept of it.
+    /// Has the stream of a tool host served by the replica that keeps the hosts. If it is this one, nothing is kept of it.
     async fn at_hub(&self, request: http::Request<Body>) -> http::Response<Body> {
         let routing = &self.routing;
         if let Some(target) = routing.current_target(Destination::Owner(HUB)) {
@@ -187,7 +188,8 @@ impl Inner {
                 return done_here(routing, services, asked, Rule::Upload, request).await;
             }
         }
+        let request = request.map(|body| host_stream::requests(routing, body));
         let call = ReplayableCall::of(request, &self.budget);
-        Box::pin(pass(routing, call, &RouteKey::Shard(HUB))).await
+        Box::pin(pass_host(routing, call, &RouteKey::Shard(HUB))).await
     }
 }

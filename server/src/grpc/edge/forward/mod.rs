@@ -4,6 +4,7 @@
 //! replica, or sends them over a link to the owner, whose [`peer`](super::peer) port takes them. The caller is authenticated where it
 //! dials in.
 
+mod host_stream;
 pub mod layer;
 pub(in crate::grpc::edge) mod outcome;
 mod passing;

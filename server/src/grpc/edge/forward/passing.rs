@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tonic::body::Body;
 use tonic::codegen::http;
 
+use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
 use crate::grpc::edge::forward::request::call::Call;
@@ -27,4 +28,19 @@ pub(super) async fn pass(
         Some(_) => routing.stopping_stream(),
     };
     broken_off(sent.response, routing.ownership_lost(asked), stopping)
+}
+
+/// The same for the stream of a tool host, which is taken out of use before its stream ends here.
+pub(super) async fn pass_host(
+    routing: &Arc<Routing>,
+    call: impl Call,
+    route_key: &RouteKey,
+) -> http::Response<Body> {
+    let sent = send(routing, &call, route_key, true, ResponseExtent::Begun).await;
+    let Some((asked, _handler)) = sent.from else { return sent.response };
+    let ownership_lost = routing.ownership_lost(asked);
+    match asked.number {
+        None => broken_off(sent.response, ownership_lost, Box::pin(std::future::pending())),
+        Some(_) => host_stream::responses(routing, sent.response, ownership_lost),
+    }
 }

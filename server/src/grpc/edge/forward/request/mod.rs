@@ -1,6 +1,7 @@
 //! Calls that may be sent on: their messages are held so that they can be sent again.
 
 pub(in crate::grpc::edge::forward) mod bodies;
+pub(in crate::grpc::edge::forward) mod boundary;
 pub(in crate::grpc::edge::forward) mod budget;
 pub(in crate::grpc::edge::forward) mod buffered_call;
 pub(in crate::grpc::edge) mod call;

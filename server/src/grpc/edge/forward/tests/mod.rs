@@ -67,6 +67,8 @@ struct Seen {
     principal: Option<Arc<Principal>>,
     link: Option<IncomingLink>,
     message: Vec<u8>,
+    /// The further requests of a host.
+    rest: Option<Body>,
     /// The answer that the owner gives.
     answer: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
     /// Closed when the owner has dropped the call.
@@ -98,6 +100,12 @@ fn frame(message: &impl Message) -> NextFrame {
     let message = message.encode_to_vec();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     Ok(Frame::data(Bytes::from([&[0], length.as_slice(), &message].concat())))
+}
+
+/// The next message of a stream that sends each in a frame of its own.
+async fn next_message(body: &mut Body) -> Vec<u8> {
+    let frame = next_frame(body).await.expect("there is one").expect("it arrives");
+    frame.into_data().unwrap().split_off(PREFIX_BYTES).into()
 }
 
 /// Serves every RPC of a service by handing the calls to the test.
@@ -143,26 +151,21 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
             let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
             let principal = request.extensions().get::<Arc<Principal>>().cloned();
             let link = request.extensions().get::<IncomingLink>().cloned();
-            let message = match SERVICE {
+            let (message, rest) = match SERVICE {
                 // The requests of a host never end: the first one is enough.
-                2 => next_frame(&mut request.into_body())
-                    .await
-                    .unwrap()
-                    .unwrap()
-                    .into_data()
-                    .unwrap()
-                    .split_off(PREFIX_BYTES)
-                    .into(),
-                _ => BufferedCall::read(request, BYTES_MAX, &BufferBudget::new())
-                    .await
-                    .unwrap()
-                    .message()
-                    .unwrap()
-                    .to_vec(),
+                2 => {
+                    let mut body = request.into_body();
+                    (next_message(&mut body).await, Some(body))
+                }
+                _ => {
+                    let call = BufferedCall::read(request, BYTES_MAX, &BufferBudget::new()).await.unwrap();
+                    (call.message().unwrap().to_vec(), None)
+                }
             };
             let (answer, answered) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);
-            let _test_ended = calls.send(Seen { path, headers, principal, link, message, answer, dropped });
+            let _test_ended =
+                calls.send(Seen { path, headers, principal, link, message, rest, answer, dropped });
             let Ok(frames) = answered.await else { return std::future::pending().await };
             let frames: Vec<NextFrame> = frames;
             // A refusal has nothing but headers.

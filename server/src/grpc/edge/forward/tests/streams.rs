@@ -1,5 +1,7 @@
 //! Streams, and the change of the owner while they are open.
 
+use agentloop_proto::v1::connect_request::Frame as HostFrame;
+use agentloop_proto::v1::connect_response::Frame as ServerFrame;
 use agentloop_proto::v1::sessions_client::SessionsClient;
 use agentloop_proto::v1::tool_host_client::ToolHostClient;
 use tonic::Streaming;
@@ -212,6 +214,39 @@ async fn the_stream_of_a_tool_host_ends_when_its_owner_is_the_owner_no_more() {
     let ended = soon(stream.message()).await.unwrap_err();
     assert_eq!((ended.code(), reason(&ended).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
     assert!(ended.metadata().get(LOOK_AGAIN.as_str()).is_none());
+}
+
+#[tokio::test]
+async fn a_host_is_said_to_drain_before_its_replica_ends_its_stream() {
+    let mut owner = Owner::start(1).await;
+    let replica = Replica::start(owned_by(&owner)).await;
+    let mut hosts = ToolHostClient::new(replica.channel.clone());
+    let (frames, sent) = mpsc::unbounded_channel();
+    let hello = wire::ConnectRequest { frame: Some(HostFrame::Hello(wire::Hello::default())) };
+    frames.send(hello.clone()).unwrap();
+    let sent = tokio_stream::wrappers::UnboundedReceiverStream::new(sent);
+    let opened = soon(async {
+        tokio::join!(hosts.connect(sent), async {
+            let mut seen = owner.sees().await;
+            assert_eq!(seen.decode::<wire::ConnectRequest>(), hello);
+            let rest = seen.rest.take().unwrap();
+            seen.sends([frame(&wire::ConnectResponse::default())]);
+            rest
+        })
+    });
+    let (stream, mut rest) = opened.await;
+    let mut stream = stream.unwrap().into_inner();
+    assert!(soon(stream.message()).await.unwrap().unwrap().frame.is_none());
+    replica.stop.cancel();
+    let next = |bytes: Vec<u8>| wire::ConnectRequest::decode(&*bytes).unwrap().frame.unwrap();
+    assert!(matches!(next(soon(next_message(&mut rest)).await), HostFrame::Draining(_)));
+    let accepted = wire::CallAccepted { call_id: "r/1.0".to_owned(), ..Default::default() };
+    let accepted = HostFrame::CallAccepted(accepted);
+    frames.send(wire::ConnectRequest { frame: Some(accepted.clone()) }).unwrap();
+    assert_eq!(next(soon(next_message(&mut rest)).await), accepted, "an answer to an offer still passes");
+    let last = soon(stream.message()).await.unwrap().unwrap().frame.unwrap();
+    assert!(matches!(last, ServerFrame::GoAway(_)), "{last:?}");
+    assert_eq!(soon(stream.message()).await.unwrap(), None, "it ends well");
 }
 
 #[tokio::test]
