@@ -71,6 +71,9 @@ async fn live_runs_count_until_they_end() {
     let mut under_way = Box::pin(soon(ada.run_stream(named("a1", "go")))).await.expect("it starts");
     soon(first.asked()).await;
     assert_exceeded(soon(ada.run(named("a2", "go"))).await, "live_runs");
+    assert_exceeded(soon(ada.run(in_session("refused", "a3", "go"))).await, "live_runs");
+    let left = soon(ada.get_session("refused")).await.expect_err("a refused run leaves no session behind");
+    assert_eq!(left.reason(), Some(ErrorReason::SessionNotFound));
     let _also =
         Box::pin(soon(bob.run_stream(named("b1", "go")))).await.expect("another caller's do not count");
     soon(second.asked()).await;
@@ -82,7 +85,7 @@ async fn live_runs_count_until_they_end() {
     let joined = Box::pin(soon(ada.run_stream(named("a1", "go")))).await.expect("it is there already");
     drop(joined);
     let scraped = setup.server.scrape().await;
-    assert_eq!(scraped.get("quota_refusals_total{quota=\"live_runs\"}"), 1.0);
+    assert_eq!(scraped.get("quota_refusals_total{quota=\"live_runs\"}"), 2.0);
     assert_eq!(scraped.get("quota_used_ratio{quota=\"tenant_live_runs\"}"), 1.0);
     first.say("done");
     first.end();

@@ -15,9 +15,9 @@ pub(crate) struct StoreArgs {
 pub(crate) enum StoreCommand {
     /// Copy an SQLite database to an empty PostgreSQL database, and compare the two
     ///
-    /// No server may use either. The file stays as it is, but for an upgrade to this version. A copy that was cut goes on with
-    /// the same command; until it is complete, no server opens it. A password is best given as PGPASSWORD or in ~/.pgpass, because
-    /// others may see the command.
+    /// No server may use either. The file stays as it is, but for an upgrade to this version and the count of its starts. A copy
+    /// that was cut goes on with the same command; until it is complete, no server opens it. A password is best given as PGPASSWORD
+    /// or in ~/.pgpass, because others may see the command.
     #[command(after_help = "\
 Examples:
   agentloop store copy agentloop.db postgres://agentloop@127.0.0.1:5432/agentloop

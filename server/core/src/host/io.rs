@@ -210,6 +210,12 @@ pub enum Input {
         /// The stream that ended. An unknown one is ignored.
         connection: ConnectionId,
     },
+    /// A host's stream had ended because the replica broke off through which it came, and the host may not know it yet: it has its
+    /// lease more to come back. Ignored if it is back.
+    LinkLost {
+        /// The host.
+        host: HostId,
+    },
 }
 
 /// Something for the server to do. Outputs are carried out in order.

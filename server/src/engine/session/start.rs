@@ -228,6 +228,8 @@ impl Engine {
         let session_state = self.session_state(&tenant, &session, request).await?;
         match (session_state, request.on_busy) {
             (SessionState::Free(last_entry), _) if request.imports => {
+                let last_entry =
+                    self.create_if_missing(&tenant, &session, last_entry, &request.author).await?;
                 self.import(permit, &session, last_entry, request).await?;
             }
             (SessionState::Free(last_entry), _) => {
@@ -240,6 +242,9 @@ impl Engine {
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
                 self.check_tool_choice(&tenant, &request.spec)?;
+                // Last: a run that is refused leaves no session behind.
+                let last_entry =
+                    self.create_if_missing(&tenant, &session, last_entry, &request.author).await?;
                 self.enter_new(permit, use_permit, &session, last_entry, &request).await?;
             }
             (SessionState::Busy(by) | SessionState::Queued(by), OnBusy::Reject) => {
@@ -379,7 +384,7 @@ impl Engine {
         request: &StartRequest,
     ) -> Result<SessionState, EngineError> {
         if request.session.is_none() {
-            return Ok(SessionState::Free(EntryNo(0)));
+            return Ok(SessionState::Free(Some(EntryNo(0))));
         }
         let row = match self.store().session(tenant, session).await? {
             Some(row) if !request.author.may_use(row.created_by.as_deref()) => {
@@ -388,26 +393,30 @@ impl Engine {
             }
             Some(row) => row,
             None if request.create_session && request.author.only_own => {
-                return self.create_own(tenant, session, &request.author).await;
+                return Ok(SessionState::Free(None));
             }
-            None if request.create_session => return Ok(SessionState::Free(EntryNo(0))),
+            None if request.create_session => return Ok(SessionState::Free(Some(EntryNo(0)))),
             None => return Err(EngineError::SessionNotFound),
         };
         if let Some(run) = row.live_run {
             return Ok(SessionState::Busy(run));
         }
         let next = self.store().next_queued(tenant, session).await?;
-        Ok(next.map_or(SessionState::Free(row.last_entry), SessionState::Queued))
+        Ok(next.map_or(SessionState::Free(Some(row.last_entry)), SessionState::Queued))
     }
 
-    /// Creates the session before the run. The write of a run does not look at owners: between the look at a session that is
-    /// not there and that write, somebody else may create it.
-    async fn create_own(
+    /// The last entry of a free session. One without is created before the run: the write of a run does not look at owners, and
+    /// between the look at a session that is not there and that write, somebody else may create it.
+    async fn create_if_missing(
         &self,
         tenant: &TenantId,
         session: &SessionId,
+        last_entry: Option<EntryNo>,
         author: &Author,
-    ) -> Result<SessionState, EngineError> {
+    ) -> Result<EntryNo, EngineError> {
+        if let Some(last_entry) = last_entry {
+            return Ok(last_entry);
+        }
         let new = NewSession {
             tenant: tenant.clone(),
             session: session.clone(),
@@ -417,7 +426,7 @@ impl Engine {
             created_by: author.name.clone(),
         };
         match self.store().create_session(new).await {
-            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(SessionState::Free(row.last_entry)),
+            Ok(row) if author.may_use(row.created_by.as_deref()) => Ok(row.last_entry),
             Ok(_) | Err(StoreError::SessionExists) => Err(EngineError::SessionNotFound),
             Err(error) => Err(error.into()),
         }
@@ -426,8 +435,8 @@ impl Engine {
 
 /// The state of a session for a new run.
 enum SessionState {
-    /// The session is free. This is its last entry.
-    Free(EntryNo),
+    /// The session is free. This is its last entry; `None` if it is still to be created for its caller.
+    Free(Option<EntryNo>),
     /// The session has this live run.
     Busy(RunId),
     /// The session has no live run, and this queued run is the next.

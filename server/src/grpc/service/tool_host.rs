@@ -145,9 +145,15 @@ impl tool_host_server::ToolHost for ToolHostService {
         let max = self.max_frame_bytes;
         let frames = request.into_inner().map(move |frame| inbound(frame, max));
         let running = connection.run(frames);
+        let (tools, tenant, link) = (self.tools.clone(), caller.tenant().clone(), caller.link());
         self.tasks.spawn(async move {
-            running.await;
+            let host = running.await;
             drop(held);
+            if let (Some(host), Some(link)) = (host, link)
+                && link.is_lost().await
+            {
+                tools.link_lost(&tenant, host);
+            }
         });
         let mut responses = Responses::default();
         let sent = sending.flat_map(move |outbound| stream::iter(responses.next(outbound)));

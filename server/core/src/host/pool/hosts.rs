@@ -248,7 +248,20 @@ impl Pool {
             }
         }
         self.detach_calls(&id);
-        self.set_return_timers(&id);
+        self.set_return_timers(&id, self.now.after(self.options.grace_period));
+    }
+
+    /// The host has more time to come back: it learns from silence alone that its stream is lost.
+    pub(super) fn link_lost(&mut self, id: &HostId) {
+        let host = self.hosts.get(id);
+        if host.is_some_and(|host| host.connection.is_some()) {
+            return;
+        }
+        let until = self.now.after(self.options.lease_timeout).after(self.options.grace_period);
+        for call in host.into_iter().flat_map(|host| host.calls.clone()) {
+            self.timers.set(Timer::Call(call), until);
+        }
+        self.set_return_timers(id, until);
     }
 
     fn detach_calls(&mut self, id: &HostId) {

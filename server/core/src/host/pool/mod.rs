@@ -124,6 +124,7 @@ impl Pool {
             Input::Violation { connection, message, call } => self.violation(connection, message, call),
             Input::CloseStream { connection, reason } => self.close_stream(connection, reason),
             Input::Disconnected { connection } => self.disconnected(connection),
+            Input::LinkLost { host } => self.link_lost(&host),
         }
         self.finish()
     }

@@ -5,6 +5,7 @@ use crate::host::call::{CallState, TrackedCall};
 use crate::host::frame::{CallRequest, ServerFrame};
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
+use crate::time::Timestamp;
 
 impl Pool {
     /// Grants a call room on one host, now or as soon as it has some. A disconnected host has the grace period to
@@ -76,9 +77,8 @@ impl Pool {
         }
     }
 
-    /// A host disconnected: calls pinned to it wait for the grace period.
-    pub(super) fn set_return_timers(&mut self, host: &HostId) {
-        let until = self.now.after(self.options.grace_period);
+    /// A host disconnected: calls pinned to it wait until then for its return.
+    pub(super) fn set_return_timers(&mut self, host: &HostId, until: Timestamp) {
         for id in self.pinned.get(host).into_iter().flatten() {
             self.timers.set(Timer::Call(id.clone()), until);
         }

@@ -154,6 +154,10 @@ impl Bench {
         self.input(Input::Disconnected { connection: ConnectionId(connection) })
     }
 
+    pub(super) fn link_lost(&mut self, host: &str) -> Vec<String> {
+        self.input(Input::LinkLost { host: HostId::parse(host).unwrap() })
+    }
+
     pub(super) fn seek(&mut self, text: &str, tool: &str) -> Vec<String> {
         self.input(Input::Seek { call: call(text), tool: tool.into(), on: None })
     }

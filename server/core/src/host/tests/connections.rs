@@ -50,6 +50,35 @@ fn a_host_that_comes_back_keeps_its_calls() {
 }
 
 #[test]
+fn a_host_whose_replica_broke_off_has_its_lease_more_to_come_back() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.disconnect(1);
+    bench.pass(Millis(100));
+    bench.link_lost("h");
+    assert_eq!(bench.pass(Millis(24_999)), [""; 0]);
+    assert_eq!(bench.pass(Millis(1)), ["a/1.0: lost #1 ran Maybe"]);
+    bench.assert_empty();
+}
+
+#[test]
+fn a_host_that_is_back_before_its_link_was_found_lost_is_left_alone() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.disconnect(1);
+    bench.rejoin(2, "h", &["t"], vec![claim("a/1.0", false, Disposition::Continue)]);
+    bench.link_lost("h");
+    for _ in 0..3 {
+        bench.pass(Millis::secs(10));
+        bench.heartbeat(2, &["a/1.0"]);
+    }
+    assert_eq!(bench.answer(2, "a/1.0"), ["answer a/1.0#1 succeeded by h for c2"]);
+    bench.link_lost("unknown");
+}
+
+#[test]
 fn calls_in_hand_use_no_credit_of_the_new_stream() {
     let mut bench = Bench::new();
     bench.join(1, "h", 1, &["t"]);

@@ -1,7 +1,7 @@
 //! Calls that only one host may get, and their runtimes.
 
 use super::bench::{Bench, call, host, joining, request};
-use crate::host::{FleetOptions, HostJoin, Input};
+use crate::host::{ConnectionId, FleetOptions, HostJoin, Input};
 use crate::id::RuntimeId;
 use crate::time::Millis;
 use crate::tool::Runtime;
@@ -44,6 +44,21 @@ fn a_host_that_is_away_has_the_grace_period_to_come_back() {
     assert_eq!(bench.disconnect(3), [""; 0]);
     assert_eq!(bench.pass(Millis::secs(9)), [""; 0]);
     assert_eq!(bench.pass(Millis::secs(2)), ["r/1.1: granted b"], "what it needed is lost");
+}
+
+#[test]
+fn a_host_whose_replica_broke_off_is_waited_for_longer() {
+    let mut bench = two_hosts();
+    assert_eq!(bench.seek_on("r/1.0", "t", "a"), ["r/1.0: granted a"]);
+    assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0]);
+    bench.disconnect(1);
+    bench.link_lost("a");
+    for _ in 0..2 {
+        assert_eq!(bench.pass(Millis::secs(10)), [""; 0]);
+        bench.input(Input::Touch { connection: ConnectionId(2) });
+    }
+    assert_eq!(bench.pass(Millis(4_999)), [""; 0]);
+    assert_eq!(bench.pass(Millis(1)), ["r/1.1: granted b"], "what it needed is lost");
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(super) async fn send(
             give_up = Instant::now() + SEARCH_WAIT;
         }
         if Instant::now() >= give_up {
-            return Sent::refused(unable.map_or_else(no_owner_status, |unable| unable.logged()));
+            return Sent::refused(unable.map_or_else(no_owner_status, |unable| unable.logged(routing)));
         }
     }
 }
@@ -122,8 +122,14 @@ impl Unable {
         Self { number, why, status: not_reached_status(number) }
     }
 
-    fn logged(self) -> Status {
+    /// The status, after a line in the log. While this replica has no valid lease, the database is the likely reason, and others
+    /// tell of it.
+    fn logged(self, routing: &Routing) -> Status {
         let Self { number, why, status } = self;
+        if !routing.ownerships.borrow().is_valid() {
+            tracing::debug!(replica = %number, why, "a call found no owner while this replica has no valid lease");
+            return status;
+        }
         tracing::warn!(
             replica = %number, why,
             "the replica that has to do a call does not take it; correct cluster.advertise there, or the certificates"

@@ -125,17 +125,21 @@ impl RemoteTools {
 
 impl HostStream {
     /// Serves the host until the stream ends from either side and its results are recorded.
-    pub async fn run<I: Into<Inbound>>(self, frames: impl Stream<Item = Result<I, FrameError>> + Send) {
+    /// Returns the host, if it said who it is.
+    pub async fn run<I: Into<Inbound>>(
+        self,
+        frames: impl Stream<Item = Result<I, FrameError>> + Send,
+    ) -> Option<HostId> {
         let frames = frames.map(|frame| frame.map(I::into));
         tokio::pin!(frames);
-        if let Some(hello) = self.hello(&mut frames).await {
-            let host = hello.host.clone();
-            tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
-            let open_runtimes = hello.open_runtimes.clone();
-            self.admit(hello).await;
-            self.serve(&host, open_runtimes, &mut frames).await;
-            tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
-        }
+        let hello = self.hello(&mut frames).await?;
+        let host = hello.host.clone();
+        tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
+        let open_runtimes = hello.open_runtimes.clone();
+        self.admit(hello).await;
+        self.serve(&host, open_runtimes, &mut frames).await;
+        tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
+        Some(host)
     }
 
     async fn serve(

@@ -176,6 +176,11 @@ impl RemoteTools {
         self.extensions.leave(connection);
     }
 
+    /// Gives a host more time to come back: its stream ended because the replica broke off through which it came.
+    pub(crate) fn link_lost(&self, tenant: &TenantId, host: HostId) {
+        self.input(tenant, Input::LinkLost { host });
+    }
+
     /// Sends a host a frame that does not concern the fleet.
     pub(in crate::tool) fn send(&self, connection: ConnectionId, frame: ServerFrame) {
         let mut state = self.lock();

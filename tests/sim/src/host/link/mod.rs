@@ -136,7 +136,10 @@ impl Host {
         let server = self.world.up().await;
         let Ok((connection, sending)) = server.tools.accept(tenant()) else { return };
         let (frames, receiver) = mpsc::unbounded_channel();
-        drop(server.tasks.spawn("host", connection.run(UnboundedReceiverStream::new(receiver))));
+        let running = connection.run(UnboundedReceiverStream::new(receiver));
+        drop(server.tasks.spawn("host", async move {
+            let _host = running.await;
+        }));
         self.world.trace.line(&self.name, &format!("connects to {}", server.number));
         self.connections += 1;
         let hello = self.hello();
