@@ -108,6 +108,8 @@ impl Answers {
         let usage = |group_by: wire::UsageGroup, label_key: &str| wire::GetUsageRequest {
             group_by: vec![group_by.into()],
             label_key: label_key.to_owned(),
+            // One bucket, also if the hour ends meanwhile.
+            bucket: Some(prost_types::Duration { seconds: 366 * 86_400, nanos: 0 }),
             ..Default::default()
         };
         for usage in [usage(wire::UsageGroup::Label, "fruit"), usage(wire::UsageGroup::Agent, "")] {

@@ -207,6 +207,8 @@ impl Tenant {
         let usage = wire::GetUsageRequest {
             group_by: vec![wire::UsageGroup::Label.into()],
             label_key: "fruit".to_owned(),
+            // One bucket, also if the hour ends meanwhile.
+            bucket: Some(prost_types::Duration { seconds: 366 * 86_400, nanos: 0 }),
             ..Default::default()
         };
         let usage = soon(c.get_usage(usage)).await.expect("it is told");
