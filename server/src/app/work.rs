@@ -102,10 +102,15 @@ impl Stop {
 
     /// Returns when the hosts have been sent away: calls may end then.
     pub(super) async fn send_hosts_away(&self) {
+        let until = Instant::now() + self.offers_wait;
         self.hosts.close_offers(self.offers_wait).await;
         self.hosts.go_away();
         self.hosts.close();
         if let Some(cluster) = &self.cluster {
+            // Until then the runs here may hear over the link if a host at another replica begins a call.
+            while self.engine.live_runs() > 0 && Instant::now() < until {
+                tokio::time::sleep(RUNS_CHECK_EVERY).await;
+            }
             cluster.close();
         }
     }

@@ -74,7 +74,7 @@ impl ServerBuilder {
         };
         let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &ports)).await?;
         server.follow(&work, store, &shared);
-        let local = LocalServices::none();
+        let (local, runs_stopped) = (LocalServices::none(), CancellationToken::new());
         let forward = ForwardLayer::new(ForwardParts {
             ownerships: shared.ownerships.clone(),
             links: shared.links.clone(),
@@ -83,8 +83,9 @@ impl ServerBuilder {
             ids,
             message_bytes_max,
             stop: server.running.tasks.soft().clone(),
+            runs_stopped: runs_stopped.clone(),
         });
-        let both = ReplicaPorts::new(&server, work, local, forward, calls);
+        let both = ReplicaPorts::new(&server, work, local, forward, ShutdownMarks { calls, runs_stopped });
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
         both.open_for_replicas(listener, certificates.clone(), ports.authentication_required);
         both.open_for_callers(ports, quotas, clock);
@@ -139,9 +140,16 @@ struct ReplicaPorts {
     ownerships: Ownerships,
     store: Arc<dyn Store>,
     stop: Stop,
+    marks: ShutdownMarks,
+    tasks: Tasks,
+}
+
+/// Marks of how far a shutdown has come.
+struct ShutdownMarks {
     /// Held by each port until its last call has ended.
     calls: Arc<DropGuard>,
-    tasks: Tasks,
+    /// Cancelled when the hosts have been sent away, which waits for the runs.
+    runs_stopped: CancellationToken,
 }
 
 impl ReplicaPorts {
@@ -150,12 +158,12 @@ impl ReplicaPorts {
         work: Work,
         local: LocalServices,
         forward: ForwardLayer,
-        calls: Arc<DropGuard>,
+        marks: ShutdownMarks,
     ) -> Self {
         let Work { engine, routes, audit, stop, cluster, .. } = work;
         local.open(routes, audit);
         let (ownerships, tasks) = (server.replica.ownerships(), server.running.tasks.clone());
-        Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, calls, tasks }
+        Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, marks, tasks }
     }
 
     /// Serves the other replicas.
@@ -171,7 +179,7 @@ impl ReplicaPorts {
             port = port.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }
         let serving = port.serve(listener, acceptor, self.work_stopped());
-        let (calls, stopping) = (self.calls.clone(), self.tasks.soft().clone());
+        let (calls, stopping) = (self.marks.calls.clone(), self.tasks.soft().clone());
         self.tasks.spawn("replicas", async move {
             if let Err(error) = serving.await {
                 tracing::error!(%error, "the port for replicas failed; shutting down");
@@ -184,7 +192,7 @@ impl ReplicaPorts {
     /// Serves callers and hosts.
     fn open_for_callers(self, ports: Ports, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
         let stopped = self.work_stopped();
-        let Self { forward, local, cluster, ownerships, store, calls, tasks, .. } = self;
+        let Self { forward, local, cluster, ownerships, store, marks, tasks, .. } = self;
         let tools_known =
             cluster.map_or_else(|| watch::Sender::new(true).subscribe(), |cluster| cluster.tools_known());
         let readiness = Readiness::of_replica(store, ownerships, tools_known);
@@ -193,16 +201,18 @@ impl ReplicaPorts {
             serve::serve(port, serve::Routes::default(), Some(forward), readiness, stopped, tasks.clone());
         tasks.spawn("grpc", async move {
             serving.await;
-            drop(calls);
+            drop(marks.calls);
         });
     }
 
     /// Resolves when a shutdown has begun and the hosts have been sent away, if there are any.
     fn work_stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let (stop, stopping) = (self.stop.clone(), self.tasks.soft().clone());
+        let runs_stopped = self.marks.runs_stopped.clone();
         async move {
             stopping.cancelled().await;
             stop.send_hosts_away().await;
+            runs_stopped.cancel();
         }
     }
 }

@@ -11,6 +11,7 @@ use agentloop_proto::v1::connect_request::Frame as HostFrame;
 use agentloop_proto::v1::connect_response::Frame as ServerFrame;
 use futures_util::stream::unfold;
 use http_body::Frame;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
@@ -79,17 +80,22 @@ enum Next {
 }
 
 /// The responses for a host. They end with UNAVAILABLE when the hub moves or the link breaks. When this replica stops, the host is
-/// asked to connect again, a moment after it was said to drain.
+/// asked to connect again, a moment after it was said to drain, and when the runs of this replica have stopped: they wait for
+/// answers to their own offers.
 pub(super) fn responses(
     routing: &Arc<Routing>,
     response: http::Response<Body>,
     ownership_lost: EndSignal,
+    runs_stopped: CancellationToken,
 ) -> http::Response<Body> {
     if refusal(&response).is_some() {
         return response;
     }
     let waiting = routing.clone();
-    let stopped: EndSignal = Box::pin(async move { waiting.stopped().await });
+    let stopped: EndSignal = Box::pin(async move {
+        waiting.stopped().await;
+        runs_stopped.cancelled().await;
+    });
     response.map(|body| {
         let host = Box::new(ToHost { body, boundary: Boundary::default(), ownership_lost, stopped });
         of_frames(unfold(Some(Next::Pass(host)), async |next| match next? {

@@ -23,7 +23,7 @@ use crate::grpc::edge::forward::request::call::Call as _;
 use crate::grpc::edge::forward::request::replayable::ReplayableCall;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::local::LocalServices;
-use crate::grpc::edge::forward::route::route_key::{RouteKey, RouteKind};
+use crate::grpc::edge::forward::route::route_key::RouteKind;
 use crate::grpc::edge::forward::route::routing::{Destination, ResolvedTarget, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rules::{self, Rule};
 use crate::grpc::edge::forward::send::send;
@@ -45,6 +45,7 @@ struct Inner {
     ids: Arc<dyn Ids>,
     message_bytes_max: usize,
     budget: BufferBudget,
+    runs_stopped: CancellationToken,
 }
 
 /// The parts of a [`ForwardLayer`].
@@ -64,15 +65,18 @@ pub struct ForwardParts {
     /// When it is cancelled, the calls that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect to
     /// another replica.
     pub stop: CancellationToken,
+    /// Cancelled when the runs of this replica have stopped after that. Until then the hosts that dialled it keep their streams.
+    pub runs_stopped: CancellationToken,
 }
 
 impl ForwardLayer {
     /// A layer with these parts.
     #[must_use]
     pub fn new(parts: ForwardParts) -> Self {
-        let ForwardParts { ownerships, links, local, locate, ids, message_bytes_max, stop } = parts;
+        let ForwardParts { ownerships, links, local, locate, ids, message_bytes_max, stop, runs_stopped } =
+            parts;
         let routing = Arc::new(Routing::new(ownerships, links, local, locate, stop));
-        Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: BufferBudget::new() }))
+        Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: BufferBudget::new(), runs_stopped }))
     }
 
     pub(in crate::grpc::edge) fn ownerships(&self) -> Ownerships {
@@ -190,6 +194,6 @@ impl Inner {
         }
         let request = request.map(|body| host_stream::requests(routing, body));
         let call = ReplayableCall::of(request, &self.budget);
-        Box::pin(pass_host(routing, call, &RouteKey::Shard(HUB))).await
+        Box::pin(pass_host(routing, call, self.runs_stopped.clone())).await
     }
 }

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::http;
 
+use crate::cluster::HUB;
 use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
@@ -34,13 +36,13 @@ pub(super) async fn pass(
 pub(super) async fn pass_host(
     routing: &Arc<Routing>,
     call: impl Call,
-    route_key: &RouteKey,
+    runs_stopped: CancellationToken,
 ) -> http::Response<Body> {
-    let sent = send(routing, &call, route_key, true, ResponseExtent::Begun).await;
+    let sent = send(routing, &call, &RouteKey::Shard(HUB), true, ResponseExtent::Begun).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     let ownership_lost = routing.ownership_lost(asked);
     match asked.number {
         None => broken_off(sent.response, ownership_lost, Box::pin(std::future::pending())),
-        Some(_) => host_stream::responses(routing, sent.response, ownership_lost),
+        Some(_) => host_stream::responses(routing, sent.response, ownership_lost, runs_stopped),
     }
 }

@@ -266,6 +266,7 @@ fn forward_layer_with(
         locate: Arc::new(runs),
         ids: Arc::new(CountingIds::default()),
         message_bytes_max: BYTES_MAX,
+        runs_stopped: stop.clone(),
         stop,
     })
 }
