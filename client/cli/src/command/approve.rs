@@ -21,7 +21,7 @@ use crate::{
     terminal::input_lines::InputLines,
     terminal::json,
     terminal::print,
-    terminal::render::status::{OptionNames, answered as describe, approvers, question},
+    terminal::render::status::{AskedQuestion, OptionNames, answered as describe, approvers, question},
     terminal::style::Style,
 };
 
@@ -129,7 +129,7 @@ async fn answer(
     } else {
         let style = Style::of(&std::io::stdout());
         let answer = match &settled.answer {
-            Some(answer) => describe(answer, &settled.options),
+            Some(answer) => describe(answer, &AskedQuestion::of(&settled)),
             None => format!("approved, and still open: {}", approvers(style, &settled).unwrap_or_default()),
         };
         let line = format!("{} {}: {answer}", settled.tool, settled.request_id);
