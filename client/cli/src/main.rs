@@ -42,9 +42,10 @@ async fn main() -> ExitCode {
     };
     let where_asked = if is_elsewhere { String::new() } else { cli.global.where_asked() };
     let server_option = cli.global.server_option();
+    let unread = if cli.command.is_followed() { Exit::Interrupted } else { Exit::Completed };
     match dispatch(cli).await {
         Ok(code) => code,
-        Err(failure) if failure.is_closed_output() => Exit::Completed.into(),
+        Err(failure) if failure.is_closed_output() => unread.into(),
         Err(failure @ Failure::Client(Error::Unreachable(_))) => {
             eprintln!("agentloop: {failure}{where_asked}");
             failure.exit().into()

@@ -183,6 +183,17 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
+impl Command {
+    /// True if the command shows something until it ends, so that it was left early if nobody reads its output.
+    pub(crate) fn is_followed(&self) -> bool {
+        match self {
+            Command::Run(_) | Command::Chat(_) | Command::Top(_) | Command::Watch(_) => true,
+            Command::Runs(args) => args.watch,
+            _ => false,
+        }
+    }
+}
+
 /// List the agents of the server's configuration
 #[derive(Debug, Args)]
 pub(crate) struct AgentsArgs {}
