@@ -114,6 +114,32 @@ roles = ["operator"]
     assert_eq!(server.code().await, 0);
 }
 
+#[tokio::test]
+async fn a_file_or_folder_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = path(dir.path(), "file");
+    fs::write(&file, "").expect("written");
+    let below = format!("{file}/below");
+    let folder = |path: &str| format!("cannot make the folder {path}: ");
+    for (args, told) in [
+        (&["demo", "--scripted", "--dir", &file][..], folder(&file)),
+        (&["demo", "--scripted"], format!("cannot make the folder {file}/agentloop-demo-")),
+        (&["cert", "dev", "--dir", &below], folder(&below)),
+        (
+            &["token", "new", "--file", &below, "--name", "a", "--role", "caller"],
+            format!("cannot write {below}.lock: "),
+        ),
+        (&["serve"], folder(&format!("{below}/agentloop"))),
+    ] {
+        let mut command = agentloop(NOWHERE, args);
+        command.current_dir(dir.path()).env("TMPDIR", &file).env("XDG_DATA_HOME", &below);
+        command.env_remove("AGENTLOOP_CONFIG").env_remove("AGENTLOOP_STORE_PATH");
+        let output = soon(command.output()).await.expect("the command was built");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && err.contains(&told), "{args:?}: {err}");
+    }
+}
+
 async fn run(client: &Client, id: &str, prompt: &str) -> RunResult {
     let input = RunInput { run_id: Some(id.into()), prompt: prompt.into(), ..RunInput::default() };
     soon(client.run(input)).await.expect("a caller without credentials runs")
