@@ -28,8 +28,7 @@ pub(crate) struct DemoFiles {
 impl DemoFiles {
     /// Makes the directory and writes the configuration and the script.
     pub(crate) fn prepare(args: &DemoArgs) -> Result<DemoFiles, Failure> {
-        let DemoModel { name: model, provider } =
-            select_model(args, &|name| environment::variable(name).filter(|value| !value.is_empty()))?;
+        let DemoModel { name: model, provider } = select_model(args, &environment::variable)?;
         let dir = match &args.dir {
             Some(dir) => dir.clone(),
             None => env::temp_dir().join(format!("agentloop-demo-{}", fresh_id())),
