@@ -98,6 +98,13 @@ roles = ["operator"]
     let told: Value = serde_json::from_slice(&known.stdout).unwrap_or_else(|_| panic!("{known:?}"));
     assert_eq!((&told["caller"]["name"], &told["caller"]["tenant"]), (&"bob".into(), &"blue".into()));
 
+    // Asked without TLS, and without the root of its certificate.
+    let plain = url.replace("https://", "http://");
+    let (code, _, err) = ended(&plain, &["info"]).await;
+    assert!(code == 5 && err.contains("has TLS, its address begins with https://"), "{err}");
+    let (code, _, err) = ended(&url, &["info"]).await;
+    assert!(code == 5 && err.contains("--tls-ca names the root"), "{err}");
+
     // By a certificate, whose key alone proves nothing.
     let (cert, key) = (path(dir, "certs/ada.pem"), path(dir, "certs/ada.key"));
     let presented = ["info", "--json", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
@@ -164,6 +171,10 @@ async fn without_configuration_everything_stays_open_on_loopback() {
     let info = soon(client.server_info()).await.expect("told");
     assert!(!info.authentication_required && info.caller_roles.is_empty(), "{info:?}");
     let _host = server.host().await;
+
+    let encrypted = server.url().replace("http://", "https://");
+    let (code, _, err) = ended(&encrypted, &["info"]).await;
+    assert!(code == 5 && err.contains("no TLS; then its address begins with http://"), "{err}");
 
     // It runs, and answers the questions of both kinds.
     let waits = run(&client, "asks", "which town").await;
