@@ -60,7 +60,9 @@ pub struct FieldViolation {
 }
 
 fn describe(violations: &[FieldViolation]) -> String {
-    violations.iter().map(|v| format!("\n  {}: {}", v.field, v.description)).collect()
+    // One without a field is about the whole message, and says no more than the status.
+    let with_field = violations.iter().filter(|v| !v.field.is_empty());
+    with_field.map(|v| format!("\n  {}: {}", v.field, v.description)).collect()
 }
 
 impl Error {

@@ -352,6 +352,9 @@ fn context_compacted(compacted: &ContextCompacted) -> String {
 /// An error as text, with its code.
 pub(crate) fn error(style: Style, error: Option<&RunError>) -> String {
     let Some(error) = error else { return "no reason given".to_owned() };
+    if error.message.is_empty() {
+        return format!("[{}]", format::error_code(error.code()));
+    }
     format!("{} [{}]", style.strip_unsafe(&error.message), format::error_code(error.code()))
 }
 

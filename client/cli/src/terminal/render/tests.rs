@@ -315,4 +315,7 @@ fn the_end_says_how_it_went() {
         RunError { code: RunErrorCode::AbortedByCaller.into(), message: "enough".into(), http_status: 0 };
     let line = shown(vec![end(RunStatus::Aborted, Some(error))]);
     assert!(line.starts_with("✗ aborted: enough [aborted_by_caller]"), "{line}");
+    let error = RunError { code: RunErrorCode::AbortedByCaller.into(), ..RunError::default() };
+    let line = shown(vec![end(RunStatus::Aborted, Some(error))]);
+    assert!(line.starts_with("✗ aborted: [aborted_by_caller]"), "{line}");
 }
