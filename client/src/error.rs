@@ -183,6 +183,14 @@ mod tests {
         assert!(!error.is_transient());
     }
 
+    #[test]
+    fn a_violation_without_a_field_is_not_told_twice() {
+        let mut details = ErrorDetails::new();
+        details.add_bad_request_violation("", "cannot be decoded");
+        let status = Status::with_error_details(Code::InvalidArgument, "cannot be decoded", details);
+        assert_eq!(Error::from(status).to_string(), "cannot be decoded");
+    }
+
     /// The form that a balancer gives to a server that was killed: the end of a stream without a status, or a page.
     #[test]
     fn an_answer_that_a_balancer_cut_is_unreachable() {
