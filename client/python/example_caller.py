@@ -187,7 +187,7 @@ def text_of(message: Message) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"),
+    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER") or "127.0.0.1:50051",
                         type=lambda address: address.removeprefix("http://"))
     parser.add_argument("--run-id", default=str(uuid.uuid4()))
     parser.add_argument("--session-id")

@@ -133,7 +133,7 @@ def declare_booking(host: Host, note_effect) -> None:
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     env = os.environ.get
-    parser.add_argument("--server", default=env("AGENTLOOP_SERVER", "127.0.0.1:50051"))
+    parser.add_argument("--server", default=env("AGENTLOOP_SERVER") or "127.0.0.1:50051")
     parser.add_argument("--host-id", default=env("AGENTLOOP_HOST_ID"))
     parser.add_argument("--effects", default=env("AGENTLOOP_EFFECTS", os.devnull), help="a file to note effects in")
     options = parser.parse_args()

@@ -104,7 +104,7 @@ def effects_file(path: str | None):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"))
+    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER") or "127.0.0.1:50051")
     parser.add_argument("--host-id", default=os.environ.get("AGENTLOOP_HOST_ID"))
     parser.add_argument("--effects", default=os.environ.get("AGENTLOOP_EFFECTS"))
     options = parser.parse_args()

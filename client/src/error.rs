@@ -60,7 +60,9 @@ pub struct FieldViolation {
 }
 
 fn describe(violations: &[FieldViolation]) -> String {
-    violations.iter().map(|v| format!("\n  {}: {}", v.field, v.description)).collect()
+    // One without a field is about the whole message, and says no more than the status.
+    let with_field = violations.iter().filter(|v| !v.field.is_empty());
+    with_field.map(|v| format!("\n  {}: {}", v.field, v.description)).collect()
 }
 
 impl Error {
@@ -179,6 +181,14 @@ mod tests {
         assert_eq!(error.status().expect("a status").metadata["run_id"], "r-1");
         assert_eq!(error.to_string(), "busy\n  input.prompt: is empty");
         assert!(!error.is_transient());
+    }
+
+    #[test]
+    fn a_violation_without_a_field_is_not_told_twice() {
+        let mut details = ErrorDetails::new();
+        details.add_bad_request_violation("", "cannot be decoded");
+        let status = Status::with_error_details(Code::InvalidArgument, "cannot be decoded", details);
+        assert_eq!(Error::from(status).to_string(), "cannot be decoded");
     }
 
     /// The form that a balancer gives to a server that was killed: the end of a stream without a status, or a page.

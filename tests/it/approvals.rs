@@ -164,6 +164,23 @@ async fn nobody_answers_in_time() {
 }
 
 #[tokio::test]
+async fn questions_of_one_message_have_the_order_of_their_calls() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    let names: Vec<String> = (0..12).map(|n| format!("person {n}")).collect();
+    let calls: Vec<_> = names.iter().map(|name| ("mail", json!({ "to": name }))).collect();
+    model.asks_all(&calls);
+    let policy = wire::ToolPolicy { max_parallel: Some(16), ..Default::default() };
+    let input = wire::RunInput { tool_policy: Some(policy), ..named("r1", "go") };
+    let waits = server.run(input).await;
+    assert_eq!(waits.pending.len(), names.len());
+    for (question, name) in waits.pending.iter().zip(&names) {
+        assert!(question.arguments_json.contains(&format!("\"{name}\"")), "{name}: {question:?}");
+    }
+}
+
+#[tokio::test]
 async fn several_questions_of_one_message_wait_by_themselves() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

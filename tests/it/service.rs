@@ -1,10 +1,15 @@
-//! The services for health and reflection.
+//! The services for health and reflection, and answers to calls that end before a service answers.
 
+use agentloop_client::v1::RunRequest;
+use agentloop_tests::input::prompt;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message as _;
+use tokio::net::TcpStream;
 use tokio_stream::StreamExt as _;
-use tonic::Code;
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -86,4 +91,49 @@ async fn reflection_lists_every_service_and_describes_it() {
         let described = reflect(&mut client, MessageRequest::FileByFilename(import.to_owned())).await;
         assert!(matches!(described, MessageResponse::FileDescriptorResponse(_)), "{import}: {described:?}");
     }
+}
+
+/// Makes a call of `Run` by hand, which nothing on this side ends, and returns its status.
+async fn call_by_hand(server: &TestServer, message: &[u8], timeout: &str) -> Status {
+    let address = server.url().trim_start_matches("http://");
+    let socket = TcpStream::connect(address).await.expect("it listens");
+    let (send, connection) = soon(h2::client::handshake(socket)).await.expect("it shakes hands");
+    tokio::spawn(async move {
+        // Its stream shows how it ends.
+        let _ended = connection.await;
+    });
+    let request = http::Request::post(format!("http://{address}/agentloop.v1.AgentLoop/Run"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", timeout)
+        .body(())
+        .expect("a request");
+    let mut framed = BytesMut::new();
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).expect("it is short"));
+    framed.put_slice(message);
+    let mut send = soon(send.ready()).await.expect("room for a stream");
+    let (response, mut stream) = send.send_request(request, false).expect("sent");
+    stream.send_data(Bytes::from(framed), true).expect("sent");
+    let response = soon(response).await.expect("a response");
+    Status::from_header_map(response.headers()).expect("a status")
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_on_the_server_is_answered_as_such() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _waits = model.speaks();
+    let message = RunRequest { input: Some(prompt("hi")) }.encode_to_vec();
+    let passed = call_by_hand(&server, &message, "50m").await;
+    assert_eq!(passed.code(), Code::DeadlineExceeded, "{passed:?}");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_have_an_error_without_a_field() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let refused = call_by_hand(&server, &[0xFF; 100], "1M").await;
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    assert!(refused.message().starts_with("failed to decode"), "{refused:?}");
 }

@@ -57,6 +57,20 @@ async fn a_title_that_a_person_gives_is_not_replaced_by_the_models() {
 }
 
 #[tokio::test]
+async fn a_user_and_a_project_that_are_too_long_are_named() {
+    let server = TestServer::with(&Model::start().await, "").await;
+    for (user, project, said) in [
+        ("u".repeat(5000), String::new(), "user: must be at most 4092 bytes"),
+        ("ada".to_owned(), "p".repeat(5000), "project: must be at most 4089 bytes"),
+    ] {
+        let request = wire::GetOrCreateSessionRequest { user, project, ..Default::default() };
+        let refused = soon(server.sessions().get_or_create_session(request)).await;
+        let refused = assert_refused(refused, Code::InvalidArgument, "INVALID_FIELD");
+        assert_eq!(refused.message(), said);
+    }
+}
+
+#[tokio::test]
 async fn labels_are_set_and_removed_one_by_one() {
     let model = Model::start().await;
     let mut server = TestServer::start(&model).await;

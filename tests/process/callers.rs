@@ -50,6 +50,15 @@ async fn an_example(language: &str) {
 }
 
 #[tokio::test]
+async fn an_example_without_a_prompt_says_its_usage() {
+    for example in ["python", "typescript", "go"].into_iter().filter_map(example_of) {
+        let output = Command::new(example.join("run-caller")).output().await.expect("it is there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("usage: "), "{example:?}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn over_tls_with_a_token() {
     let (mut model, files) = (Model::start().await, SecurityFiles::new());
     let token = files.token("ada", "red", &["caller"]);

@@ -1,11 +1,13 @@
 //! The place of the database of `agentloop serve`.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
 use etcetera::BaseStrategy as _;
+
+use crate::exit::Failure;
 
 const FILE: &str = "agentloop.db";
 const FOLDER: &str = "agentloop";
@@ -43,7 +45,7 @@ fn choose(here: &Path, data: Result<PathBuf, String>) -> Result<DefaultPlace, St
 }
 
 /// Makes the folder of a database. Other users cannot read it, because conversations are private.
-pub(crate) fn make_folder(database: &Path) -> io::Result<()> {
+pub(crate) fn make_folder(database: &Path) -> Result<(), Failure> {
     match database.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => make_private(folder),
         _ => Ok(()),
@@ -51,12 +53,12 @@ pub(crate) fn make_folder(database: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder that other users cannot read.
-pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> Result<(), Failure> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
+    builder.create(folder).map_err(|error| Failure::cannot("make the folder", folder, &error))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The end of the command: exit codes, on which scripts rely, and error messages.
 
-use std::{io, process::ExitCode};
+use std::{io, path::Path, process::ExitCode};
 
 use agentloop_client::{
     Error,
@@ -75,6 +75,11 @@ impl Failure {
     /// True if the reader of the output is gone, as `head` is after its last line. The command has not failed then.
     pub(crate) fn is_closed_output(&self) -> bool {
         matches!(self, Failure::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// A failure that names the file or folder, and the thing that was tried with it, such as `write`.
+    pub(crate) fn cannot(tried: &str, path: &Path, error: &io::Error) -> Failure {
+        Failure::Other(format!("cannot {tried} {}: {error}", path.display()))
     }
 
     /// The commands that help now, each with this option at its end. Empty if there are none.

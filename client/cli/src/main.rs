@@ -32,7 +32,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 async fn main() -> ExitCode {
     let cli = match Cli::of_process() {
         Ok(cli) => cli,
-        Err(error) => return usage_error::report(&error),
+        Err(error) => return usage_error::report(&error, std::env::args_os().skip(1)),
     };
     // These ask at an address of their own.
     let is_elsewhere = match &cli.command {
@@ -40,17 +40,19 @@ async fn main() -> ExitCode {
         Command::Health(args) => args.local,
         _ => false,
     };
-    let where_asked = if is_elsewhere { String::new() } else { cli.global.where_asked() };
-    let server_option = cli.global.server_option();
+    let global = cli.global.clone();
+    let unread = if cli.command.is_followed() { Exit::Interrupted } else { Exit::Completed };
     match dispatch(cli).await {
         Ok(code) => code,
-        Err(failure) if failure.is_closed_output() => Exit::Completed.into(),
-        Err(failure @ Failure::Client(Error::Unreachable(_))) => {
+        Err(failure) if failure.is_closed_output() => unread.into(),
+        Err(Failure::Client(Error::Unreachable(cause))) => {
+            let where_asked = if is_elsewhere { String::new() } else { global.where_asked(&cause) };
+            let failure = Failure::Client(Error::Unreachable(cause));
             eprintln!("agentloop: {failure}{where_asked}");
             failure.exit().into()
         }
         Err(failure) => {
-            eprintln!("agentloop: {failure}{}", failure.next_steps(&server_option));
+            eprintln!("agentloop: {failure}{}", failure.next_steps(&global.server_option()));
             failure.exit().into()
         }
     }

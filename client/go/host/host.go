@@ -207,7 +207,7 @@ func (h *Host) serveForEver(ctx context.Context, channel *grpc.ClientConn) error
 			return err
 		}
 		if err != nil && ctx.Err() == nil {
-			slog.Warn("connection to the server lost", "server", h.options.Server, "error", err)
+			slog.Warn("connection to the server lost", "server", h.options.url(), "error", err)
 		}
 		if c.left {
 			return nil

@@ -1,12 +1,14 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -49,10 +51,27 @@ func addressOf(server string) (string, bool, error) {
 	parsed, err := url.Parse(text)
 	// Only a host and a port: nothing before them, and nothing behind.
 	if err != nil || parsed.Hostname() == "" || strings.ContainsAny(server, "@?# ") || strings.Trim(parsed.Path, "/") != "" ||
-		parsed.Scheme != "https" && parsed.Scheme != "http" {
+		parsed.Scheme != "https" && parsed.Scheme != "http" || !isPort(cmp.Or(parsed.Port(), "1")) {
 		return "", false, fmt.Errorf("%q is no address of a server: write host:port, or https:// before it", server)
 	}
 	return parsed.Host, parsed.Scheme == "https", nil
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
+}
+
+// url is the address with its scheme, for people.
+func (o Options) url() string {
+	address, encrypted, err := addressOf(o.Server)
+	switch {
+	case err != nil:
+		return o.Server
+	case encrypted || o.Credentials != nil && o.Credentials.Info().SecurityProtocol == "tls":
+		return "https://" + address
+	}
+	return "http://" + address
 }
 
 func (o Options) tlsConfig() (*tls.Config, error) {

@@ -27,6 +27,22 @@ func TestSchemesChooseTheTransport(t *testing.T) {
 	}
 }
 
+func TestTheAddressIsToldWithItsScheme(t *testing.T) {
+	for _, test := range []struct {
+		options Options
+		told    string
+	}{
+		{Options{Server: "localhost:1"}, "http://localhost:1"},
+		{Options{Server: "HTTPS://localhost:1/"}, "https://localhost:1"},
+		{Options{Server: "localhost"}, "http://localhost"},
+		{Options{Server: "localhost:1", Credentials: credentials.NewTLS(nil)}, "https://localhost:1"},
+	} {
+		if told := test.options.url(); told != test.told {
+			t.Errorf("%s: %s", test.options.Server, told)
+		}
+	}
+}
+
 func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 	const server, address = "https://localhost:1", "is no address of a server: write host:port"
 	some := []byte("x")
@@ -39,6 +55,8 @@ func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 		{Options{Server: "htps://localhost:1"}, address},
 		{Options{Server: "not an address"}, address},
 		{Options{Server: "https://localhost:x"}, address},
+		{Options{Server: "localhost:0"}, address},
+		{Options{Server: "localhost:99999"}, address},
 		{Options{Server: "localhost:1/path"}, address},
 		{Options{Server: "https://user@localhost:1"}, address},
 		{Options{Server: "[::1:1"}, address},

@@ -9,6 +9,7 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import URL_OUTCOME_DONE, SelectOption
 
 from .failure import ToolFailed
+from .frame import valid
 
 # Bounds of the contract.
 MAX_QUESTIONS = 16
@@ -39,12 +40,13 @@ def question(
     if state is not None and name is None:
         raise NoAnswer("a question with a resume state needs a name")
     check_state(state)
-    name = f"question-{number}" if name is None else name
+    name = f"question-{number}" if name is None else valid(name)
     if not 1 <= len(name.encode()) <= MAX_ID_BYTES:
         raise NoAnswer(f"the name of a question has 1 to {MAX_ID_BYTES} bytes")
     if timeout is not None and not timedelta() < timeout <= MAX_TIMEOUT:
         raise NoAnswer(f"a timeout is more than zero, and at most {MAX_TIMEOUT.days} days")
-    frame = pb.NeedInput(input_id=name, question=text, options=_options(options), timeout=timeout, **fields)
+    fields = {field: valid(value) if isinstance(value, str) else value for field, value in fields.items()}
+    frame = pb.NeedInput(input_id=name, question=valid(text), options=_options(options), timeout=timeout, **fields)
     if options is not None and not frame.options:
         raise NoAnswer("there is nothing to choose from")
     if frame.ByteSize() > MAX_QUESTION_BYTES:
@@ -60,8 +62,8 @@ def check_state(state: bytes | None) -> None:
 
 def _options(options: Options | None) -> list[SelectOption]:
     if isinstance(options, Mapping):
-        return [SelectOption(id=id, label=label) for id, label in options.items()]
-    return [SelectOption(id=text, label=text) for text in options or ()]
+        return [SelectOption(id=valid(id), label=valid(label)) for id, label in options.items()]
+    return [SelectOption(id=valid(text), label=valid(text)) for text in options or ()]
 
 
 def json_text(value: Mapping[str, Any] | str) -> str:

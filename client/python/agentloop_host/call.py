@@ -299,7 +299,7 @@ async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:
 def _result(value: Any) -> Outcome:
     whole = value if isinstance(value, Output) else Output(_text(value))
     output = _text(whole.text).encode(errors="replace")
-    structured = "" if whole.structured is None else _json(whole.structured, allow_nan=False)
+    structured = "" if whole.structured is None else _json(whole.structured)
     beside = [*whole.images, *whole.files, *whole.links]
     size = len(output) + len(structured.encode()) + sum(part.ByteSize() for part in beside)
     if size > MAX_RESULT_BYTES:
@@ -317,8 +317,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-def _json(value: Any, *, allow_nan: bool = True) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=allow_nan)
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)  # JSON has no NaN
 
 
 def failure_of(error: BaseException) -> pb.CallFailed:

@@ -26,8 +26,10 @@ class Declarations:
         self._extensions = Extensions()
         self._runtimes = Runtimes()
 
-    def tool(self, *, description: str, schema: dict, effect, **declaration):
+    def tool(self, *, description: str, schema: dict, effect, name: str | None = None, **declaration):
         """Declares the decorated `async def name(call, **arguments)` as a tool.
+
+        Without a `name`, it has that of the function. An object that is called, or a `functools.partial`, needs one.
 
         The model reads its result: a `str` as text, any other value as JSON. Further keyword arguments are fields of
         ToolDeclaration. Raises TypeError for a function that is not `async`, as the other decorators do, and ValueError
@@ -36,9 +38,10 @@ class Declarations:
 
         def register(function):
             check_async(function)
-            check_arguments(function, schema)
+            called = name_of(function, name)
+            check_arguments(function, called, schema)
             declared = ToolDeclaration(
-                name=function.__name__,
+                name=called,
                 description=description,
                 input_schema_json=json.dumps(schema, separators=(",", ":")),
                 effect=effect,
@@ -60,7 +63,7 @@ class Declarations:
 
         def register(function):
             check_async(function)
-            declared = pb.HookDeclaration(name=name or function.__name__, points=points, **declaration)
+            declared = pb.HookDeclaration(name=name_of(function, name), points=points, **declaration)
             self._extensions.add("hook", declared, function)
             return function
 
@@ -76,7 +79,7 @@ class Declarations:
         def register(function):
             check_async(function)
             declared = pb.ContextSourceDeclaration(
-                name=name or function.__name__, remembers=remember is not None, **declaration
+                name=name_of(function, name), remembers=remember is not None, **declaration
             )
             self._extensions.add("context_source", declared, function, remember)
             return function
@@ -91,7 +94,7 @@ class Declarations:
 
         def register(function):
             check_async(function)
-            declared = pb.PlannerDeclaration(name=name or function.__name__, **declaration)
+            declared = pb.PlannerDeclaration(name=name_of(function, name), **declaration)
             self._extensions.add("planner", declared, function)
             return function
 
@@ -115,17 +118,27 @@ def check_async(function: Callable) -> None:
     """Raises TypeError for a function whose call would block, and whose result cannot be awaited."""
     # A decorator may return a function that is not `async` itself, and a callable object has its function inside.
     candidates = (function, inspect.unwrap(function), getattr(function, "__call__", None))
+    name = getattr(function, "__name__", function)
+    if any(inspect.isasyncgenfunction(candidate) for candidate in candidates):
+        raise TypeError(f"{name} must return its result, not yield it: it is an asynchronous generator")
     if not any(inspect.iscoroutinefunction(candidate) for candidate in candidates):
-        name = getattr(function, "__name__", function)
         raise TypeError(f"{name} must be declared with `async def`; run blocking work with asyncio.to_thread")
 
 
-def check_arguments(function: Callable, schema: Mapping[str, Any]) -> None:
+def name_of(function: Callable, name: str | None) -> str:
+    """The given name, or else the function's. Raises TypeError for a callable without one, such as a partial."""
+    name = name or getattr(function, "__name__", None)
+    if name is None:
+        raise TypeError(f"{function!r} has no name of its own: give `name`")
+    return name
+
+
+def check_arguments(function: Callable, name: str, schema: Mapping[str, Any]) -> None:
     """Raises ValueError where an argument has the name of the first parameter, which is the call."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     by_name = first is not None and first.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     if by_name and first.name in schema.get("properties", {}):
         raise ValueError(
-            f"{function.__name__}: the parameter {first.name!r} is the call, so no argument may have this name; "
+            f"{name}: the parameter {first.name!r} is the call, so no argument may have this name; "
             "rename the parameter"
         )

@@ -56,12 +56,16 @@ class Extensions:
         """
         # Without the time left, the deadline is by a clock that may differ from this one.
         left = request.time_left.ToTimedelta().total_seconds() if request.HasField("time_left") else None
+        timeout = asyncio.timeout(left)
         try:
-            async with asyncio.timeout(left):
+            async with timeout:
                 return pb.ExtensionResponse(request_id=request.request_id, **await self._answer(request))
         except ExtensionFailed as failure:
             failed = pb.ExtensionFailure(message=cut(str(failure), MAX_FAILURE_BYTES), retryable=failure.retryable)
         except (Exception, SystemExit) as error:
+            if isinstance(error, TimeoutError) and timeout.expired():
+                failed = pb.ExtensionFailure(message="there was no answer in time")
+                return pb.ExtensionResponse(request_id=request.request_id, failure=failed)
             log.exception("the extension %s failed", request.name)
             failed = pb.ExtensionFailure(message=cut(f"{type(error).__name__}: {error}", MAX_FAILURE_BYTES))
         return pb.ExtensionResponse(request_id=request.request_id, failure=failed)

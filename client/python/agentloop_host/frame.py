@@ -14,6 +14,11 @@ def cut(text: str, most: int) -> str:
     return encoded[:most].decode(errors="ignore")
 
 
+def valid(text: str) -> str:
+    """The text with a question mark in the place of each character that is no Unicode."""
+    return text.encode(errors="replace").decode()
+
+
 @dataclass(frozen=True)
 class FrameBound:
     """The largest frame that the server accepts, from its last welcome. 0 means no bound."""

@@ -91,6 +91,7 @@ class Host(Declarations):
         self.drain_timeout = drain_timeout
         self.labels = dict(labels or {})
         self.credentials = credentials or of_options
+        self.url = f"{'https' if self.credentials else 'http'}://{self.server}"
         self.on_ready = on_ready
         self.status = status  # tells the host's state to people, cut to 1 KiB; called before each heartbeat
         self._calls: dict[tuple[str, int], TrackedCall] = {}
@@ -200,7 +201,7 @@ class Host(Declarations):
             try:
                 await connection.serve()
             except (grpc.aio.AioRpcError, ConnectionError) as error:
-                log.warning("connection to %s: %s", self.server, describe(error))
+                log.warning("connection to %s: %s", self.url, describe(error))
             if connection.lasted() > STABLE_AFTER:
                 backoff = FIRST_BACKOFF
             await asyncio.sleep(max(connection.reconnect_after, random.uniform(0, backoff)))

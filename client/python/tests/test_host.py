@@ -74,6 +74,7 @@ class Failures(HostTest):
         for result, message in [
             (object(), "TypeError: Object of type object"),
             (Output(structured=float("nan")), "ValueError: "),
+            ({"x": float("nan")}, "ValueError: "),
             (Output(structured="half a \ud83d pair"), "UnicodeEncodeError: "),
         ]:
             await connection.send_call("c1", "give")
@@ -251,6 +252,18 @@ class Questions(HostTest):
         ]:
             self.assertEqual(await self.answered(ask, **response), "the answer does not fit the question")
 
+    async def test_a_question_of_text_that_is_no_unicode_is_asked(self):
+        self.run_host()
+        self.connection = await self.welcome()
+
+        @self.host.tool(description="Asks.", schema=ANYTHING, effect=READ_ONLY)
+        async def doubt(call):
+            return await call.choose("half a \ud83d pair", {"a": "\ud83d", "b": "B"}, name="n\ud83d")
+
+        await self.connection.send_call("c1", "doubt")
+        asked = await self.connection.expect("need_input")
+        self.assertEqual((asked.question, asked.input_id, asked.options[0].label), ("half a ? pair", "n?", "?"))
+
     async def test_a_timeout_that_no_duration_holds_is_refused(self):
         self.run_host()
         self.connection = await self.welcome()
@@ -329,6 +342,29 @@ class DeclarationsTest(TestCase):
             return two(call)
 
         self.tool(wrapped)
+
+    def test_an_asynchronous_generator_is_refused(self):
+        async def one(call):
+            yield 1
+
+        with self.assertRaisesRegex(TypeError, "one must return its result, not yield it"):
+            self.tool(one)
+
+    def test_a_callable_without_a_name_is_given_one(self):
+        async def two(more, call):
+            pass
+
+        class Three:
+            async def __call__(self, call):
+                pass
+
+        for unnamed in functools.partial(two, 1), Three():
+            for declare in self.tool, self.host.hook(), self.host.context_source(), self.host.planner():
+                with self.assertRaisesRegex(TypeError, "has no name of its own: give `name`"):
+                    declare(unnamed)
+            name = type(unnamed).__name__
+            self.host.tool(name=name, description="Does it.", schema=ANYTHING, effect=READ_ONLY)(unnamed)
+        self.assertEqual(set(self.host._tools), {"partial", "Three"})
 
     def test_no_argument_has_the_name_of_the_parameter_for_the_call(self):
         schema = {"type": "object", "properties": {"call": {"type": "string"}}}
@@ -638,6 +674,26 @@ class Bounds(HostTest):
         await connection.send(extension_request=question)
         response = await connection.expect("extension_response")
         self.assertEqual([item.text for item in response.context.items], ["a whole text"])
+
+    async def test_an_extension_out_of_time_gave_no_answer(self):
+        @self.host.hook(name="slow")
+        async def slow(request, run):
+            await asyncio.sleep(60)
+
+        @self.host.hook(name="hasty")
+        async def hasty(request, run):
+            raise TimeoutError("of its own")
+
+        connection = await self.welcome()
+        for name, left, message in [
+            ("slow", 0.01, "there was no answer in time"),
+            ("hasty", 60, "TimeoutError: of its own"),
+        ]:
+            question = pb.ExtensionRequest(request_id="q", name=name, hook=pb.HookRequest())
+            question.time_left.FromTimedelta(timedelta(seconds=left))
+            await connection.send(extension_request=question)
+            response = await connection.expect("extension_response")
+            self.assertEqual(response.failure.message, message)
 
     async def test_a_larger_response_of_an_extension_becomes_a_failure(self):
         connection = await self.welcome(max_frame_bytes=self.BOUND)

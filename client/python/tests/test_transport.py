@@ -20,6 +20,7 @@ class Options(unittest.TestCase):
             ("HTTPS://[::1]:1/", "[::1]:1", True),
         ]:
             self.assertEqual(address_of(server), (address, encrypted))
+            self.assertEqual(Host(server).url, f"{'https' if encrypted else 'http'}://{address}")
 
     def test_what_is_no_address_is_refused(self):
         for server in ["", "https://", "htps://localhost:1", "not an address", "https://localhost:x", "localhost:1/path",

@@ -210,12 +210,16 @@ function snakeCase(name: string): string {
 
 const { values: options, positionals } = parseArgs({
   options: {
-    server: { type: "string", default: process.env["AGENTLOOP_SERVER"] ?? "127.0.0.1:50051" },
+    server: { type: "string", default: process.env["AGENTLOOP_SERVER"] || "127.0.0.1:50051" },
     "run-id": { type: "string", default: randomUUID() },
     "session-id": { type: "string" },
   },
   allowPositionals: true,
 });
+if (positionals.length === 0) {
+  console.error("usage: example_caller [--server ADDRESS] [--run-id ID] [--session-id ID] PROMPT...");
+  process.exit(2);
+}
 const input = RunInput.fromPartial({
   runId: options["run-id"],
   sessionId: options["session-id"],
@@ -223,7 +227,10 @@ const input = RunInput.fromPartial({
 });
 const client = connect(options.server!);
 const caller = new Caller(client, input);
-const finished = await caller.follow();
+const finished = await caller.follow().catch((error: Error) => {
+  console.error(error.message);
+  process.exit(2);
+});
 client.close();
 
 console.log("status:", RunStatus[finished.status].toLowerCase());

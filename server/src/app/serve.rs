@@ -17,6 +17,7 @@ use crate::app::health::{self, Readiness};
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
+use crate::grpc::edge::deadline::DeadlineLayer;
 use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::identity::IdentityLayer;
 use crate::grpc::edge::incoming::{connections, tls_connections};
@@ -124,6 +125,7 @@ pub(super) async fn serve(
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .max_concurrent_streams(options.max_concurrent_streams)
+        .layer(DeadlineLayer)
         .layer(MapResponseLayer::new(move |response| {
             let response = with_contract_status(response);
             if let Some(metrics) = &metrics

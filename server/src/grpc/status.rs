@@ -171,7 +171,11 @@ impl Violations {
     /// INVALID_ARGUMENT with every violation that fits.
     pub fn check(self) -> Result<(), Status> {
         let Some(first) = self.0.first() else { return Ok(()) };
-        let message = format!("{}: {}", first.field, first.description);
+        let message = match first.field.as_str() {
+            // Of the whole message, such as one that cannot be decoded.
+            "" => first.description.clone(),
+            field => format!("{field}: {}", first.description),
+        };
         let mut details = details(ErrorReason::InvalidField, []);
         details.set_bad_request(self.0.into_violations());
         Err(finished(Code::InvalidArgument, message, details))

@@ -58,7 +58,7 @@ pub(crate) enum Output {
 }
 
 /// Reads a file of certificates or a key.
-pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
         .map_err(|error| Failure::Usage(format!("cannot read {}: {error}", path.display())))
 }
@@ -70,6 +70,16 @@ pub(crate) const ENDLESS_BACKOFF: Backoff =
 /// Environment variable that lets a token travel unencrypted to another machine, as `server.allow_insecure_remote` lets a
 /// server listen for it.
 const ALLOW_INSECURE_REMOTE: &str = "AGENTLOOP_ALLOW_INSECURE_REMOTE";
+
+/// Signs of a server without TLS in the cause of an error.
+const ANSWERS_UNENCRYPTED: [&str; 1] = ["InvalidContentType"];
+/// Signs of a server with TLS that was asked without: it sends an alert, which is no frame, and closes the connection.
+const DROPS_UNENCRYPTED: [&str; 3] = ["frame with invalid size", "Broken pipe", "Connection reset"];
+/// The sign of a certificate that leads to no root that is known here.
+const UNKNOWN_ROOT: &str = "UnknownIssuer";
+
+/// The beginning of a certificate in PEM.
+const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 /// True if nobody on the way reads along: the URL is `https://`, or of this machine.
 fn keeps_secret(url: &str) -> bool {
@@ -106,8 +116,8 @@ impl Global {
         if let Some(token) = self.token_to_present()? {
             builder = builder.token(token);
         }
-        if let Some(ca) = &self.tls_ca {
-            builder = builder.tls_ca(read(ca)?);
+        if let Some(roots) = self.tls_roots()? {
+            builder = builder.tls_ca(roots);
         }
         if let Some(CertificateAndKey { certificate, key }) = self.tls_identity()? {
             builder = builder.tls_identity(certificate, key);
@@ -132,6 +142,22 @@ impl Global {
         )))
     }
 
+    /// The roots of the server's certificate, in PEM.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] where the file cannot be read or has none, so that no server would be trusted.
+    pub(crate) fn tls_roots(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.tls_ca else { return Ok(None) };
+        let roots = read(path)?;
+        if roots.contains(PEM_CERTIFICATE) {
+            return Ok(Some(roots));
+        }
+        Err(Failure::Usage(format!(
+            "{} has no certificate in PEM (--tls-ca, AGENTLOOP_CA_FILE)",
+            path.display()
+        )))
+    }
+
     /// The certificate and the key to present.
     pub(crate) fn tls_identity(&self) -> Result<Option<CertificateAndKey>, Failure> {
         match (&self.tls_cert, &self.tls_key) {
@@ -147,11 +173,18 @@ impl Global {
         if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
     }
 
-    /// The advice after the error of a server that cannot be reached: where it was looked for, and the next thing to do.
-    pub(crate) fn where_asked(&self) -> String {
+    /// The advice after the error of a server that cannot be reached for this cause: where it was looked for, and the next
+    /// thing to do.
+    pub(crate) fn where_asked(&self, cause: &str) -> String {
         let url = self.endpoint();
         let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));
-        let next = if url.starts_with("https://") && self.tls_ca.is_none() {
+        let is_encrypted = url.starts_with("https://");
+        let is = |signs: &[&str]| signs.iter().any(|sign| cause.contains(sign));
+        let next = if is_encrypted && is(&ANSWERS_UNENCRYPTED) {
+            ": the server there seems to have no TLS; then its address begins with http://"
+        } else if !is_encrypted && is(&DROPS_UNENCRYPTED) {
+            ": where the server there has TLS, its address begins with https://"
+        } else if is_encrypted && (self.tls_ca.is_none() || is(&[UNKNOWN_ROOT])) {
             ": where a server runs there, --tls-ca names the root of its certificate"
         } else if is_here {
             ": `agentloop serve` starts a server, --server names another"

@@ -14,7 +14,10 @@ mod tools;
 mod usage;
 mod values;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
 
 use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind,
@@ -24,7 +27,7 @@ use clap::{
 pub(crate) use self::{
     audit::{AuditArgs, AuditCommand, AuditVerifyArgs},
     blob::{BlobArgs, BlobCommand},
-    global::{CertificateAndKey, DEFAULT_SERVER, ENDLESS_BACKOFF, Global, Output, read},
+    global::{CertificateAndKey, DEFAULT_SERVER, ENDLESS_BACKOFF, Global, Output},
     live_run::{
         AbortArgs, ApproveArgs, ChatArgs, DecisionArgs, Remember, ResumeArgs, RunArgs, StartArgs, WatchArgs,
     },
@@ -38,6 +41,8 @@ pub(crate) use self::{
     usage::{UsageArgs, UsageBy},
     values::Label,
 };
+
+use crate::environment;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,7 +103,7 @@ impl Cli {
 
     /// The command line, where each command shows only options that it uses.
     pub(crate) fn whole_command() -> clap::Command {
-        let mut command = Cli::command();
+        let mut command = without_empty_variables(Cli::command());
         // This gives each subcommand the global options, so that they can be hidden.
         command.build();
         for name in ALONE {
@@ -109,6 +114,15 @@ impl Cli {
             blob.mut_subcommand("get", |get| get.mut_args(without_short))
         })
     }
+}
+
+/// Forgets variables that are empty: they count as not set, because templates of deployments leave those behind.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| environment::variable_os(name).is_some_and(|value| value.is_empty());
+    let forgotten = |arg: clap::Arg| {
+        if arg.get_env().is_some_and(is_empty) { arg.env(None::<&'static str>) } else { arg }
+    };
+    command.mut_args(forgotten).mut_subcommands(without_empty_variables)
 }
 
 /// Hides the options of [`Global`] in the help of a command and of those below it.
@@ -181,6 +195,17 @@ pub(crate) enum Command {
     Token(TokenArgs),
     Cert(CertArgs),
     Completions(CompletionsArgs),
+}
+
+impl Command {
+    /// True if the command shows something until it ends, so that it was left early if nobody reads its output.
+    pub(crate) fn is_followed(&self) -> bool {
+        match self {
+            Command::Run(_) | Command::Chat(_) | Command::Top(_) | Command::Watch(_) => true,
+            Command::Runs(args) => args.watch,
+            _ => false,
+        }
+    }
 }
 
 /// List the agents of the server's configuration

@@ -20,7 +20,8 @@ Examples:
 Exit codes:
   0    the configuration is written, and the model answers; or the model was not asked: --no-call, or no key yet
   1    the configuration is written, and the model did not answer; or a file could not be written
-  2    wrong usage, or a file is there already: nothing is written")]
+  2    wrong usage, or a file is there already: nothing is written
+  130  ended by ctrl-C or another signal")]
 pub(crate) struct InitArgs {
     /// The file to write. A file that is there is left alone
     #[arg(long, short, value_name = "FILE", default_value = "agentloop.toml")]

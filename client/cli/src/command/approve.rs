@@ -21,7 +21,7 @@ use crate::{
     terminal::input_lines::InputLines,
     terminal::json,
     terminal::print,
-    terminal::render::status::{OptionNames, answered as describe, approvers, question},
+    terminal::render::status::{AskedQuestion, OptionNames, answered as describe, approvers, question},
     terminal::style::Style,
 };
 
@@ -65,7 +65,9 @@ async fn list(
         filter: (!all).then(|| PendingFilter { mine: true, ..PendingFilter::default() }),
         ..ListPendingRequest::default()
     };
-    let waiting = pending(client, filter).await?;
+    let mut waiting = pending(client, filter).await?;
+    // The server has those of one moment in the order of their ids as texts.
+    waiting.sort_by_cached_key(|request| (since(request), in_order(&request.request_id)));
     let (style, option) = (Style::of(&std::io::stdout()), global.server_option());
     for request in &waiting {
         if global.json() {
@@ -84,6 +86,21 @@ async fn list(
         print::line(&format!("nothing waits for a human{others}"))?;
     }
     Ok(Exit::Completed)
+}
+
+fn since(request: &HumanRequest) -> (i64, i32) {
+    request.created_at.as_ref().map_or((0, 0), |at| (at.seconds, at.nanos))
+}
+
+/// A key that orders ids by their numbers: `r:1.2:0` comes before `r:1.10:0`.
+fn in_order(id: &str) -> Vec<(u64, String)> {
+    let parts = id.split_inclusive(|c: char| !c.is_ascii_digit());
+    let numbered = parts.map(|part| {
+        let text = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        let number = part[..part.len() - text.len()].parse().unwrap_or_default();
+        (number, text.to_owned())
+    });
+    numbered.collect()
 }
 
 async fn pending(client: &Client, mut filter: ListPendingRequest) -> Result<Vec<HumanRequest>, Error> {
@@ -129,7 +146,7 @@ async fn answer(
     } else {
         let style = Style::of(&std::io::stdout());
         let answer = match &settled.answer {
-            Some(answer) => describe(answer, &settled.options),
+            Some(answer) => describe(answer, &AskedQuestion::of(&settled)),
             None => format!("approved, and still open: {}", approvers(style, &settled).unwrap_or_default()),
         };
         let line = format!("{} {}: {answer}", settled.tool, settled.request_id);
@@ -332,6 +349,13 @@ mod tests {
     fn choice(names: &[&str]) -> Answer {
         let option_ids = names.iter().map(|&name| name.to_owned()).collect();
         Answer::Input(Input::Selection(Selection { option_ids }))
+    }
+
+    #[test]
+    fn ids_are_ordered_by_their_numbers() {
+        let mut ids = ["r:1.10:0", "r:1.2:0", "r:1.1:10", "r:1.1:9", "r:1.1:0", "r:10.0:0", "q:2.0:0"];
+        ids.sort_by_cached_key(|id| in_order(id));
+        assert_eq!(ids, ["q:2.0:0", "r:1.1:0", "r:1.1:9", "r:1.1:10", "r:1.2:0", "r:1.10:0", "r:10.0:0"]);
     }
 
     #[test]

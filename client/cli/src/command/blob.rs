@@ -15,6 +15,9 @@ use crate::{
     terminal::{json, print},
 };
 
+/// Symbolic links that are followed one after the other. The system follows as many.
+const LINKS_MAX: usize = 40;
+
 /// Types of contents by the endings of names.
 const TYPES: &[(&str, &str)] = &[
     ("txt", "text/plain"),
@@ -107,8 +110,19 @@ async fn get(global: &Global, client: &Client, digest: &str, file: Option<PathBu
     }
 }
 
-/// Writes a blob beside the file, and gives it the file's name when it is whole.
+/// Writes a blob beside the file, and gives it the file's name when it is whole. A symbolic link stays, and so does what is no
+/// regular file, such as a pipe: it is written into.
 async fn save(client: &Client, digest: &str, file: &Path) -> Result<BlobHeader, Failure> {
+    let file = match fs::metadata(file).await {
+        Ok(found) if found.is_dir() => {
+            return Err(Failure::Other(format!("{}: it is a folder", file.display())));
+        }
+        Ok(found) if !found.is_file() => return write_into(client, digest, file).await,
+        // Read by the system: a link of /proc is more than its text.
+        Ok(_) => fs::canonicalize(file).await.map_err(|error| about(file, &error))?,
+        Err(_) => end_of_links(file).await.map_err(|error| about(file, &error))?,
+    };
+    let file = file.as_path();
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
@@ -124,6 +138,25 @@ async fn save(client: &Client, digest: &str, file: &Path) -> Result<BlobHeader, 
         let _gone = fs::remove_file(&part).await;
     }
     copied
+}
+
+/// Writes a blob into a pipe or a device.
+async fn write_into(client: &Client, digest: &str, file: &Path) -> Result<BlobHeader, Failure> {
+    let opened = fs::OpenOptions::new().write(true).open(file).await;
+    let mut out = opened.map_err(|error| about(file, &error))?;
+    Ok(client.copy_blob(digest, &mut out).await?)
+}
+
+/// The file that a name stands for, where it does not exist yet: symbolic links are followed.
+async fn end_of_links(file: &Path) -> io::Result<PathBuf> {
+    let mut path = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path).await {
+            Ok(target) => path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target)),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 fn about(file: &Path, error: &io::Error) -> Failure {

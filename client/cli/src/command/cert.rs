@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -28,7 +28,7 @@ pub(crate) fn cert(args: CertArgs) -> Result<Exit, Failure> {
     for name in &clients {
         check_name(name)?;
     }
-    fs::create_dir_all(&dir)?;
+    fs::create_dir_all(&dir).map_err(|error| Failure::cannot("make the folder", &dir, &error))?;
     let made = dev(&dir, hosts, &clients)?;
     if made.is_empty() {
         eprintln!("nothing is missing in {}: what is there stays", dir.display());
@@ -62,7 +62,8 @@ fn dev(dir: &Path, hosts: Vec<String>, clients: &[String]) -> Result<Vec<PathBuf
         write(&ca_key, &ca.key().serialize_pem(), &mut made)?;
         write(&ca_pem, &ca.pem(), &mut made)?;
     }
-    let key = KeyPair::from_pem(&fs::read_to_string(&ca_key)?).map_err(failed)?;
+    let key = fs::read_to_string(&ca_key).map_err(|error| Failure::cannot("read", &ca_key, &error))?;
+    let key = KeyPair::from_pem(&key).map_err(failed)?;
     // The name and the key are all that a signature needs.
     let issuer = Issuer::new(authority()?, key);
     let server = (hosts, "agentloop server", "server", ExtendedKeyUsagePurpose::ServerAuth);
@@ -125,9 +126,8 @@ fn write(path: &Path, text: &str, made: &mut Vec<PathBuf>) -> Result<(), Failure
         use std::os::unix::fs::OpenOptionsExt as _;
         options.mode(if path.extension().is_some_and(|kind| kind == "key") { 0o600 } else { 0o644 });
     }
-    options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-        Failure::from(io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
-    })?;
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::cannot("write", path, &error))?;
     made.push(path.to_owned());
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use agentloop_client::{
     Client, Error,
     v1::{
-        DeleteSessionResponse, Entry, ListEntriesRequest, ListSessionsRequest, Message, Part, Role, Session,
-        SessionFilter, UpdateSessionRequest, part::Content,
+        ContextCompacted, DeleteSessionResponse, Entry, ListEntriesRequest, ListSessionsRequest, Message,
+        Part, Role, Session, SessionFilter, UpdateSessionRequest, part::Content,
     },
 };
 
@@ -148,10 +148,28 @@ fn describe(entry: &Entry) -> String {
     if entry.damaged {
         return format!("{:>3} is damaged and cannot be read", entry.entry_no);
     }
+    if let Some(compaction) = &entry.compaction {
+        return format!("{:>3} {}", entry.entry_no, compacted(compaction));
+    }
     let message = entry.message.clone().unwrap_or_default();
     let who = role(&message);
     let parts: Vec<String> = message.parts.iter().map(part).collect();
     format!("{:>3} {who}: {}", entry.entry_no, parts.join("\n    "))
+}
+
+/// A compaction: the entries that the model no longer reads as they are, and the text that it reads in their place.
+fn compacted(compaction: &ContextCompacted) -> String {
+    let ContextCompacted { strategy, up_to_entry_no, summary, cut_up_to_entry_no, .. } = compaction;
+    let mut parts = Vec::new();
+    if *up_to_entry_no > 0 {
+        let what = if summary.is_empty() { "leaves out" } else { "replaces" };
+        parts.push(format!("{what} entries up to {up_to_entry_no}"));
+    }
+    if *cut_up_to_entry_no > 0 {
+        parts.push(format!("cuts long tool outputs up to entry {cut_up_to_entry_no}"));
+    }
+    let summary = if summary.is_empty() { String::new() } else { format!(":\n    {summary}") };
+    format!("compaction ({strategy}) {}{summary}", parts.join(", "))
 }
 
 fn role(message: &Message) -> String {
@@ -203,6 +221,25 @@ mod tests {
             describe(&entry),
             "  2 assistant: Let me see\n    → add {\"a\":1}\n    → Adds 1  add {\"a\":1}"
         );
+        let compaction = ContextCompacted {
+            strategy: "summarize".into(),
+            up_to_entry_no: 3,
+            cut_up_to_entry_no: 4,
+            summary: "They met.".into(),
+            ..ContextCompacted::default()
+        };
+        let mut entry = Entry { entry_no: 5, compaction: Some(compaction), ..Entry::default() };
+        assert_eq!(
+            describe(&entry),
+            "  5 compaction (summarize) replaces entries up to 3, cuts long tool outputs up to entry 4:\n    They met."
+        );
+        entry.compaction = entry.compaction.map(|compaction| ContextCompacted {
+            strategy: "truncate".into(),
+            summary: String::new(),
+            cut_up_to_entry_no: 0,
+            ..compaction
+        });
+        assert_eq!(describe(&entry), "  5 compaction (truncate) leaves out entries up to 3");
         let damaged = Entry { entry_no: 3, damaged: true, ..Entry::default() };
         assert_eq!(describe(&damaged), "  3 is damaged and cannot be read");
     }

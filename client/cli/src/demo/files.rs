@@ -1,7 +1,7 @@
 //! The directory of the demo, with a configuration that starts the same server again.
 
 use std::{
-    env, fs, io,
+    env, fs,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
@@ -28,15 +28,15 @@ pub(crate) struct DemoFiles {
 impl DemoFiles {
     /// Makes the directory and writes the configuration and the script.
     pub(crate) fn prepare(args: &DemoArgs) -> Result<DemoFiles, Failure> {
-        let DemoModel { name: model, provider } =
-            select_model(args, &|name| environment::variable(name).filter(|value| !value.is_empty()))?;
+        let DemoModel { name: model, provider } = select_model(args, &environment::variable)?;
         let dir = match &args.dir {
             Some(dir) => dir.clone(),
             None => env::temp_dir().join(format!("agentloop-demo-{}", fresh_id())),
         };
         make_private(&dir)?;
-        let dir = dir.canonicalize()?;
-        fs::write(dir.join("demo-model.toml"), SCRIPT)?;
+        let dir = dir.canonicalize().map_err(|error| Failure::cannot("find", &dir, &error))?;
+        let script = dir.join("demo-model.toml");
+        fs::write(&script, SCRIPT).map_err(|error| Failure::cannot("write", &script, &error))?;
         let files = DemoFiles {
             config: dir.join("agentloop.toml"),
             outbox: dir.join("outbox.jsonl"),
@@ -50,8 +50,9 @@ impl DemoFiles {
     }
 
     /// Writes the configuration of a server that listens on this address.
-    pub(crate) fn write_config(&self, listen: SocketAddr) -> io::Result<()> {
+    pub(crate) fn write_config(&self, listen: SocketAddr) -> Result<(), Failure> {
         fs::write(&self.config, self.config_text(listen))
+            .map_err(|error| Failure::cannot("write", &self.config, &error))
     }
 
     fn config_text(&self, listen: SocketAddr) -> String {

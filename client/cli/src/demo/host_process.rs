@@ -27,7 +27,8 @@ pub(crate) struct HostProcess {
 
 impl HostProcess {
     pub(crate) fn start(server: &str, files: &DemoFiles) -> Result<HostProcess, Failure> {
-        let log = File::create(&files.host_log)?;
+        let log = File::create(&files.host_log)
+            .map_err(|error| Failure::cannot("write", &files.host_log, &error))?;
         let child = Command::new(std::env::current_exe()?)
             .args(["host", "--with-parent", "--server", server, "--host-id", "demo-host", "--outbox"])
             .arg(&files.outbox)

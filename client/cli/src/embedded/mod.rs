@@ -220,8 +220,9 @@ pub(crate) mod tokens {
         options.write(true).create(true).truncate(false);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(beside)?;
-        file.lock()?;
+        let beside = Path::new(&beside);
+        let file = options.open(beside).map_err(|error| Failure::cannot("write", beside, &error))?;
+        file.lock().map_err(|error| Failure::cannot("lock", beside, &error))?;
         Ok(file)
     }
 

@@ -332,10 +332,8 @@ impl RunFollower {
                 self.follow.view.note(&unread)?;
             }
             self.say_left()?;
-            return Ok(Exit::Interrupted);
         }
-        // A reader of a watched run that has enough is no failure.
-        Ok(Exit::Completed)
+        Ok(Exit::Interrupted)
     }
 
     fn say_left(&mut self) -> Result<(), Failure> {

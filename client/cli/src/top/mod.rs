@@ -34,7 +34,7 @@ use crate::{
     chat::screen::Screen,
     command::run::user,
     exit::{Exit, Failure, in_one_line},
-    terminal::render::status::answered,
+    terminal::render::status::{AskedQuestion, answered},
     terminal::signals::EndSignals,
 };
 
@@ -299,6 +299,6 @@ async fn submit(client: &Client, request: HumanRequest, input: Input) -> Result<
     let answer =
         SubmitInputRequest { request_id: request.request_id, input: Some(input), answered_by: user() };
     let settled = client.submit_input(answer).await?;
-    let words = settled.answer.as_ref().map(|answer| answered(answer, &settled.options));
+    let words = settled.answer.as_ref().map(|answer| answered(answer, &AskedQuestion::of(&settled)));
     Ok(TopEvent::Note(words.unwrap_or_else(|| "answered".to_owned())))
 }

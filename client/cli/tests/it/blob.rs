@@ -1,6 +1,12 @@
 //! `agentloop blob` against a server process.
 
-use std::fs;
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt as _, symlink},
+    path::Path,
+};
+
+use agentloop_client_testing::timeout::soon;
 
 use crate::{
     process::{agentloop, ended},
@@ -29,6 +35,40 @@ async fn a_file_is_stored_and_read_back() {
     let mut to_stdout = agentloop(&server.url(), &["blob", "get", digest]);
     let output = to_stdout.output().await.expect("it runs");
     assert!(output.status.success() && output.stdout == contents);
+}
+
+#[tokio::test]
+async fn a_link_and_a_pipe_stay_what_they_are() {
+    let server = Server::start().await;
+    let mut put = agentloop(&server.url(), &["blob", "put", "-"]);
+    put.stdin(fs::File::open(env!("CARGO_MANIFEST_PATH")).expect("readable"));
+    let put = put.output().await.expect("it runs");
+    let digest = String::from_utf8(put.stdout).expect("text");
+    let contents = fs::read(env!("CARGO_MANIFEST_PATH")).expect("readable");
+    let get = async |file: &Path| {
+        let file = file.to_str().expect("UTF-8");
+        let (code, _, stderr) = ended(&server.url(), &["blob", "get", digest.trim(), "-o", file]).await;
+        assert_eq!(code, 0, "{stderr}");
+    };
+
+    // The second target is not there yet.
+    for target in ["old", "new"] {
+        let link = server.file(&format!("link-to-{target}"));
+        fs::write(server.file("old"), "old").expect("written");
+        symlink(target, &link).expect("linked");
+        get(&link).await;
+        assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink(), "{target}");
+        assert!(fs::read(server.file(target)).expect("a file") == contents, "{target}");
+    }
+
+    let pipe = server.file("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("it runs");
+    assert!(made.success());
+    let end = pipe.clone();
+    let reader = tokio::task::spawn_blocking(move || fs::read(end));
+    get(&pipe).await;
+    assert!(fs::symlink_metadata(&pipe).expect("it is there").file_type().is_fifo());
+    assert!(soon(reader).await.expect("no panic").expect("a pipe") == contents);
 }
 
 #[tokio::test]

@@ -45,7 +45,31 @@ async fn health_says_where_it_asked_and_asks_one_server() {
         assert_eq!(code, 2, "{err}");
         assert!(err.contains(bad), "{err}");
     }
+    let (code, _, err) = ended("https://127.0.0.1:1", &["--tls-ca", "/dev/null", "health"]).await;
+    assert_eq!(code, 2, "{err}");
+    assert!(err.starts_with("agentloop: /dev/null has no certificate in PEM"), "{err}");
     let (code, _, err) = ended("https://127.0.0.1:1", &["--tls-ca", "/nowhere.pem", "health"]).await;
     assert_eq!(code, 2, "{err}");
     assert!(err.starts_with("agentloop: cannot read /nowhere.pem: "), "{err}");
+}
+
+#[tokio::test]
+async fn variables_that_are_empty_count_as_not_set() {
+    let server = Server::start().await;
+    let empty = |command: &mut tokio::process::Command| {
+        for name in ["CA_FILE", "CERT_FILE", "KEY_FILE", "SERVER", "TOKEN"] {
+            command.env(format!("AGENTLOOP_{name}"), "");
+        }
+    };
+    let mut health = agentloop(&server.url(), &["health"]);
+    empty(&mut health);
+    let output = soon(health.output()).await.expect("the command was built");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+
+    // It asks at the usual address, where a server of this machine may be.
+    let mut health = tokio::process::Command::new(env!("CARGO_BIN_EXE_agentloop"));
+    empty(health.arg("health"));
+    let output = soon(health.output()).await.expect("the command was built");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || err.contains("asked at http://127.0.0.1:50051"), "{output:?}");
 }

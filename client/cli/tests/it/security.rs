@@ -98,6 +98,13 @@ roles = ["operator"]
     let told: Value = serde_json::from_slice(&known.stdout).unwrap_or_else(|_| panic!("{known:?}"));
     assert_eq!((&told["caller"]["name"], &told["caller"]["tenant"]), (&"bob".into(), &"blue".into()));
 
+    // Asked without TLS, and without the root of its certificate.
+    let plain = url.replace("https://", "http://");
+    let (code, _, err) = ended(&plain, &["info"]).await;
+    assert!(code == 5 && err.contains("has TLS, its address begins with https://"), "{err}");
+    let (code, _, err) = ended(&url, &["info"]).await;
+    assert!(code == 5 && err.contains("--tls-ca names the root"), "{err}");
+
     // By a certificate, whose key alone proves nothing.
     let (cert, key) = (path(dir, "certs/ada.pem"), path(dir, "certs/ada.key"));
     let presented = ["info", "--json", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
@@ -112,6 +119,32 @@ roles = ["operator"]
     soon(async { while info(&bob).await.status.success() {} }).await;
     server.signal("TERM").await;
     assert_eq!(server.code().await, 0);
+}
+
+#[tokio::test]
+async fn a_file_or_folder_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = path(dir.path(), "file");
+    fs::write(&file, "").expect("written");
+    let below = format!("{file}/below");
+    let folder = |path: &str| format!("cannot make the folder {path}: ");
+    for (args, told) in [
+        (&["demo", "--scripted", "--dir", &file][..], folder(&file)),
+        (&["demo", "--scripted"], format!("cannot make the folder {file}/agentloop-demo-")),
+        (&["cert", "dev", "--dir", &below], folder(&below)),
+        (
+            &["token", "new", "--file", &below, "--name", "a", "--role", "caller"],
+            format!("cannot write {below}.lock: "),
+        ),
+        (&["serve"], folder(&format!("{below}/agentloop"))),
+    ] {
+        let mut command = agentloop(NOWHERE, args);
+        command.current_dir(dir.path()).env("TMPDIR", &file).env("XDG_DATA_HOME", &below);
+        command.env_remove("AGENTLOOP_CONFIG").env_remove("AGENTLOOP_STORE_PATH");
+        let output = soon(command.output()).await.expect("the command was built");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && err.contains(&told), "{args:?}: {err}");
+    }
 }
 
 async fn run(client: &Client, id: &str, prompt: &str) -> RunResult {
@@ -138,6 +171,10 @@ async fn without_configuration_everything_stays_open_on_loopback() {
     let info = soon(client.server_info()).await.expect("told");
     assert!(!info.authentication_required && info.caller_roles.is_empty(), "{info:?}");
     let _host = server.host().await;
+
+    let encrypted = server.url().replace("http://", "https://");
+    let (code, _, err) = ended(&encrypted, &["info"]).await;
+    assert!(code == 5 && err.contains("no TLS; then its address begins with http://"), "{err}");
 
     // It runs, and answers the questions of both kinds.
     let waits = run(&client, "asks", "which town").await;

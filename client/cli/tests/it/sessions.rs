@@ -1,6 +1,11 @@
 //! `agentloop sessions`, `fork` and `runs` against a server process.
 
-use crate::{process::ended, served::Server};
+use agentloop_client_testing::timeout::soon;
+
+use crate::{
+    process::{agentloop, ended},
+    served::Server,
+};
 
 /// Runs the command, which must succeed, and returns its output.
 async fn told(server: &Server, args: &[&str]) -> String {
@@ -37,6 +42,22 @@ async fn runs_are_listed_by_where_they_stand() {
     assert!(found.contains("r-1") && found.contains("PROMPT"), "{found}");
     assert!(!told(&server, &["runs", "--label", "team=blue"]).await.contains("r-1"));
     assert_eq!(ended(&server.url(), &["runs", "--label", "team"]).await.0, 2);
+}
+
+/// As with `agentloop runs --watch | head -1`.
+#[tokio::test]
+async fn a_watched_list_that_nobody_reads_is_left() {
+    let server = Server::start().await;
+    told(&server, &["run", "one", "--run-id", "r-1"]).await;
+    for (args, code) in
+        [(&["runs", "--watch"][..], 130), (&["runs", "--watch", "--json"], 130), (&["runs"], 0)]
+    {
+        let mut child = agentloop(&server.url(), args).spawn().expect("the command was built");
+        drop(child.stdout.take());
+        let output = soon(child.wait_with_output()).await.expect("it ran");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*err), (Some(code), ""), "{args:?}");
+    }
 }
 
 #[tokio::test]

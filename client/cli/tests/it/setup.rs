@@ -343,6 +343,23 @@ async fn what_protects_the_server_is_checked_as_the_server_reads_it() {
 }
 
 #[tokio::test]
+async fn a_signal_ends_the_questions_and_gives_the_terminal_back() {
+    for key in ["\x03", "sk-sec\x03", "\x1c"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let variables = VARIABLES.map(|name| (name, ""));
+        let mut terminal = Pty::start_local(&["init", "--no-call"], folder.path(), &variables);
+        terminal.sees("Number:").await;
+        terminal.types("2\r");
+        terminal.sees("API key").await;
+        terminal.types(key);
+        let (code, screen) = terminal.ends().await;
+        assert_eq!(code, 130, "{key:?}: {screen}");
+        assert!(!screen.contains("sk-sec"), "{screen}");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_key_is_typed_unseen_and_kept_private() {
     let folder = tempfile::tempdir().expect("a folder");
     let variables = VARIABLES.map(|name| (name, ""));

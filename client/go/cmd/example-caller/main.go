@@ -32,7 +32,15 @@ func main() {
 	server := flag.String("server", cmp.Or(os.Getenv("AGENTLOOP_SERVER"), "127.0.0.1:50051"), "address of the server")
 	runID := flag.String("run-id", rand.Text(), "id of the run; the id of an existing run follows that run")
 	sessionID := flag.String("session-id", "", "session to go on with")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: example-caller [options] PROMPT...")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 
 	input := &pb.RunInput{RunId: runID, Prompt: strings.Join(flag.Args(), " ")}
 	if *sessionID != "" {

@@ -258,7 +258,7 @@ export class Host {
       this.#connection = connection;
       await connection.serve().catch((error) => {
         if (error instanceof HostRefused) throw error;
-        console.error(`connection to ${this.#transport.address}: ${error.message}`);
+        console.error(`connection to ${this.#transport.url}: ${error.message}`);
       });
       this.#connection = undefined;
       if (connection.lasted() > STABLE_AFTER_MS) backoff = FIRST_BACKOFF_MS;

@@ -25,6 +25,8 @@ export interface TransportOptions extends Certificates {
 /** Everything that a connection to the server needs. */
 export interface Transport {
   address: string;
+  /** The address for people, with the scheme that counts. */
+  url: string;
   credentials: ChannelCredentials;
   metadata: Metadata;
 }
@@ -36,7 +38,10 @@ export function transportOf(options: TransportOptions): Transport {
   if (options.credentials && (options.ca || options.certificate || options.key)) {
     throw new Error("give either credentials, or ca, certificate and key");
   }
-  return { address, credentials: options.credentials ?? ofCertificates, metadata: metadataOf(options.token) };
+  // Other credentials may not need the scheme that stands for encryption.
+  const url = options.credentials ? options.server : `${encrypted ? "https" : "http"}://${address}`;
+  const chosen = options.credentials ?? ofCertificates;
+  return { address, url, credentials: chosen, metadata: metadataOf(options.token) };
 }
 
 /** The address without its scheme, and whether the connection is encrypted. Throws where it is no address. */
@@ -45,7 +50,7 @@ export function addressOf(server: string): { address: string; encrypted: boolean
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   // Only a host and a port: nothing before them, and nothing behind.
   const bare = parsed && !/[@?#\s]/.test(server) && parsed.pathname === "/";
-  if (!bare || !["https:", "http:"].includes(parsed.protocol)) {
+  if (!bare || !["https:", "http:"].includes(parsed.protocol) || parsed.port === "0") {
     throw new Error(`"${server}" is no address of a server: write host:port, or https:// before it`);
   }
   // Not `parsed.host`, which leaves out the scheme's usual port.

@@ -22,13 +22,14 @@ test("the scheme says if the connection is encrypted", () => {
     ["HTTPS://[::1]:1/", "[::1]:1", true],
   ] as const) {
     assert.deepEqual(addressOf(server), { address, encrypted });
+    assert.equal(transportOf({ server }).url, `${encrypted ? "https" : "http"}://${address}`);
   }
 });
 
 test("what is no address is refused", () => {
   for (const server of [
     "", "https://", "htps://localhost:1", "not an address", "https://localhost:x", "localhost:1/path",
-    "https://user@localhost:1", "[::1:1", "unix:/run/socket",
+    "localhost:0", "localhost:99999", "https://user@localhost:1", "[::1:1", "unix:/run/socket",
   ]) {
     refused({ server }, /is no address of a server: write host:port/);
   }

@@ -134,8 +134,11 @@ fn final_finish(state: &RunState) -> wire::FinishReason {
 
 /// The open questions, as many as fit into a message. `ListPending` has all of them.
 fn pending(session: &SessionId, state: &RunState) -> Vec<wire::HumanRequest> {
-    let requests = state
-        .asked_and_open()
+    // Their ids are texts, of which `1.10` comes before `1.2`.
+    let mut asked: Vec<_> = state.asked_and_open().collect();
+    asked.sort_by_key(|asked| asked.question.slot);
+    let requests = asked
+        .into_iter()
         .map(|asked| human::request(state.run(), session, &asked.question, &asked.approvals, None));
     fitting(PAGE_BYTES_MAX, requests)
 }

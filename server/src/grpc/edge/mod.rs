@@ -1,7 +1,8 @@
-//! Handling that does not depend on the method: connections, TLS, identity, limits, paging, disconnects,
+//! Handling that does not depend on the method: connections, TLS, identity, limits, deadlines, paging, disconnects,
 //! transport errors, and calls that another replica does.
 
 pub mod audit;
+pub(crate) mod deadline;
 pub(in crate::grpc) mod disconnect;
 pub mod forward;
 pub mod identity;

@@ -438,9 +438,16 @@ fn labels_of_user(
         bad.add("labels", "must not have user or project, which have fields of their own");
     }
     let mut all = labels("labels", more, bad);
-    all.extend(labels("user", [(USER_LABEL.to_owned(), user)].into(), bad));
+    let mut own = |field, key: &str, value: String| {
+        let bytes_max = SHORT_TEXT_BYTES_MAX - key.len();
+        if value.len() > bytes_max {
+            bad.add(field, format!("must be at most {bytes_max} bytes"));
+        }
+        all.insert(key.to_owned(), value);
+    };
+    own("user", USER_LABEL, user);
     if !project.is_empty() {
-        all.extend(labels("project", [(PROJECT_LABEL.to_owned(), project)].into(), bad));
+        own("project", PROJECT_LABEL, project);
     }
     all
 }

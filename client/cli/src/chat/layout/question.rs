@@ -1,7 +1,7 @@
 //! The lines of a question, and the rows of its card.
 
+use agentloop_client::v1::HumanRequestKind;
 use ratatui::{layout::Rect, style::Style, text::Line};
-
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{CARD_EDITOR_ROWS_MAX, rule_draft};
@@ -70,7 +70,11 @@ pub(crate) fn about(card: &Card, width: u16) -> Vec<Line<'static>> {
         add(&escape_hidden(&request.url), Style::new());
     }
     if request.expires_at.is_some() {
-        add(&format!("denied by itself at {} UTC", format::time(request.expires_at.as_ref())), DIM);
+        let end = match request.kind() {
+            HumanRequestKind::Approve => "denied by itself at",
+            _ => "open until",
+        };
+        add(&format!("{end} {} UTC", format::time(request.expires_at.as_ref())), DIM);
     }
     lines
 }

@@ -11,7 +11,7 @@ use super::{Block, CallState, Elapsed, TextBlock, Tone, Transcript};
 use crate::{
     terminal::format,
     terminal::model_attempt::ModelAttempt,
-    terminal::render::status::{answered, error},
+    terminal::render::status::{AskedQuestion, answered, error},
     terminal::style::Style,
 };
 
@@ -164,9 +164,7 @@ impl Transcript {
     }
 
     fn asked(&mut self, request: &HumanRequest) {
-        if !request.options.is_empty() {
-            self.options.insert(request.request_id.clone(), request.options.clone());
-        }
+        self.asked.insert(request.request_id.clone(), AskedQuestion::of(request));
         if request.call_id.is_empty() {
             return;
         }
@@ -181,7 +179,7 @@ impl Transcript {
     }
 
     fn resolved(&mut self, resolved: &HumanResolved) {
-        let options = self.options.remove(&resolved.request_id).unwrap_or_default();
+        let asked = self.asked.remove(&resolved.request_id).unwrap_or_default();
         let Some(answer) = &resolved.answer else { return };
         if !resolved.call_id.is_empty() {
             let call = self.call(&resolved.call_id);
@@ -193,7 +191,7 @@ impl Transcript {
                 call.state = CallState::Pending { why: String::new() };
             }
         }
-        self.note(Tone::Quiet, &answered(answer, &options));
+        self.note(Tone::Quiet, &answered(answer, &asked));
     }
 
     fn attempt_failed(&mut self, failed: &ToolCallAttemptFailed) {

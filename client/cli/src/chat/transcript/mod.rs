@@ -10,12 +10,13 @@ use std::{
     time::Duration,
 };
 
-use agentloop_client::v1::{Entry, Message, Role, SelectOption, TodoItem, part::Content};
+use agentloop_client::v1::{Entry, Message, Role, TodoItem, part::Content};
 
 pub(crate) use self::tool::{CallBlock, CallState, answer_to};
 use crate::terminal::{
     format,
     model_attempt::ModelAttempt,
+    render::status::AskedQuestion,
     text::{sanitize, truncate},
 };
 
@@ -38,8 +39,8 @@ pub(crate) struct Transcript {
     dropped: usize,
     /// The attempt of a model call whose text is being shown.
     attempt: ModelAttempt,
-    /// Options of open questions, by id.
-    options: HashMap<String, Vec<SelectOption>>,
+    /// Open questions, by id.
+    asked: HashMap<String, AskedQuestion>,
 }
 
 /// A piece of the conversation. All its text is sanitized.

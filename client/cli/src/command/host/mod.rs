@@ -33,8 +33,8 @@ fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<To
     if let Some(token) = global.token_to_present()? {
         builder = builder.token(token);
     }
-    if let Some(ca) = &global.tls_ca {
-        builder = builder.tls_ca(crate::args::read(ca)?);
+    if let Some(roots) = global.tls_roots()? {
+        builder = builder.tls_ca(roots);
     }
     if let Some(CertificateAndKey { certificate, key }) = global.tls_identity()? {
         builder = builder.tls_identity(certificate, key);

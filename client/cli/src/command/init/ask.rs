@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
+use tokio::sync::oneshot;
+
 use crate::exit::Failure;
 
 /// The answers of the person at the terminal, or lines of a script.
@@ -35,18 +37,21 @@ impl Answers {
     /// Asks for a secret, which is not shown. An empty one is an answer.
     pub(super) async fn ask_secret(&mut self, question: &str) -> Result<String, Failure> {
         let secret = self.line(format!("{question}: "), true).await?.trim().to_owned();
-        // Ctrl-C is a character while nothing is shown.
         if secret.contains(char::is_control) {
             return Err(Failure::Usage("nothing is written: the key has control characters".to_owned()));
         }
         Ok(secret)
     }
 
+    /// Reads a line. The question goes to standard error, so that a script sees only results on standard output.
     async fn line(&mut self, question: String, secret: bool) -> Result<String, Failure> {
         match self {
             Answers::Stdin => {
-                let read = tokio::task::spawn_blocking(move || read_line(&question, secret)).await;
-                let line = read.map_err(|error| Failure::Other(error.to_string()))??;
+                // Before the question is there: what is typed in between would be seen.
+                let _hidden = if secret && io::stdin().is_terminal() { HiddenInput::start()? } else { None };
+                eprint!("{question}");
+                io::stderr().flush()?;
+                let line = read_line().await?;
                 line.ok_or_else(|| {
                     let message = "nothing is written: the input ended before every question was answered; give \
                                    --provider and --model";
@@ -59,18 +64,16 @@ impl Answers {
     }
 }
 
-/// Reads a line. The question goes to standard error, so that a script sees only results on standard output.
-fn read_line(question: &str, secret: bool) -> io::Result<Option<String>> {
-    // Before the question is there: what is typed in between would be seen.
-    let hidden = if secret && io::stdin().is_terminal() { HiddenInput::start()? } else { None };
-    eprint!("{question}");
-    io::stderr().flush()?;
-    let mut line = String::new();
-    let read = io::stdin().lock().read_line(&mut line)?;
-    if hidden.is_some() {
-        eprintln!();
-    }
-    Ok((read > 0).then_some(line))
+/// Reads a line. The thread ends with the process if nobody waits for it any more: the read of a terminal cannot be stopped.
+async fn read_line() -> io::Result<Option<String>> {
+    let (sender, read) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        // The receiver is gone when a signal has ended the command.
+        let _ = sender.send(read.map(|bytes| (bytes > 0).then_some(line)));
+    });
+    read.await.unwrap_or_else(|_| Err(io::Error::other("the input cannot be read")))
 }
 
 /// A terminal that does not show what is typed, until this is dropped.
@@ -85,8 +88,7 @@ impl HiddenInput {
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
-        // Signals are off, too: a ctrl-C would end the program and leave the terminal like this.
-        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        hidden.local_modes.remove(LocalModes::ECHO);
         tcsetattr(io::stdin(), OptionalActions::Now, &hidden)?;
         Ok(Some(HiddenInput { before }))
     }
@@ -103,5 +105,7 @@ impl Drop for HiddenInput {
         use rustix::termios::{OptionalActions, tcsetattr};
         // The terminal may be gone; then there is nothing to give back.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        // The end of the line was not shown either.
+        eprintln!();
     }
 }

@@ -23,9 +23,19 @@ use crate::{
     environment,
     exit::{Exit, Failure},
     terminal::print,
+    terminal::signals::EndSignals,
 };
 
+/// Sets up a configuration, unless a signal ends it: only then is a terminal that shows nothing given back.
 pub(crate) async fn init(args: InitArgs) -> Result<Exit, Failure> {
+    let mut signals = EndSignals::listen();
+    tokio::select! {
+        done = set_up(args) => done,
+        _ = signals.next() => Ok(Exit::Interrupted),
+    }
+}
+
+async fn set_up(args: InitArgs) -> Result<Exit, Failure> {
     refuse_existing(&args.config)?;
     let setup = Setup::choose(&args, &mut Answers::of_stdin(), &environment::variable).await?;
     if let Some(file) = setup.file() {

@@ -33,8 +33,21 @@ const TITLE_CHARS: usize = 120;
 pub(super) struct StatusLines {
     /// Tool calls by id.
     calls: HashMap<String, CallFacts>,
-    /// Options of open questions, by id.
-    options: HashMap<String, Vec<SelectOption>>,
+    /// Open questions, by id.
+    asked: HashMap<String, AskedQuestion>,
+}
+
+/// The facts of a question that its answer is told with. By default, those of a question that was not seen.
+#[derive(Debug, Default)]
+pub(crate) struct AskedQuestion {
+    kind: HumanRequestKind,
+    options: Vec<SelectOption>,
+}
+
+impl AskedQuestion {
+    pub(crate) fn of(request: &HumanRequest) -> AskedQuestion {
+        AskedQuestion { kind: request.kind(), options: request.options.clone() }
+    }
 }
 
 /// Tool, title and arguments of a call.
@@ -131,16 +144,14 @@ impl StatusLines {
     }
 
     fn asked(&mut self, style: Style, request: &HumanRequest) -> String {
-        if !request.options.is_empty() {
-            self.options.insert(request.request_id.clone(), request.options.clone());
-        }
+        self.asked.insert(request.request_id.clone(), AskedQuestion::of(request));
         style.bold(&question(style, request, OptionNames::Numbers))
     }
 
     fn resolved(&mut self, style: Style, resolved: &HumanResolved) -> Option<String> {
-        let options = self.options.remove(&resolved.request_id).unwrap_or_default();
+        let asked = self.asked.remove(&resolved.request_id).unwrap_or_default();
         let answer = resolved.answer.as_ref()?;
-        Some(format!("  {}", style.strip_unsafe(&answered(answer, &options))))
+        Some(format!("  {}", style.strip_unsafe(&answered(answer, &asked))))
     }
 
     fn result(&self, style: Style, event: &ToolCallResult) -> Option<String> {
@@ -268,10 +279,10 @@ pub(crate) fn approved(style: Style, approved: &HumanApproved) -> String {
     format!("approved by {}: {} of {} approvals", style.strip_unsafe(by), approved.approvals, approved.quorum)
 }
 
-/// An answer as text, with the person who gave it and the rule that is remembered. `options` are those of the question.
-pub(crate) fn answered(answer: &HumanAnswer, options: &[SelectOption]) -> String {
+/// An answer as text, with the person who gave it and the rule that is remembered.
+pub(crate) fn answered(answer: &HumanAnswer, asked: &AskedQuestion) -> String {
     let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
-    let words = format!("{}{by}", given(answer, options));
+    let words = format!("{}{by}", given(answer, asked));
     match (&answer.applied_rule, &answer.remembered_rule) {
         (Some(rule), _) => format!("{words}, as remembered: {}", rule::describe(rule)),
         (None, Some(rule)) => format!("{words}, and remembered: {}", rule::describe(rule)),
@@ -279,9 +290,9 @@ pub(crate) fn answered(answer: &HumanAnswer, options: &[SelectOption]) -> String
     }
 }
 
-fn given(answer: &HumanAnswer, options: &[SelectOption]) -> String {
+fn given(answer: &HumanAnswer, asked: &AskedQuestion) -> String {
     let label = |id: &String| {
-        let option = options.iter().find(|option| option.id == *id && !option.label.is_empty());
+        let option = asked.options.iter().find(|option| option.id == *id && !option.label.is_empty());
         option.map_or_else(|| id.clone(), |option| option.label.clone())
     };
     match (&answer.decision, answer.input.as_ref().and_then(|input| input.input.as_ref())) {
@@ -299,13 +310,13 @@ fn given(answer: &HumanAnswer, options: &[SelectOption]) -> String {
         },
         (_, Some(Input::Declined(declined))) if declined.message.is_empty() => "declined".to_owned(),
         (_, Some(Input::Declined(declined))) => format!("declined: {}", declined.message),
-        (Some(decided), None) => decision(decided),
+        (Some(decided), None) => decision(decided, asked.kind),
         (None, None) => "decided".to_owned(),
     }
 }
 
 /// A decision as text, with its message.
-pub(crate) fn decision(decision: &Decision) -> String {
+fn decision(decision: &Decision, of: HumanRequestKind) -> String {
     let with = |word: &str, message: &str| {
         if message.is_empty() { word.to_owned() } else { format!("{word} ({message})") }
     };
@@ -315,9 +326,22 @@ pub(crate) fn decision(decision: &Decision) -> String {
         Some(Kind::Deny(deny)) => with("denied", &deny.message),
         Some(Kind::DenyAndStop(stop)) => with("denied, and the run stopped", &stop.message),
         Some(Kind::AnswerInPlace(_)) => "answered in the tool's place".to_owned(),
-        Some(Kind::Expired(_)) => "nobody answered in time: denied".to_owned(),
-        Some(Kind::Withdrawn(_)) => "withdrawn: the run ended first".to_owned(),
+        Some(Kind::Expired(_)) => format!("nobody answered in time{}", unanswered(of)),
+        Some(Kind::Withdrawn(_)) => "withdrawn: no answer is needed any more".to_owned(),
         None => "decided".to_owned(),
+    }
+}
+
+/// The end of a question that nobody answered. A call that asks goes on, or ends as its host decides.
+fn unanswered(kind: HumanRequestKind) -> &'static str {
+    match kind {
+        HumanRequestKind::Approve => ": denied",
+        HumanRequestKind::InDoubt => ": the outcome stays unknown",
+        HumanRequestKind::Unspecified
+        | HumanRequestKind::Prompt
+        | HumanRequestKind::Select
+        | HumanRequestKind::Form
+        | HumanRequestKind::Url => "",
     }
 }
 
@@ -328,6 +352,9 @@ fn context_compacted(compacted: &ContextCompacted) -> String {
 /// An error as text, with its code.
 pub(crate) fn error(style: Style, error: Option<&RunError>) -> String {
     let Some(error) = error else { return "no reason given".to_owned() };
+    if error.message.is_empty() {
+        return format!("[{}]", format::error_code(error.code()));
+    }
     format!("{} [{}]", style.strip_unsafe(&error.message), format::error_code(error.code()))
 }
 

@@ -1,10 +1,11 @@
 use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1::{
-    AssistantMessage, HumanAnswer, HumanInput, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved,
-    Message, ModelCallFailed, ModelCallStarted, ModelDelta, Part, PartialMessage, Reasoning, RunError,
-    RunErrorCode, RunFinished, RunStatus, SelectOption, Selection, ToolCall, ToolCallAccepted,
-    ToolCallProposed, ToolCallResult, ToolResult, ToolStatus, human_input, model_delta::Delta, part::Content,
+    AssistantMessage, Decision, Expired, HumanAnswer, HumanInput, HumanRequest, HumanRequestKind,
+    HumanRequested, HumanResolved, Message, ModelCallFailed, ModelCallStarted, ModelDelta, Part,
+    PartialMessage, Reasoning, RunError, RunErrorCode, RunFinished, RunStatus, SelectOption, Selection,
+    ToolCall, ToolCallAccepted, ToolCallProposed, ToolCallResult, ToolResult, ToolStatus, Withdrawn,
+    decision::Decision as Kind, human_input, model_delta::Delta, part::Content,
 };
 
 use super::*;
@@ -279,6 +280,26 @@ fn a_choice_is_told_by_its_label() {
 }
 
 #[test]
+fn a_question_without_an_answer_is_told_by_its_kind() {
+    let told = |kind: HumanRequestKind, decision: Kind| {
+        let request = HumanRequest { request_id: "q".into(), kind: kind.into(), ..HumanRequest::default() };
+        let decision = Some(Decision { decision: Some(decision) });
+        let answer = Some(HumanAnswer { decision, ..HumanAnswer::default() });
+        let resolved = HumanResolved { request_id: "q".into(), answer, ..HumanResolved::default() };
+        let requested = HumanRequested { request: Some(request) };
+        let text = shown(vec![Event::HumanRequested(requested), Event::HumanResolved(resolved)]);
+        text.lines().last().expect("a line").to_owned()
+    };
+    let expired = |kind| told(kind, Kind::Expired(Expired {}));
+    assert_eq!(expired(HumanRequestKind::Approve), "  nobody answered in time: denied");
+    assert_eq!(expired(HumanRequestKind::InDoubt), "  nobody answered in time: the outcome stays unknown");
+    assert_eq!(expired(HumanRequestKind::Prompt), "  nobody answered in time");
+    // The run goes on where a late result answers a question in doubt.
+    let withdrawn = told(HumanRequestKind::InDoubt, Kind::Withdrawn(Withdrawn {}));
+    assert_eq!(withdrawn, "  withdrawn: no answer is needed any more");
+}
+
+#[test]
 fn the_end_says_how_it_went() {
     let end = |status: RunStatus, error| {
         Event::RunFinished(RunFinished {
@@ -294,4 +315,7 @@ fn the_end_says_how_it_went() {
         RunError { code: RunErrorCode::AbortedByCaller.into(), message: "enough".into(), http_status: 0 };
     let line = shown(vec![end(RunStatus::Aborted, Some(error))]);
     assert!(line.starts_with("✗ aborted: enough [aborted_by_caller]"), "{line}");
+    let error = RunError { code: RunErrorCode::AbortedByCaller.into(), ..RunError::default() };
+    let line = shown(vec![end(RunStatus::Aborted, Some(error))]);
+    assert!(line.starts_with("✗ aborted: [aborted_by_caller]"), "{line}");
 }

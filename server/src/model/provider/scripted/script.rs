@@ -77,7 +77,7 @@ impl Script {
     /// When it is not TOML, or has keys or values that a script does not have.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScriptError> {
         toml::from_str(text)
-            .map_err(|e| ScriptError { name: name.to_owned(), message: e.to_string().trim_end().to_owned() })
+            .map_err(|e| ScriptError { name: name.to_owned(), message: in_one_line(&e, text) })
     }
 
     /// Reads a script from a file.
@@ -91,6 +91,16 @@ impl Script {
             Err(e) => Err(ScriptError { name, message: e.to_string() }),
         }
     }
+}
+
+/// The error with its line and column. The parser's own text has a drawing of several lines.
+fn in_one_line(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().trim_end().replace('\n', "; ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    let column = before[line_start..].chars().count() + 1;
+    format!("line {line}, column {column}: {message}")
 }
 
 impl ScriptedError {

@@ -173,7 +173,7 @@ async fn delays_are_waited_and_count_against_timeouts() {
 #[test]
 fn mistakes_are_named_with_their_place() {
     for (text, place, what) in [
-        ("[[reply]]\ntxt = 1", "line 2", "unknown field `txt`"),
+        ("[[reply]]\ntxt = 1", "line 2, column 1: ", "unknown field `txt`"),
         ("[[reply]]\nwhen.who = 1", "line 2", "unknown field `who`"),
         ("[[replies]]\n", "line 1", "unknown field `replies`"),
         ("[[reply]]\n\ntext = 1", "line 3", "expected a string"),
@@ -183,7 +183,7 @@ fn mistakes_are_named_with_their_place() {
         ("[[reply", "line 1", ""),
     ] {
         let error = Script::parse("s.toml", text).unwrap_err().to_string();
-        assert!(error.starts_with("script s.toml: "), "{error}");
+        assert!(error.starts_with("script s.toml: ") && error.lines().count() == 1, "{error}");
         assert!(error.contains(place) && error.contains(what), "{error}");
     }
     assert!(Script::parse("s.toml", "").unwrap_err().to_string().contains("missing field `reply`"));
