@@ -175,9 +175,10 @@ mod tests {
     fn a_commit_lasts_from_its_begin_to_its_end() {
         let scope = Scope::none();
         assert_eq!(scope.commit_lasts(Timestamp(9_000)), Millis(0));
-        scope.begin_commit(Timestamp(9_000));
-        assert_eq!(scope.clone().commit_lasts(Timestamp(9_700)), Millis(700));
-        scope.end_commit();
+        let of_writer = scope.clone();
+        of_writer.begin_commit(Timestamp(9_000));
+        assert_eq!(scope.commit_lasts(Timestamp(9_700)), Millis(700));
+        of_writer.end_commit();
         assert_eq!(scope.commit_lasts(Timestamp(9_800)), Millis(0));
     }
 
