@@ -1,4 +1,4 @@
-//! Where the messages of a stream begin and end, of which nothing is kept.
+//! The places in a stream at which a message ends. Nothing of the messages is kept.
 
 use http_body::Frame;
 use tonic::codegen::Bytes;
