@@ -158,11 +158,11 @@ impl WorkParts {
         let (cluster, linking) = self.cluster.take().map(|parts| parts.tools(hosts.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
         let offers_wait = offers_wait(server.shutdown_grace.duration());
-        if let Some(linking) = linking {
-            spawn_until_stopped(&tasks, "tool link", linking);
-        }
         let stop =
             Stop { engine: engine.clone(), hosts: hosts.clone(), cluster: cluster.clone(), offers_wait };
+        if let Some(linking) = linking {
+            spawn_until_runs_stop(&tasks, "tool link", linking, &stop);
+        }
         drive_tools(&stop, &tasks);
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
@@ -280,18 +280,28 @@ pub(super) fn spawn_until_stopped(
 
 /// Starts the task that hands reports of tools to the runs, until the runs have stopped.
 fn drive_tools(stop: &Stop, tasks: &Tasks) {
-    let Stop { engine, hosts, cluster, offers_wait } = stop.clone();
-    let driving = match cluster {
-        Some(cluster) => cluster.drive(engine.sink()).boxed(),
-        None => hosts.clone().drive(engine.sink()).boxed(),
+    let driving = match stop.cluster.clone() {
+        Some(cluster) => cluster.drive(stop.engine.sink()).boxed(),
+        None => stop.hosts.clone().drive(stop.engine.sink()).boxed(),
     };
+    spawn_until_runs_stop(tasks, "tools", driving, stop);
+}
+
+/// Starts a task that ends when a shutdown has begun and the runs have stopped, which wait for what hosts say to their offers.
+fn spawn_until_runs_stop(
+    tasks: &Tasks,
+    name: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+    stop: &Stop,
+) {
+    let Stop { engine, hosts, cluster: _, offers_wait } = stop.clone();
     let stopped = runs_stopped(tasks.soft().clone(), engine, hosts, offers_wait);
-    tasks.spawn("tools", async move {
+    drop(tasks.spawn(name, async move {
         tokio::select! { biased;
-            () = driving => {}
+            () = work => {}
             () = stopped => {}
         }
-    });
+    }));
 }
 
 impl ClusterParts {

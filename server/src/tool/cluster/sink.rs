@@ -192,12 +192,11 @@ impl ClusterTools {
                     match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
                         Ok(Reply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
-                            // The run may have moved. If it has not, the owner cannot record the result now.
+                            // The run may have moved. If it has not, its owner may be about to stop.
                             owner = self.owners.owner_of(tenant, &call.run).await;
-                            if owner == RunOwner::Peer(peer) || Instant::now() >= until {
-                                return Err(SinkUnavailable);
+                            if owner != RunOwner::Peer(peer) && Instant::now() < until {
+                                continue;
                             }
-                            continue;
                         }
                         Err(NoReply::Late) => return Err(SinkUnavailable),
                         Err(NoReply::NoLink) => {}
