@@ -71,12 +71,13 @@ pub(crate) const ENDLESS_BACKOFF: Backoff =
 /// server listen for it.
 const ALLOW_INSECURE_REMOTE: &str = "AGENTLOOP_ALLOW_INSECURE_REMOTE";
 
-/// Signs of a server without TLS in the cause of an error.
-const ANSWERS_UNENCRYPTED: [&str; 1] = ["InvalidContentType"];
+/// Signs of a server without TLS in the cause of an error, in lower case, as all that follow.
+const ANSWERS_UNENCRYPTED: [&str; 1] = ["invalidcontenttype"];
 /// Signs of a server with TLS that was asked without: it sends an alert, which is no frame, and closes the connection.
-const DROPS_UNENCRYPTED: [&str; 3] = ["frame with invalid size", "Broken pipe", "Connection reset"];
+const DROPS_UNENCRYPTED: [&str; 4] =
+    ["frame with invalid size", "broken pipe", "connection reset", "connection closed"];
 /// The sign of a certificate that leads to no root that is known here.
-const UNKNOWN_ROOT: &str = "UnknownIssuer";
+const UNKNOWN_ROOT: &str = "unknownissuer";
 
 /// The beginning of a certificate in PEM.
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
@@ -179,6 +180,7 @@ impl Global {
         let url = self.endpoint();
         let is_here = url.parse::<tonic::transport::Uri>().is_ok_and(|uri| is_here(&uri));
         let is_encrypted = url.starts_with("https://");
+        let cause = cause.to_lowercase();
         let is = |signs: &[&str]| signs.iter().any(|sign| cause.contains(sign));
         let next = if is_encrypted && is(&ANSWERS_UNENCRYPTED) {
             ": the server there seems to have no TLS; then its address begins with http://"
