@@ -102,16 +102,21 @@ impl Stop {
 
     /// Returns when the hosts have been sent away: calls may end then.
     pub(super) async fn send_hosts_away(&self) {
-        let until = Instant::now() + self.offers_wait;
         self.hosts.close_offers(self.offers_wait).await;
         self.hosts.go_away();
         self.hosts.close();
         if let Some(cluster) = &self.cluster {
             // Until then the runs here may hear over the link if a host at another replica begins a call.
-            while self.engine.live_runs() > 0 && Instant::now() < until {
-                tokio::time::sleep(RUNS_CHECK_EVERY).await;
-            }
+            self.runs_stopped().await;
             cluster.close();
+        }
+    }
+
+    /// Returns when no run waits for an update of its calls any more, after half of the grace at most. A shutdown has begun.
+    async fn runs_stopped(&self) {
+        let until = Instant::now() + self.offers_wait;
+        while (self.engine.live_runs() > 0 || self.hosts.has_open_offers()) && Instant::now() < until {
+            tokio::time::sleep(RUNS_CHECK_EVERY).await;
         }
     }
 }
@@ -294,9 +299,12 @@ fn spawn_until_runs_stop(
     work: impl Future<Output = ()> + Send + 'static,
     stop: &Stop,
 ) {
-    let Stop { engine, hosts, cluster: _, offers_wait } = stop.clone();
-    let stopped = runs_stopped(tasks.soft().clone(), engine, hosts, offers_wait);
+    let (soft, stop) = (tasks.soft().clone(), stop.clone());
     drop(tasks.spawn(name, async move {
+        let stopped = async {
+            soft.cancelled().await;
+            stop.runs_stopped().await;
+        };
         tokio::select! { biased;
             () = work => {}
             () = stopped => {}
@@ -389,15 +397,6 @@ fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &Remo
     built_in.set_next(Arc::new(Remote(hosts.extensions().clone())));
     own.set_next(Arc::new(built_in));
     own
-}
-
-/// Returns when a shutdown has begun and no run waits for an update of its calls any more, but at most `wait` later.
-async fn runs_stopped(soft: CancellationToken, engine: Engine, hosts: Arc<RemoteTools>, wait: Duration) {
-    soft.cancelled().await;
-    let until = Instant::now() + wait;
-    while (engine.live_runs() > 0 || hosts.has_open_offers()) && Instant::now() < until {
-        tokio::time::sleep(RUNS_CHECK_EVERY).await;
-    }
 }
 
 #[cfg(test)]

@@ -36,11 +36,11 @@ const OPERATE: Access = Access::Roles(&[Role::Operator]);
 /// the call waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Streams {
-    /// There are none.
+    /// None: each call is one message and its response, or ends otherwise.
     None,
     /// The requests: of contents that are stored.
     Request,
-    /// The responses.
+    /// The responses: of events and lists that are followed.
     Response,
     /// Requests and responses: of tool hosts.
     Both,

@@ -213,7 +213,7 @@ pub enum Input {
     /// A host's stream had ended because the replica broke off through which it came, and the host may not know it yet: it has its
     /// lease more to come back. Ignored if it is back.
     LinkLost {
-        /// The host.
+        /// The host whose stream it was. An unknown one is ignored.
         host: HostId,
     },
 }

@@ -118,7 +118,7 @@ impl QuotaReservation {
     }
 }
 
-/// Asks the store.
+/// Reads from the store how much of a quota a holder has used.
 pub(in crate::engine::quota) async fn ask(
     store: &dyn Store,
     source: Source,

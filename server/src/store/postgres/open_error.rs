@@ -194,7 +194,7 @@ pub(super) fn migration_error(at: &str, error: NotMigrated) -> OpenError {
     }
 }
 
-/// A statement failed.
+/// The error of a statement that failed while the database was opened.
 pub(super) fn failure(at: &str, error: &Error) -> OpenError {
     match rows::code(error).as_deref() {
         Some("25006") => OpenError::ReadOnly { at: at.to_owned() },

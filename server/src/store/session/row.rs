@@ -224,7 +224,7 @@ pub const PROJECT_LABEL: &str = "project";
 /// A session to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
-    /// Its tenant.
+    /// The tenant that owns it.
     pub tenant: TenantId,
     /// Its id, unique within the tenant.
     pub session: SessionId,
@@ -247,7 +247,7 @@ pub struct NewFork {
     pub source: SessionId,
     /// The last entry to share; 0 means all of them.
     pub at: EntryNo,
-    /// Its own id.
+    /// The id of the fork, unique within the tenant.
     pub session: SessionId,
     /// Time of its creation.
     pub created_at: Timestamp,

@@ -45,7 +45,7 @@ impl Results {
         self.unacknowledged.len()
     }
 
-    /// Their bytes.
+    /// Bytes of the results that the server has not acknowledged.
     #[cfg(test)]
     pub(super) fn unacknowledged_bytes(&self) -> usize {
         self.unacknowledged_bytes

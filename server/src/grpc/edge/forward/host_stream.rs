@@ -11,17 +11,18 @@ use agentloop_proto::v1::connect_request::Frame as HostFrame;
 use agentloop_proto::v1::connect_response::Frame as ServerFrame;
 use futures_util::stream::unfold;
 use http_body::Frame;
+use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::{Bytes, http};
+use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::request::boundary::Boundary;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
-use crate::grpc::edge::message_prefix::PREFIX_BYTES;
+use crate::grpc::edge::message_prefix::framed;
 
 /// The frames of a host, and what is known of them.
 struct FromHost {
@@ -54,7 +55,7 @@ impl FromHost {
             self.stopping = None;
             let draining = v1::Draining { reason: shutting_down().message().to_owned() };
             let draining = v1::ConnectRequest { frame: Some(HostFrame::Draining(draining)) };
-            return Some((Ok(Frame::data(framed(&draining))), Some(self)));
+            return Some((Ok(Frame::data(framed(&[&draining.encode_to_vec()]))), Some(self)));
         };
         let frame = frame?;
         let Ok(passed) = &frame else { return Some((frame, None)) };
@@ -131,17 +132,6 @@ impl ToHost {
         let reason = shutting_down().message().to_owned();
         let go_away = v1::GoAway { reconnect_after: Some(prost_types::Duration::default()), reason };
         let go_away = v1::ConnectResponse { frame: Some(ServerFrame::GoAway(go_away)) };
-        (Ok(Frame::data(framed(&go_away))), Some(Next::End))
+        (Ok(Frame::data(framed(&[&go_away.encode_to_vec()]))), Some(Next::End))
     }
-}
-
-/// A message with its prefix.
-fn framed(message: &impl prost::Message) -> Bytes {
-    let bytes = message.encode_to_vec();
-    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes();
-    let mut framed = Vec::with_capacity(PREFIX_BYTES + bytes.len());
-    framed.push(0);
-    framed.extend_from_slice(&length);
-    framed.extend_from_slice(&bytes);
-    framed.into()
 }

@@ -1,5 +1,6 @@
 //! Calls of runs at one replica, whose hosts are connected to another one.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
@@ -80,6 +81,18 @@ async fn a_result_waits_for_the_verdict_of_a_slow_owner() {
     other.engine.recordings.add_permits(1);
     back.answer("r/1.0", 1);
     assert_eq!(back.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+}
+
+/// It may be about to stop, and another one records the result then.
+#[tokio::test(start_paused = true)]
+async fn a_result_waits_while_its_owner_cannot_record_it() {
+    let (_net, [_hub, other], mut host) = Net::with_host().await;
+    other.give_to(&mut host, "r/1.0").await;
+    other.engine.available.store(false, Ordering::SeqCst);
+    host.answer("r/1.0", 1);
+    hears_nothing(&mut host).await;
+    other.engine.available.store(true, Ordering::SeqCst);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS};
 use agentloop_core::host::CallUpdate;
@@ -294,4 +295,10 @@ pub(super) fn result_of(frame: HostFrame) -> Box<CallResult> {
 /// The acknowledgement of the first attempt's result.
 pub(super) fn ack(call: &str, verdict: ResultVerdict) -> ServerFrame {
     ServerFrame::ResultAck { call: call_ref(call, 1), verdict }
+}
+
+/// The host is sent nothing about calls while this passes.
+pub(super) async fn hears_nothing(host: &mut FakeHost) {
+    let next = tokio::time::timeout(Duration::from_secs(2), host.next()).await;
+    assert!(next.is_err(), "{next:?}");
 }

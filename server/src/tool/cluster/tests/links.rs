@@ -12,12 +12,6 @@ use crate::tool::host::remote::TakesHosts;
 use crate::tool::tests::harness::*;
 use crate::tool::{Outbound, Seek, Tools as _};
 
-/// The host is sent nothing about calls while this passes.
-async fn hears_nothing(host: &mut FakeHost) {
-    let next = tokio::time::timeout(Duration::from_secs(2), host.next()).await;
-    assert!(next.is_err(), "{next:?}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_looks_again() {
     let (net, replicas) = Net::of([1, 2]);

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use crate::grpc::edge::forward::request::bodies::{next_frame, of_bytes};
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::request::call::{Call, Head};
-use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES};
+use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES, framed};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
 
@@ -100,15 +100,6 @@ impl Call for BufferedCall {
     fn is_whole(&self) -> bool {
         true
     }
-}
-
-fn framed(parts: &[&[u8]]) -> Bytes {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    let mut framed = Vec::with_capacity(PREFIX_BYTES + length);
-    framed.push(0);
-    framed.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-    parts.iter().for_each(|part| framed.extend_from_slice(part));
-    framed.into()
 }
 
 /// The fields with the ids that a request leaves to the server.
