@@ -26,6 +26,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,6 +212,7 @@ impl PostgresStore {
             additions: 0,
             removals: 0,
             requests: queue,
+            put_off: VecDeque::new(),
             closing: closing.clone(),
             failed: tasks.soft().clone(),
             counters: counters.clone(),

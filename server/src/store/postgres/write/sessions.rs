@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgConnection, Row as _};
+use sqlx::{Error, Executor as _, PgConnection, Row as _};
 
 use crate::store::codec::text;
 use crate::store::number::int;
@@ -67,11 +67,12 @@ const DROP_KEPT: &str = "
 const LOCK_SOURCE: &str =
     "SELECT session_no FROM sessions WHERE tenant = $1 AND session_id = $2 FOR KEY SHARE";
 
-/// Locks the other sessions whose journals have events of the session of number `$1`. If one of them has just been deleted,
-/// these events are kept ones by now.
+/// Locks the other sessions whose journals have events of this one. If one of them has just been deleted, these events are
+/// kept ones by now.
 const LOCK_LENDERS: &str = "
     SELECT session_no FROM sessions
-    WHERE session_no IN (SELECT owner FROM session_entries WHERE session_no = $1 AND owner IS NOT NULL)
+    WHERE session_no IN (SELECT i.owner FROM sessions AS s JOIN session_entries AS i ON i.session_no = s.session_no
+                         WHERE s.tenant = $1 AND s.session_id = $2 AND i.owner IS NOT NULL)
     ORDER BY session_no FOR KEY SHARE";
 
 /// Waits for the forks of a session that are under way, and keeps later ones from seeing it.
@@ -167,10 +168,8 @@ impl SessionWriter for SessionTables<'_> {
     }
 
     async fn delete(&mut self, no: i64) -> Result<(), Error> {
+        self.lock_or_fail(Query::new(LOCK_SHARED).with(no)).await?;
         let Self { db, hold, .. } = self;
-        if *hold == Hold::Lease {
-            sqlx::query(LOCK_SHARED).bind(no).execute(&mut **db).await?;
-        }
         // They are kept by the number of their session.
         sqlx::query(KEEP_EVENTS).bind(no).bind(no).execute(&mut **db).await?;
         sqlx::query(REFER_TO_KEPT).bind(no).execute(&mut **db).await?;
@@ -207,18 +206,12 @@ impl SessionWriter for SessionTables<'_> {
     }
 
     async fn lock_source(&mut self, new: &NewFork) -> Result<(), Error> {
-        if self.hold == Hold::Lock {
-            return Ok(());
-        }
-        let Some(source) = self.row(of_session(LOCK_SOURCE, &new.tenant, &new.source)).await? else {
-            return Ok(());
-        };
-        let no: i64 = source.try_get("session_no")?;
-        self.lock(Query::new(LOCK_LENDERS).with(no)).await
+        self.lock_or_fail(of_session(LOCK_SOURCE, &new.tenant, &new.source)).await?;
+        self.lock_or_fail(of_session(LOCK_LENDERS, &new.tenant, &new.source)).await
     }
 
     async fn lock_deleted(&mut self, old: &DeleteSession) -> Result<(), Error> {
-        self.lock(of_session(LOCK_DELETED, &old.tenant, &old.session)).await
+        self.lock_or_fail(of_session(LOCK_DELETED, &old.tenant, &old.session)).await
     }
 }
 
@@ -232,6 +225,17 @@ impl SessionTables<'_> {
     async fn lock(&mut self, query: Query) -> Result<(), Error> {
         if self.hold == Hold::Lease {
             self.execute(query).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for rows that another replica may have locked for as long as the deletion of a large session takes. While one
+    /// write waits, no other goes on. So it fails soon, and the writing task puts it off.
+    async fn lock_or_fail(&mut self, query: Query) -> Result<(), Error> {
+        if self.hold == Hold::Lease {
+            self.db.execute("SET LOCAL lock_timeout = '10ms'").await?;
+            self.execute(query).await?;
+            self.db.execute("SET LOCAL lock_timeout = DEFAULT").await?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
 //! the commit happened, and carries it out again if it did not.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a large
 /// one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
+/// Time after which a write is tried again whose rows another replica has locked. The writes behind it go on meanwhile.
+const PUT_OFF_FOR: Duration = Duration::from_millis(100);
+
 /// The reason why an attempt of a commit failed.
 pub(super) enum Failure {
     /// The database refused it. Nothing is written.
@@ -68,6 +72,13 @@ impl PersistError {
     }
 }
 
+/// A write whose rows another replica has locked.
+pub(in crate::store::postgres) struct PutOff {
+    /// When it is tried again.
+    due: Instant,
+    request: WriteRequest,
+}
+
 /// The writing task and everything that only it uses.
 pub(in crate::store::postgres) struct Writer {
     /// Options for a new connection after a failure.
@@ -91,6 +102,8 @@ pub(in crate::store::postgres) struct Writer {
     /// The count of shards that were taken away, when the cache was last known to be right.
     pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
+    /// The first is due first.
+    pub(in crate::store::postgres) put_off: VecDeque<PutOff>,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
     /// Cancelled here when another server has taken the database over.
@@ -110,11 +123,7 @@ impl Writer {
         let mut requests = Vec::with_capacity(COMMIT_WRITES_MAX);
         while self.gather(&mut requests).await {
             self.refuse_others(&mut requests);
-            let replies = self.commit(&requests).await;
-            for (request, reply) in requests.drain(..).zip(replies) {
-                // The caller may be gone; the write stays.
-                let _ = request.reply.send(reply);
-            }
+            self.commit(&mut requests).await;
         }
         self.close().await;
     }
@@ -136,15 +145,23 @@ impl Writer {
             })
         };
         for refused in requests.extract_if(.., is_other) {
-            // The caller may be gone.
-            let _ = refused.reply.send(Err(StoreError::Elsewhere));
+            answer(refused, Err(StoreError::Elsewhere));
         }
     }
 
-    /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. `false`: the queue has ended.
+    /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds, and those that were put off
+    /// until now. `false`: the queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
-        if !self.requests.wait(&self.closing).await {
-            return false;
+        let first_due = self.put_off.front().map(|first| first.due);
+        let comes_due = async {
+            match first_due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { biased;
+            is_open = self.requests.wait(&self.closing) => if !is_open { return false },
+            () = comes_due => {}
         }
         let until = Instant::now() + GATHER_WAIT;
         // Callers that the last commit woke can enqueue their next write first, if they have one at once.
@@ -152,39 +169,55 @@ impl Writer {
         self.requests.wait_for(self.last_writes, until).await;
         self.requests.take(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
         self.last_writes = requests.len();
+        let now = Instant::now();
+        while self.put_off.front().is_some_and(|first| first.due <= now) {
+            requests.extend(self.put_off.pop_front().map(|first| first.request));
+        }
         true
     }
 
-    /// Commits these writes together and returns a reply for each. If the database refuses one of them, each is tried
-    /// alone, so that the others do not fail with it: they do only if the database itself is known to be at fault. Likewise if
-    /// they and another replica's writes wait for each other: one write takes its locks in an order.
-    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<WriteReply> {
+    /// Commits these writes together and answers each. If the database refuses one of them, each is tried alone, so that the
+    /// others do not fail with it: they do only if the database itself is known to be at fault. Likewise if they and another
+    /// replica's writes wait for each other: one write takes its locks in an order.
+    async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
         if requests.is_empty() {
-            return Vec::new();
+            return;
         }
         match self.persist(requests).await {
-            Ok(replies) => return replies,
-            Err(PersistError::Refused(_)) => {}
+            Ok(replies) => {
+                for (request, reply) in requests.drain(..).zip(replies) {
+                    answer(request, reply);
+                }
+            }
+            Err(PersistError::Refused(_)) => {
+                for request in requests.drain(..) {
+                    // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
+                    self.cache.clear();
+                    self.commit_alone(request).await;
+                }
+            }
             Err(PersistError::Unknown(error)) => {
-                return requests
-                    .iter()
-                    .map(|request| Err(rows::failure(request.op.describe(), &error)))
-                    .collect();
+                for request in requests.drain(..) {
+                    let failure = rows::failure(request.op.describe(), &error);
+                    answer(request, Err(failure));
+                }
             }
         }
-        let mut replies = Vec::with_capacity(requests.len());
-        for request in requests {
-            // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
-            self.cache.clear();
-            let reply = self.persist(std::slice::from_ref(request)).await;
-            replies.push(match reply {
-                Ok(mut replies) => replies.pop().expect("one request has one reply"),
-                Err(PersistError::Refused(error) | PersistError::Unknown(error)) => {
-                    Err(rows::failure(request.op.describe(), &error))
-                }
-            });
-        }
-        replies
+    }
+
+    /// Commits one write and answers it, or puts it off.
+    async fn commit_alone(&mut self, request: WriteRequest) {
+        let reply = match self.persist(std::slice::from_ref(&request)).await {
+            Ok(mut replies) => replies.pop().expect("one request has one reply"),
+            Err(PersistError::Refused(error)) if is_locked(&error) => {
+                self.put_off.push_back(PutOff { due: Instant::now() + PUT_OFF_FOR, request });
+                return;
+            }
+            Err(PersistError::Refused(error) | PersistError::Unknown(error)) => {
+                Err(rows::failure(request.op.describe(), &error))
+            }
+        };
+        answer(request, reply);
     }
 
     /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
@@ -210,6 +243,9 @@ impl Writer {
                             if is_retryable_conflict(&error) && Instant::now() < until =>
                         {
                             continue;
+                        }
+                        Failure::Refused(error) if is_locked(&error) => {
+                            return Err(PersistError::Refused(error));
                         }
                         Failure::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
@@ -245,6 +281,12 @@ impl Writer {
     }
 }
 
+/// Answers a write.
+fn answer(request: WriteRequest, reply: WriteReply) {
+    // The caller may be gone; the write stays.
+    let _ = request.reply.send(reply);
+}
+
 /// True if the database or the connection caused the error, whatever is written. Any other one is taken for that of a single
 /// write of the transaction, without which the others may succeed.
 fn is_fault_of_all(error: &Error) -> bool {
@@ -267,4 +309,9 @@ fn is_retryable_conflict(error: &Error) -> bool {
 /// True if the database has broken off the transaction because it and others waited for each other.
 fn is_deadlock(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "40P01")
+}
+
+/// True if another replica has locked what is to be written, for longer than this write may wait.
+fn is_locked(error: &Error) -> bool {
+    rows::code(error).is_some_and(|code| code == "55P03")
 }

@@ -92,7 +92,7 @@ async fn shards_are_given_away_when_a_long_commit_has_ended() {
     let session = SessionId::parse("s").unwrap();
     store.create_session(fixture::new_session("s", &BTreeMap::new(), Timestamp(1))).await.unwrap();
     let mut shell = schema.shell().await;
-    shell.execute("BEGIN; SELECT 1 FROM sessions FOR UPDATE").await.unwrap();
+    shell.execute("BEGIN; LOCK TABLE steers IN EXCLUSIVE MODE").await.unwrap();
     let long = store.clone();
     let deleting = tokio::spawn(async move { long.delete_session(&tenant(), &session).await });
     let lasts = || first.replica.scope().commit_lasts(SystemClock.now());

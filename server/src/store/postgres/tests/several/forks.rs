@@ -115,3 +115,28 @@ async fn a_session_and_its_fork_are_deleted_at_once() {
     assert_eq!(search(&two.a).await, 2);
     deletes_at_once(&two, "s", "f").await;
 }
+
+/// While another replica forks or deletes what they need, the writes behind them go on.
+#[tokio::test]
+async fn a_deletion_and_a_fork_that_find_a_lock_are_put_off() {
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    talks(&a, "s", "r").await;
+    let mut owner = Owner::started(&shared(&a), "t", "t").await;
+    let writes_go_on = async |owner: &mut Owner, shell: &mut PgConnection| {
+        wait_for_waiting(&schema, 1).await;
+        owner.says("meanwhile").await.unwrap();
+        shell.execute("COMMIT").await.unwrap();
+    };
+    let mut shell = schema.shell().await;
+
+    shell.execute("BEGIN; SELECT 1 FROM sessions WHERE session_id = 's' FOR UPDATE").await.unwrap();
+    let forks = async { tokio::join!(fork(&a, "s", "f"), writes_go_on(&mut owner, &mut shell)) };
+    let (forked, ()) = tokio::time::timeout(BOUND, forks).await.expect("in time");
+    forked.unwrap();
+
+    shell.execute("BEGIN; SELECT 1 FROM sessions WHERE session_id = 's' FOR KEY SHARE").await.unwrap();
+    let deletes = async { tokio::join!(delete(&a, "s"), writes_go_on(&mut owner, &mut shell)) };
+    let (deleted, ()) = tokio::time::timeout(BOUND, deletes).await.expect("in time");
+    assert!(deleted.unwrap());
+    assert_eq!(told(&a, "f").await, ["r asks", "r hears"]);
+}

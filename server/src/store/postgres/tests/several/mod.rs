@@ -62,11 +62,11 @@ async fn lock(schema: &Schema, table: &str) -> PgConnection {
     shell
 }
 
-/// Waits until so many of the stores' connections wait for a lock.
+/// Waits until so many of the stores' connections wait for a lock, or have given up a write that waited for one.
 async fn wait_for_waiting(schema: &Schema, waiting: i64) {
     let mut looking = schema.shell().await;
     let sql = "SELECT count(*) FROM owners AS o JOIN pg_stat_activity AS a ON a.pid = o.pid
-               WHERE a.wait_event_type = 'Lock'";
+               WHERE a.wait_event_type = 'Lock' OR a.query = 'ROLLBACK'";
     let all_wait = async { while number(&mut looking, sql).await < waiting {} };
     tokio::time::timeout(BOUND, all_wait).await.expect("they wait");
 }
