@@ -8,6 +8,7 @@ use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
+use agentloop_core::outcome::Ran;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::run::status::RunStatus;
@@ -216,6 +217,26 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
     });
     after.engine.report_update(&tenant, &call, CallUpdate::Granted { host, instance: None, terms }).await;
     soon(after.offered.recv()).await.unwrap();
+    assert_eq!(soon(after.offered.recv()).await, Some(call));
+    after.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_was_not_begun_is_offered_again_if_its_run_is_not_taken_over_yet() {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let tenant = TenantId::local();
+    let host = HostId::parse("h").unwrap();
+    let seek = || [Seek::Granted { host: host.clone(), instance: None, terms: None }, Seek::Queued];
+    let mut before = Process::start(&store, seek());
+    before.engine.start(request("r")).await.expect("started");
+    let call = soon(before.offered.recv()).await.expect("it is offered");
+    before.stop().await;
+
+    let mut after = Process::start(&store, seek());
+    assert_eq!(after.engine.live_runs(), 0);
+    let message = "refused".to_owned();
+    let lost = CallUpdate::Lost { attempt: 1, message, ran: Ran::No, busy: false };
+    assert!(after.engine.report_update(&tenant, &call, lost).await, "the run is told");
     assert_eq!(soon(after.offered.recv()).await, Some(call));
     after.stop().await;
 }

@@ -159,10 +159,12 @@ impl Engine {
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) {
+    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
-        let (Some(place), CallUpdate::Granted { host, .. }) = (place, update) else { return };
-        self.offer(place, call, host);
+        if let (Some(place), CallUpdate::Granted { host, .. }) = (place, update) {
+            self.offer(place, call, host);
+        }
+        true
     }
 
     async fn finished(

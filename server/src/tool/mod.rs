@@ -240,8 +240,8 @@ pub struct SinkUnavailable;
 #[async_trait]
 pub trait CallSink: Send + Sync + 'static {
     /// Reports that something happened to a call. Reports of one call arrive in order. A report of a call that no run
-    /// waits for is dropped.
-    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate);
+    /// waits for is dropped. False: the run could not be told, and its next owner needs the report.
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool;
 
     /// Records a host's result, from its stream or from `CompleteCall`. Returns when the result is durable or refused.
     /// A run that is not in memory is loaded for it.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
+use agentloop_core::outcome::Ran;
 use agentloop_core::run::input::{CallFinished, Input};
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::{CallState, RunState};
@@ -19,7 +20,7 @@ use crate::tool::{CallInHand, CallSink, CallUpdate, Disposition, ReportedResult,
 
 #[async_trait]
 impl CallSink for Engine {
-    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match update {
@@ -46,27 +47,40 @@ impl CallSink for Engine {
                 let input = || Input::CallResumable { slot, attempt, resume_no, state: state.clone() };
                 return self.record_host_input(&key, call, input).await;
             }
-            CallUpdate::Lost { attempt, message, ran, busy } => {
+            CallUpdate::Lost { attempt, message, ran: ran @ Ran::No, busy } => {
+                let input = || Input::CallLost { slot, attempt, message: message.clone(), ran, busy };
+                if let Some(mailbox) = self.0.live_runs.live(&key)
+                    && mailbox.send(input()).await
+                {
+                    return true;
+                }
+                return self.record_not_begun(&key, call, input).await;
+            }
+            CallUpdate::Lost { attempt, message, ran: ran @ (Ran::Maybe | Ran::Yes), busy } => {
                 Input::CallLost { slot, attempt, message, ran, busy }
             }
             CallUpdate::Stopped { attempt, lease, begun: false } => {
-                return self.call_not_begun(&key, call, attempt, &lease).await;
+                let lease = Digest::claimed(lease);
+                let input = || Input::CallStopped { slot, attempt, lease: lease.clone(), begun: false };
+                return self.record_not_begun(&key, call, input).await;
             }
             CallUpdate::Stopped { attempt, lease, begun } => {
                 Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }
             }
             CallUpdate::Progress { attempt, message, fraction } => {
-                return self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
+                self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
+                return true;
             }
             CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
-                let output = Progress::Output { slot, attempt, chunk_seq, stderr, data };
-                return self.publish_progress(&key, output);
+                self.publish_progress(&key, Progress::Output { slot, attempt, chunk_seq, stderr, data });
+                return true;
             }
         };
         if let Some(mailbox) = self.0.live_runs.live(&key) {
             // A task that ends meanwhile releases its calls. The run's next task seeks or reclaims a host again.
             let _taken = mailbox.send(input).await;
         }
+        true
     }
 
     async fn finished(
@@ -156,9 +170,10 @@ impl WeakSink {
 
 #[async_trait]
 impl CallSink for WeakSink {
-    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
-        if let Ok(engine) = self.engine() {
-            engine.report_update(tenant, call, update).await;
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
+        match self.engine() {
+            Ok(engine) => engine.report_update(tenant, call, update).await,
+            Err(SinkUnavailable) => false,
         }
     }
 
@@ -204,26 +219,37 @@ impl Engine {
 
     /// A call asks a person, or leaves a state to go on from. The run is made live for it: a host that reconnects may say
     /// so before the run is live, and does not repeat it by itself.
-    async fn record_host_input(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) {
+    async fn record_host_input(
+        &self,
+        key: &RunKey,
+        call: &CallId,
+        input: impl Fn() -> Input + Send + Sync,
+    ) -> bool {
         match self.deliver(key, input).await {
             // Refused: the call is settled. Its host learns of that in another way.
-            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
+            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => true,
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot record a question or resume state of a call; its host sends it again")
+                tracing::warn!(call.id = %call, %error, "cannot record a question or resume state of a call; its host sends it again");
+                false
             }
         }
     }
 
-    /// A host says that it did not begin a call that was cancelled. The run is made live for it: it may be parked with the
-    /// call in doubt, and the host says so once.
-    async fn call_not_begun(&self, key: &RunKey, call: &CallId, attempt: u32, lease: &str) {
-        let lease = Digest::claimed(lease);
-        let input = || Input::CallStopped { slot: call.slot, attempt, lease: lease.clone(), begun: false };
+    /// A call was not begun. The run is made live for it: it may be parked with the call in doubt, or not be taken up yet after
+    /// a start, and the host says so once.
+    async fn record_not_begun(
+        &self,
+        key: &RunKey,
+        call: &CallId,
+        input: impl Fn() -> Input + Send + Sync,
+    ) -> bool {
         match self.deliver(key, input).await {
             // Refused: the call is settled, or another run has its id.
-            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
+            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => true,
+            Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => false,
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot record that a call was not begun; it stays in doubt");
+                tracing::warn!(call.id = %call, %error, "cannot record that a call was not begun; it may stay in doubt");
+                false
             }
         }
     }

@@ -217,11 +217,12 @@ impl ClusterTools {
             _ => None,
         };
         let ended = ended_attempt(&update);
-        engine.report_update(tenant, call, update).await;
+        let is_told = engine.report_update(tenant, call, update).await;
         if let Some(attempt) = accepted {
             self.lock().table.accepted(tenant, call, attempt);
         }
-        if let Some(attempt) = ended
+        if is_told
+            && let Some(attempt) = ended
             // A replica that lost the run has dropped the update, and the next owner needs it.
             && self.owners.owner_of(tenant, &call.run).await == RunOwner::Here
         {

@@ -29,10 +29,12 @@ pub(super) struct RoutedSink(pub(super) Weak<ClusterTools>);
 
 #[async_trait]
 impl CallSink for RoutedSink {
-    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) {
+    /// What its owner must hear is kept until it has.
+    async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         if let Some(cluster) = self.0.upgrade() {
             cluster.route_update(tenant, call, update).await;
         }
+        true
     }
 
     async fn finished(
@@ -138,10 +140,9 @@ impl ClusterTools {
                 // The engine refuses what no run waits for.
                 let _noted = self.lock().table.note(tenant, call, &update, link);
                 let ended = ended_attempt(&update);
-                if let Ok(engine) = self.engine() {
-                    engine.report_update(tenant, call, update).await;
-                }
-                if let Some(attempt) = ended {
+                let Ok(engine) = self.engine() else { return };
+                let is_told = engine.report_update(tenant, call, update).await;
+                if is_told && let Some(attempt) = ended {
                     self.pending_updates.forget_end(tenant, call, attempt);
                 }
             }

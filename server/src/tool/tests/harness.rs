@@ -124,9 +124,13 @@ impl FakeEngine {
 
 #[async_trait]
 impl CallSink for FakeEngine {
-    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) {
+    async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         self.attention.acquire().await.unwrap().forget();
-        self.hear(Heard::Update(call.clone(), update));
+        let is_told = self.available.load(Ordering::SeqCst);
+        if is_told {
+            self.hear(Heard::Update(call.clone(), update));
+        }
+        is_told
     }
 
     async fn finished(

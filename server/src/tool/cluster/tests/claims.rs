@@ -196,6 +196,29 @@ async fn a_replica_that_lost_a_run_does_not_say_that_the_run_heard() {
     }
 }
 
+/// It could not read the run's journal, for example. The next task of the run asks for the call.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_owner_could_not_record_is_told_again() {
+    let (net, [hub, other], mut host) = Net::with_host().await;
+    for (call, replica) in [("r/1.0", &hub), ("s/1.0", &other)] {
+        net.own(replica.number.0);
+        replica.give(call).await;
+        let request = host.call().await;
+        replica.engine.available.store(false, Ordering::SeqCst);
+        let (reason, message) = (RejectReason::Busy, "full".to_owned());
+        host.say(HostFrame::Rejected { call: request.call, reason, message });
+        settle().await;
+        assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id(call)).len(), 1, "{call}");
+        replica.engine.available.store(true, Ordering::SeqCst);
+        let before = offer(call, 1, &HostId::parse("h").unwrap(), "weather");
+        replica.tools.reclaim(&owner(), &call_id(call), before);
+        let lost = replica.nth(call, 1, is_lost).await;
+        assert!(matches!(lost, CallUpdate::Lost { ran: Ran::No, .. }), "{lost:?}");
+        settle().await;
+        assert!(hub.tools.pending_updates.of(&tenant(), &call_id(call)).is_empty(), "{call}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn output_of_a_run_without_a_task_costs_no_lookup() {
     let (net, replicas) = Net::of([1, 2]);
