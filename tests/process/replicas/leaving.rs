@@ -1,18 +1,24 @@
-//! Callers of a replica that ends: each is told to connect to another one, before its connection is lost.
+//! A replica that ends: its callers are told to connect to another one before their connections are lost, and the calls of its
+//! runs go on.
 
 use agentloop_client::v1::ErrorReason;
 use agentloop_client::{Client, Error, EventStream};
 use agentloop_tests::owners::{moved, sessions_of};
+use futures_util::future::join_all;
+use serde_json::json;
 use tonic::Code;
 
 use super::{Replicas, SESSION, impatient};
 use crate::support::follow::Follower;
+use crate::support::host::Host;
 use crate::support::model::Model;
 use crate::support::server::{FENCED, input};
 use crate::support::soon;
 
 /// Streams that are open at the replica that is fenced.
 const STREAMS: usize = 32;
+/// Runs of the replica that is told to stop.
+const RUNS: usize = 48;
 
 async fn end_of(mut stream: EventStream) -> Error {
     loop {
@@ -61,4 +67,39 @@ async fn the_streams_of_a_fenced_replica_end_so_that_callers_try_again() {
         let end = end_of(stream).await;
         assert!(end.is_unreachable() && end.code().is_none_or(|code| code == Code::Unavailable), "{end:?}");
     }
+}
+
+#[tokio::test]
+async fn calls_that_begin_while_their_owner_stops_are_made_once() {
+    stops_while_calls_begin(false).await;
+}
+
+#[tokio::test]
+async fn calls_that_begin_while_the_replica_that_keeps_the_hosts_stops_are_made_once() {
+    stops_while_calls_begin(true).await;
+}
+
+/// The owner of many runs is told to stop in the instant in which each of them calls a tool that must not be called twice. None
+/// of the calls is in doubt.
+async fn stops_while_calls_begin(keeps_hosts: bool) {
+    let mut model = Model::start().await;
+    let Some(mut replicas) = Replicas::start(&model).await else { return };
+    let Replicas { servers, owners, .. } = &mut replicas;
+    let hub = owners.hub(servers).await.expect("a replica keeps the hosts");
+    let [leaving, stays] = if keeps_hosts { [hub, (hub + 1) % 3] } else { [(hub + 1) % 3, (hub + 2) % 3] };
+    let host = Host::start_in(&servers[stays].file(""), &servers[stays].url(), "h-1", RUNS).await;
+    let (mut runs, mut calls) = (Vec::new(), Vec::new());
+    for (number, session) in sessions_of(owners, servers, leaving, RUNS).await.iter().enumerate() {
+        let input = input(&format!("r-{number}"), session, "Charge");
+        runs.push(Follower::with(servers[stays].client(), input).await);
+        calls.push(model.call().await);
+    }
+    model.answers("charge", json!({ "seconds": 0.0 }), "Charged.");
+    let charge = calls.into_iter().map(|call| call.use_tool("charge", json!({ "seconds": 0.0 })));
+    let (_, (code, said)) = tokio::join!(join_all(charge), servers[leaving].terminate());
+    assert_eq!(code, 0, "{said}");
+    for run in &mut runs {
+        assert_eq!(run.answer().await, "Charged.");
+    }
+    assert_eq!(host.did("charge").len(), RUNS);
 }
