@@ -27,6 +27,7 @@ use agentloop_server::ids::RandomIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tonic::Request;
 
@@ -179,6 +180,20 @@ async fn whoever_follows_a_session_that_is_given_away_is_sent_to_its_next_owner(
     assert!(is_elsewhere(&end), "{end}");
     let refused = engine.follow_session(&tenant, &s(), "").await.err().expect("it is refused");
     assert!(is_elsewhere(&refused), "{refused}");
+}
+
+/// The task reads what it was told after that. Whoever looked for the run meanwhile found the task.
+#[tokio::test]
+async fn a_run_goes_on_if_its_session_comes_back_before_its_task_has_stopped() {
+    let (store, model) = (store().await, Silent::default());
+    let engine = engine(&store, &model);
+    start_r(&engine, &model).await;
+    store.intercept.lacks_s.store(true, Ordering::SeqCst);
+    let shard = shard_of(&TenantId::local(), &s());
+    let leaving = Box::pin(engine.leave_shards([shard].into(), PATIENCE)).now_or_never();
+    assert!(leaving.is_none(), "its task has not run in between");
+    store.intercept.lacks_s.store(false, Ordering::SeqCst);
+    until(|| model.0.load(Ordering::SeqCst) == 2).await;
 }
 
 /// A subscriber who does not read keeps what was in memory.

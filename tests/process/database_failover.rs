@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentloop_client::Client;
 use agentloop_client::v1::run_event::Event;
-use agentloop_client::v1::{Replica, ToolStatus};
+use agentloop_client::v1::{CreateSessionRequest, Replica, ToolStatus};
 use agentloop_tests::owners::Owners;
 use serde_json::json;
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
 use tokio::sync::watch;
 
 use crate::support::balancer::Balancer;
@@ -17,6 +19,7 @@ use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::{Call, Model};
 use crate::support::server::{Server, Setting, input, patient};
+use crate::support::soon;
 
 const REPLICAS: usize = 3;
 /// Runs that write all the time.
@@ -118,6 +121,46 @@ async fn a_synchronous_standby_becomes_the_primary_and_nothing_is_lost_or_double
     let audit = client.verify_audit().await.expect("checked");
     assert_eq!((audit.broken_no, audit.problem.as_str()), (0, ""));
     assert!(audit.records > runs.len() as u64, "{audit:?}");
+}
+
+/// The replica takes its commit for lost, and connects again to find out about it. A fail-over at this time would take it back.
+#[tokio::test]
+async fn nothing_is_shown_that_the_standby_has_not_confirmed() {
+    let Some(database) = DatabasePair::start().await else {
+        println!("not tested: a standby that is away, because there are no programs of PostgreSQL");
+        return;
+    };
+    let model = Model::start().await;
+    let setting = Setting {
+        store: Some(format!("url = \"{}\"", database.url())),
+        more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
+        ..model.setting()
+    };
+    let server = Server::start(&setting).await;
+    server.ready().await;
+    let client = server.client();
+    let options: PgConnectOptions = database.url().parse().expect("an address");
+    let mut shell = options.connect().await.expect("it answers");
+
+    database.stop_standby().await;
+    let session =
+        CreateSessionRequest { session_id: Some("s".to_owned()), ..CreateSessionRequest::default() };
+    let creating = tokio::spawn(async move { client.create_session(session).await });
+    // A connection that waited for the commit has been followed by another.
+    let mut waited = BTreeSet::new();
+    soon("a second look for the commit", async {
+        while waited.len() < 2 {
+            let sql = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE owners SET conn%'";
+            waited.extend(sqlx::query_scalar::<_, i32>(sql).fetch_all(&mut shell).await.expect("it answers"));
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let sessions = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM sessions");
+    assert_eq!(sessions.fetch_one(&mut shell).await.expect("it answers"), 0);
+
+    database.start_standby().await;
+    creating.await.expect("it goes on").expect("it is created");
 }
 
 /// A client whose next connection is to another replica than the one before had.

@@ -65,6 +65,16 @@ impl DatabasePair {
         self.run("pg_ctl", FIRST, &["-m", "immediate", "-w", "stop"]).await;
     }
 
+    /// Stops the standby: commits of the primary wait until it is back.
+    pub async fn stop_standby(&self) {
+        self.run("pg_ctl", SECOND, &["-m", "immediate", "-w", "stop"]).await;
+    }
+
+    /// Starts the standby after [`Self::stop_standby`].
+    pub async fn start_standby(&self) {
+        self.serve(SECOND, self.second_port, "").await;
+    }
+
     /// Makes the standby the primary, and gives it the address.
     pub async fn promote_standby(&self) {
         self.run("pg_ctl", SECOND, &["-w", "promote"]).await;

@@ -52,22 +52,29 @@ impl Engine {
                 drop(task.permit);
                 self.advance_queue_after_end(&key.tenant, &task.session).await;
             }
-            TaskEnd::Parked | TaskEnd::Stopped => {}
+            TaskEnd::Parked => {}
+            TaskEnd::Stopped if task.leaving.is_none() => {}
+            TaskEnd::Stopped => self.go_on_if_own(task, key),
             TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
                 tracing::warn!("the run's journal has gone on without its task here, which ends");
-                // The shard may have come back meanwhile. A caller that came then found this task, and did not start the
-                // run again. Of a server alone it was a write whose answer was lost.
-                let is_own = self.store().owns(&key.tenant, &task.session);
-                drop(task.permit);
-                if is_own {
-                    self.retry_later(key);
-                }
+                // Of a server alone it was a write whose answer was lost.
+                self.go_on_if_own(task, key);
             }
             TaskEnd::Lost(error) => {
                 self.deps().lost_runs.note(&error, &self.deps().tasks);
                 drop(task.permit);
                 self.retry_later(key);
             }
+        }
+    }
+
+    /// Starts the run again if its shard has come back before its task has ended: a caller, or the take-over, found this task,
+    /// and did not start the run.
+    fn go_on_if_own(&self, task: RunTask, key: RunKey) {
+        let is_own = self.store().owns(&key.tenant, &task.session);
+        drop(task.permit);
+        if is_own {
+            self.retry_later(key);
         }
     }
 

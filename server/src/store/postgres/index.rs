@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::readers::Readers;
-use super::{rows, words};
+use super::{rows, settings, words};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 use crate::store::codec::{self, StoredEvent};
@@ -207,6 +207,9 @@ impl Index {
         let Batch { first, seen, last, mut nos, mut texts, .. } = batch;
         let mut reader = self.db.acquire().await?;
         let mut transaction = reader.begin().await?;
+        if self.own.is_some() {
+            settings::write_beside_others(&mut transaction).await?;
+        }
         while !nos.is_empty() {
             let query = sqlx::query(ADD).bind(&nos).bind(&texts);
             let there = query.fetch_all(&mut *transaction).await?;

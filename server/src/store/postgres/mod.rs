@@ -26,7 +26,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +47,7 @@ use self::owner::Hold;
 pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
 use self::write::own::{WriteOp, WriteSender};
+use self::write::put_off::PutOffWrites;
 use self::write::task::Writer;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
@@ -212,7 +212,7 @@ impl PostgresStore {
             additions: 0,
             removals: 0,
             requests: queue,
-            put_off: VecDeque::new(),
+            put_off: PutOffWrites::default(),
             closing: closing.clone(),
             failed: tasks.soft().clone(),
             counters: counters.clone(),

@@ -213,14 +213,17 @@ pub(in crate::store::postgres) async fn reconnect(
 }
 
 /// Ends the connection that commits for an owner, if it is inside of a transaction that has changed a row of an owner.
-/// Returns true if there is one. The transaction is rolled back, or was committed.
+/// Returns true if there is one. The transaction is rolled back, or was committed. One that waits for the synchronous standby goes
+/// on: if it were ended, readers would see a commit that a fail-over takes back.
 pub(in crate::store::postgres) async fn end_connection(
     db: &mut PgConnection,
     owner_no: i64,
 ) -> Result<bool, Error> {
     // The number of a process may be used again, so its lock is asked for as well.
     let sql = "SELECT coalesce(bool_or(pg_terminate_backend(o.pid)), false) AS is_ended FROM owners AS o
-               WHERE o.owner_no = $1 AND EXISTS (
+               WHERE o.owner_no = $1 AND NOT EXISTS (
+                   SELECT 1 FROM pg_stat_activity AS a WHERE a.pid = o.pid AND a.wait_event = 'SyncRep')
+               AND EXISTS (
                    SELECT 1 FROM pg_locks AS l
                    WHERE l.pid = o.pid AND l.locktype = 'relation' AND l.granted AND l.mode = 'RowExclusiveLock'
                      AND l.relation = 'owners'::regclass)";

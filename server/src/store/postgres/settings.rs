@@ -34,6 +34,13 @@ pub(in crate::store::postgres) async fn to_write_beside_others(db: &mut PgConnec
     db.execute(BESIDE_OTHERS).await.map(|_| ())
 }
 
+/// The same for this transaction alone.
+pub(in crate::store::postgres) async fn write_beside_others(
+    transaction: &mut PgConnection,
+) -> Result<(), Error> {
+    transaction.execute("SET LOCAL idle_in_transaction_session_timeout = '3s'").await.map(|_| ())
+}
+
 /// Makes this the session of a replica's beats.
 pub(in crate::store::postgres) async fn to_beat(db: &mut PgConnection) -> Result<(), Error> {
     db.execute(BEATING).await.map(|_| ())

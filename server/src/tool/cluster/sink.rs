@@ -29,7 +29,7 @@ pub(super) struct RoutedSink(pub(super) Weak<ClusterTools>);
 
 #[async_trait]
 impl CallSink for RoutedSink {
-    /// What its owner must hear is kept until it has.
+    /// Keeps what the owner of the run must hear until it has heard it.
     async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         if let Some(cluster) = self.0.upgrade() {
             cluster.route_update(tenant, call, update).await;

@@ -7,6 +7,7 @@ pub(super) mod commit;
 pub(super) mod connection;
 pub(super) mod ops;
 pub(super) mod own;
+pub(super) mod put_off;
 pub(super) mod sessions;
 mod statement;
 pub(super) mod task;

@@ -5,7 +5,6 @@
 //! the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
 //! the commit happened, and carries it out again if it did not.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,9 @@ use crate::store::postgres::owner::{self, Hold, Owner};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
+use crate::store::postgres::write::connection::WRITE_WAIT;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
+use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
 use crate::store::postgres::write::wait::in_time;
 use crate::store::write::{WriteCounters, set_recorded};
 
@@ -34,9 +35,6 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a large
 /// one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
-/// Time after which a write is tried again whose rows another replica has locked. The writes behind it go on meanwhile.
-const PUT_OFF_FOR: Duration = Duration::from_millis(100);
-
 /// The reason why an attempt of a commit failed.
 pub(super) enum Failure {
     /// The database refused it. Nothing is written.
@@ -72,13 +70,6 @@ impl PersistError {
     }
 }
 
-/// A write whose rows another replica has locked.
-pub(in crate::store::postgres) struct PutOff {
-    /// When it is tried again.
-    due: Instant,
-    request: WriteRequest,
-}
-
 /// The writing task and everything that only it uses.
 pub(in crate::store::postgres) struct Writer {
     /// Options for a new connection after a failure.
@@ -102,8 +93,7 @@ pub(in crate::store::postgres) struct Writer {
     /// The count of shards that were taken away, when the cache was last known to be right.
     pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
-    /// The first is due first.
-    pub(in crate::store::postgres) put_off: VecDeque<PutOff>,
+    pub(in crate::store::postgres) put_off: PutOffWrites,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
     /// Cancelled here when another server has taken the database over.
@@ -124,6 +114,7 @@ impl Writer {
         while self.gather(&mut requests).await {
             self.refuse_others(&mut requests);
             self.commit(&mut requests).await;
+            self.try_put_off().await;
         }
         self.close().await;
     }
@@ -137,31 +128,17 @@ impl Writer {
         if std::mem::replace(&mut self.removals, removals) != removals {
             self.cache.clear();
         }
-        let is_other = |request: &mut WriteRequest| {
-            let begins = request.op.as_append().is_some_and(|append| append.create.is_some());
-            request.op.session().is_some_and(|(tenant, session)| {
-                let shard = shard_of(tenant, session);
-                !if begins { self.scope.keeps(shard) } else { self.scope.has(shard) }
-            })
-        };
-        for refused in requests.extract_if(.., is_other) {
+        for refused in requests.extract_if(.., |request| is_elsewhere(&self.scope, request)) {
             answer(refused, Err(StoreError::Elsewhere));
         }
     }
 
-    /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds, and those that were put off
-    /// until now. `false`: the queue has ended.
+    /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. Takes none if a write that was
+    /// put off is due before that. `false`: the queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
-        let first_due = self.put_off.front().map(|first| first.due);
-        let comes_due = async {
-            match first_due {
-                Some(due) => tokio::time::sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! { biased;
             is_open = self.requests.wait(&self.closing) => if !is_open { return false },
-            () = comes_due => {}
+            () = self.put_off.comes_due() => return true,
         }
         let until = Instant::now() + GATHER_WAIT;
         // Callers that the last commit woke can enqueue their next write first, if they have one at once.
@@ -169,10 +146,6 @@ impl Writer {
         self.requests.wait_for(self.last_writes, until).await;
         self.requests.take(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
         self.last_writes = requests.len();
-        let now = Instant::now();
-        while self.put_off.front().is_some_and(|first| first.due <= now) {
-            requests.extend(self.put_off.pop_front().map(|first| first.request));
-        }
         true
     }
 
@@ -190,10 +163,11 @@ impl Writer {
                 }
             }
             Err(PersistError::Refused(_)) => {
+                let until = Instant::now() + WRITE_WAIT;
                 for request in requests.drain(..) {
                     // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
                     self.cache.clear();
-                    self.commit_alone(request).await;
+                    self.commit_alone(PutOffWrite { request, until }).await;
                 }
             }
             Err(PersistError::Unknown(error)) => {
@@ -206,18 +180,28 @@ impl Writer {
     }
 
     /// Commits one write and answers it, or puts it off.
-    async fn commit_alone(&mut self, request: WriteRequest) {
-        let reply = match self.persist(std::slice::from_ref(&request)).await {
+    async fn commit_alone(&mut self, write: PutOffWrite) {
+        let reply = match self.persist(std::slice::from_ref(&write.request)).await {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
-            Err(PersistError::Refused(error)) if is_locked(&error) => {
-                self.put_off.push_back(PutOff { due: Instant::now() + PUT_OFF_FOR, request });
-                return;
+            Err(PersistError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
+                return self.put_off.push(write);
             }
             Err(PersistError::Refused(error) | PersistError::Unknown(error)) => {
-                Err(rows::failure(request.op.describe(), &error))
+                Err(rows::failure(write.request.op.describe(), &error))
             }
         };
-        answer(request, reply);
+        answer(write.request, reply);
+    }
+
+    /// Tries the next write that was put off, if it is due.
+    async fn try_put_off(&mut self) {
+        match self.put_off.take_due() {
+            Some(write) if is_elsewhere(&self.scope, &write.request) => {
+                answer(write.request, Err(StoreError::Elsewhere));
+            }
+            Some(write) => self.commit_alone(write).await,
+            None => {}
+        }
     }
 
     /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
@@ -279,6 +263,15 @@ impl Writer {
             tracing::warn!(%error, "the connection to the database was not closed in order");
         }
     }
+}
+
+/// True for a write to a session of another replica. One that is given away has its last writes, and begins nothing.
+fn is_elsewhere(scope: &Scope, request: &WriteRequest) -> bool {
+    let begins = request.op.as_append().is_some_and(|append| append.create.is_some());
+    request.op.session().is_some_and(|(tenant, session)| {
+        let shard = shard_of(tenant, session);
+        !if begins { scope.keeps(shard) } else { scope.has(shard) }
+    })
 }
 
 /// Answers a write.
