@@ -6,8 +6,9 @@
 # /data has the database. A configuration is mounted at /etc/agentloop/agentloop.toml; server/docs/guide/operating.md
 # explains both.
 #
-# Inside the container, the server listens on every interface, or no client could reach it. There is no authentication:
-# publish the port to 127.0.0.1, as above, or to a network where everyone may run every tool.
+# Inside the container, the server listens on every interface, or no client could reach it, and the image allows that without
+# TLS and authentication. So publish the port to 127.0.0.1, as above, or mount a configuration with [tls] and [auth]: see
+# server/docs/guide/security.md.
 
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*

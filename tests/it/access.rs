@@ -162,7 +162,7 @@ async fn each_rpc_takes_the_roles_of_its_row_and_no_other() {
 }
 
 #[tokio::test]
-async fn reflection_is_for_those_who_read_everything() {
+async fn reflection_is_for_viewers_and_operators() {
     let (model, files) = (Model::start().await, SecurityFiles::new());
     let tokens = ROLES.map(|role| (role, format!("Bearer {}", files.token(role, "local", &[role]))));
     let server = TestServer::with(&model, &files.auth()).await;

@@ -76,9 +76,10 @@ async fn two_teams_share_one_server_as_the_guide_says() {
         let parts = said.split("### ").filter_map(|part| part.split_once('\n'));
         parts.filter(|(name, _)| *name == command).map(|(_, text)| text).collect()
     };
-    let (info, sessions, runs) = (of("info"), of("sessions"), of("run"));
+    let (info, sessions, tools, runs) = (of("info"), of("sessions"), of("tools"), of("run"));
     assert!(info[0].contains("ada") && info[0].contains("red"), "{said}");
     assert!(!sessions[0].contains("plan"), "{said}");
+    assert!(!tools[0].contains("get_weather"), "{said}");
     assert_eq!(runs.len(), 2, "{said}");
     assert!(runs.iter().all(|run| run.contains("Take the ferry.")), "{said}");
 }

@@ -89,7 +89,8 @@
 //! | word | meaning |
 //! |---|---|
 //! | model call | one response of a model, with all its attempts |
-//! | attempt | one try of a model call or of a tool call, counted from 1 |
+//! | attempt | one request of a model call to its provider, or one offer of a tool call to a host. Counted from 1 |
+//! | try | an attempt of a tool call that counts: it was not rejected as busy, and did not end with an answered question |
 //! | retry | a further attempt after a failed one |
 //! | backoff | the wait before a retry |
 //! | provider | a service that runs models, as the configuration names it |

@@ -50,7 +50,7 @@ pub const ANSWER_IN_PLACE_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub const QUOTED_ARGUMENTS_BYTES_MAX: usize = 4 * 1024;
 /// Number of tool calls in one assistant message.
 pub const CALLS_PER_MESSAGE_MAX: usize = 128;
-/// Number of attempts of one tool call, for any reason.
+/// Number of tries of one tool call. Attempts that a host rejected as busy, or that ended with an answered question, do not count.
 pub const TOOL_ATTEMPTS_MAX: u32 = 8;
 /// Wait that a host may ask for before the next attempt of a failed call.
 pub const TOOL_RETRY_DELAY_SECS_MAX: u64 = 60 * 60;

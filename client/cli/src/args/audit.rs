@@ -16,7 +16,8 @@ Examples:
   agentloop audit --denied --since 1h                what was refused within the last hour
   agentloop audit --who ada --what SubmitApproval    what ada approved
   agentloop audit --run r-1                          everything about a run
-  agentloop audit verify --database agentloop.db     is the record as it was written? The server need not run"
+  agentloop audit verify                             is the record as it was written?
+  agentloop audit verify --database FILE             the same of a database file. The server need not run"
 )]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
@@ -62,7 +63,7 @@ pub(crate) enum AuditCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditVerifyArgs {
-    /// The database file, whether or not a server has it open
+    /// The database file, whether or not a server has it open. `agentloop serve` prints its path at the start
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) database: Option<PathBuf>,
     /// The file of JSON lines

@@ -136,7 +136,8 @@ pub(crate) struct ApproveArgs {
     /// Also questions that only others may answer, and those that you have approved
     #[arg(long, conflicts_with = "request")]
     pub(crate) all: bool,
-    /// Name of the person who decides. Default: the user's name in USER, or `cli`
+    /// Name of the person who decides. Default: the user's name in USER, or `cli`. Not used where callers present
+    /// credentials: then the name in these counts
     #[arg(
         long = "as",
         value_name = "NAME",

@@ -9,7 +9,7 @@ use super::values::{Label, label, status};
 
 /// List sessions, or show the messages of one
 ///
-/// Lists sessions, the last changed first; or shows the messages of one.
+/// Lists sessions, the one that got a message last first; or shows the messages of one.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -83,14 +83,14 @@ pub(crate) enum SessionsCommand {
 
 /// Find messages by their words, in every session or in one
 ///
-/// Lists the messages of users and models that have the words, in any form and case; the best first.
+/// Lists the messages of users and models that have any of the words, in any form and case; the best first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   agentloop search which dog did I mention
   agentloop search --session trip ferry              only in one session")]
 pub(crate) struct SearchArgs {
-    /// Words that a message must contain
+    /// Words to look for. A message needs one of them
     #[arg(required = true, value_name = "WORD")]
     pub(crate) words: Vec<String>,
     /// Only messages of this session

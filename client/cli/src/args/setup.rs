@@ -55,7 +55,7 @@ pub(crate) enum ProviderChoice {
     Script,
 }
 
-/// Check configuration, key, model, port, database, disk, clock and tool hosts
+/// Check configuration, certificates, tokens, key, model, port, database, disk, clock and tool hosts
 ///
 /// Checks everything that a server on this machine needs, and says what to do about each fault. It changes nothing. It
 /// asks each configured model for one word, which a vendor bills. The exit code is 1 if a check failed.
@@ -76,8 +76,8 @@ pub(crate) struct DoctorArgs {
 
 /// Run the server
 ///
-/// Runs the server until it is told to stop: a first signal lets it finish what it does, a second one ends it at once.
-/// Every unfinished run goes on with the next start.
+/// Runs the server until it is told to stop. The first signal stops each run at its next durable point, the second one
+/// ends the server at once. Every unfinished run goes on with the next start.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Configuration:

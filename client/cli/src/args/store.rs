@@ -20,14 +20,14 @@ pub(crate) enum StoreCommand {
     /// or in ~/.pgpass, because others may see the command.
     #[command(after_help = "\
 Examples:
-  agentloop store copy agentloop.db postgres://agentloop@127.0.0.1:5432/agentloop
-  PGPASSWORD=... agentloop store copy agentloop.db 'postgres://agentloop@db/agentloop?sslmode=verify-full'")]
+  agentloop store copy ~/.local/share/agentloop/agentloop.db postgres://agentloop@127.0.0.1:5432/agentloop
+  PGPASSWORD=... agentloop store copy FILE 'postgres://agentloop@db/agentloop?sslmode=verify-full'")]
     Copy(StoreCopyArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StoreCopyArgs {
-    /// The SQLite database file
+    /// The SQLite database file. `agentloop serve` prints its path at the start
     #[arg(value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// Address of the PostgreSQL database

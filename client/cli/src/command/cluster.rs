@@ -31,7 +31,7 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
     let hosts = global.client_that_retries(0)?.list_hosts().await;
     let rows: Vec<_> = replicas.iter().map(row).collect();
     let columns =
-        ["REPLICA", "ADDRESS", "PART", "SHARDS", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"];
+        ["REPLICA", "ADDRESS", "STATE", "SHARDS", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"];
     print::table(columns, &rows)?;
     match hosts {
         Ok(hosts) => print::line(&connected(&hosts, &replicas))?,

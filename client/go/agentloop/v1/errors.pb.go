@@ -105,8 +105,8 @@ const (
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 37
 	// NOT_FOUND: no such blob; metadata `digest` names it. DATA_LOSS: its file is gone or has other bytes.
 	ErrorReason_ERROR_REASON_BLOB_NOT_FOUND ErrorReason = 39
-	// UNAVAILABLE: for now no replica of the server owns the database, or the owner changed before its answer came. A call
-	// that the contract does not confirm when it is repeated may have been done.
+	// UNAVAILABLE: for now no replica of the server owns the session of this call, or the owner changed before its answer
+	// came. A call that the contract does not confirm when it is repeated may have been done.
 	ErrorReason_ERROR_REASON_OWNER_UNAVAILABLE ErrorReason = 40
 )
 

@@ -2110,7 +2110,8 @@ type ToolPolicy struct {
 	RequireApprovalByDefault *bool `protobuf:"varint,5,opt,name=require_approval_by_default,json=requireApprovalByDefault,proto3,oneof" json:"require_approval_by_default,omitempty"`
 	// Rules about tool calls. They come after the agent's. Absent: the agent's alone.
 	Rules *PolicyRules `protobuf:"bytes,6,opt,name=rules,proto3" json:"rules,omitempty"`
-	// True offers the model the built-in tool `ask_human`, which asks for text, a choice or a form. Default false.
+	// True offers the model the built-in tool `ask_human`, which asks for text, a choice, a form or a visit to a link.
+	// Default false.
 	AskHuman *bool `protobuf:"varint,7,opt,name=ask_human,json=askHuman,proto3,oneof" json:"ask_human,omitempty"`
 	// True lets the model keep a to-do list of the session by the built-in tool `update_todos`. Default false.
 	Todos         *bool `protobuf:"varint,8,opt,name=todos,proto3,oneof" json:"todos,omitempty"`

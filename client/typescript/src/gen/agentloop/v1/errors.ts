@@ -115,8 +115,8 @@ export enum ErrorReason {
   /** BLOB_NOT_FOUND - NOT_FOUND: no such blob; metadata `digest` names it. DATA_LOSS: its file is gone or has other bytes. */
   BLOB_NOT_FOUND = 39,
   /**
-   * OWNER_UNAVAILABLE - UNAVAILABLE: for now no replica of the server owns the database, or the owner changed before its answer came. A call
-   * that the contract does not confirm when it is repeated may have been done.
+   * OWNER_UNAVAILABLE - UNAVAILABLE: for now no replica of the server owns the session of this call, or the owner changed before its answer
+   * came. A call that the contract does not confirm when it is repeated may have been done.
    */
   OWNER_UNAVAILABLE = 40,
 }

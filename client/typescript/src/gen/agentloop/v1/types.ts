@@ -525,7 +525,10 @@ export interface ToolPolicy {
   rules?:
     | PolicyRules
     | undefined;
-  /** True offers the model the built-in tool `ask_human`, which asks for text, a choice or a form. Default false. */
+  /**
+   * True offers the model the built-in tool `ask_human`, which asks for text, a choice, a form or a visit to a link.
+   * Default false.
+   */
   askHuman?:
     | boolean
     | undefined;
