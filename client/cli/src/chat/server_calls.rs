@@ -1,9 +1,9 @@
 //! Performs the commands of the chat: calls the server, and sends each result back as an event.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, pin::pin, time::Duration};
 
 use agentloop_client::{
-    Client, Error, EventStream, StreamUpdate, WatchUpdate,
+    Client, Error, EventStream, SessionStream, StreamUpdate, WatchUpdate,
     v1::{
         Entry, ListEntriesRequest, ListRunsRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest,
         RunEvent, RunInput, Session, SubscribeSessionRequest, Usage, run_event,
@@ -13,6 +13,7 @@ use agentloop_client::{
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
+    time::timeout,
 };
 use tonic::Code;
 
@@ -26,6 +27,8 @@ use crate::{
 const PAGE_SIZE: u32 = 500;
 /// Time between two looks for a session that does not exist yet.
 const LOOK_FOR_SESSION_EVERY: Duration = Duration::from_secs(2);
+/// Time without an answer after which the server is shown as away.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Bound on the entries that are read when a session is opened.
 const ENTRIES_MAX: u64 = 1000;
 /// Bound on the listed sessions. Older ones can be opened by their id.
@@ -118,7 +121,7 @@ async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) 
         durable_only: true,
         ..SubscribeSessionRequest::default()
     };
-    let opened = client.subscribe_session(request.clone()).await;
+    let opened = open_stream(&client, &request, &events).await;
     if opened.as_ref().is_err_and(is_not_found) {
         return wait_for_session(client, request, events).await;
     }
@@ -161,6 +164,35 @@ async fn watch(client: Client, session_id: String, events: mpsc::Sender<Event>) 
     let _ = events.send(Event::SessionNotWatched { session_id }).await;
 }
 
+/// Opens the stream of a session. While the server cannot be reached, it is tried again, and the chat is told that it is away.
+async fn open_stream(
+    client: &Client,
+    request: &SubscribeSessionRequest,
+    events: &mpsc::Sender<Event>,
+) -> Result<SessionStream, Error> {
+    let connection = |up| Event::SessionConnection { session_id: request.session_id.clone(), up };
+    let mut is_away = false;
+    loop {
+        let mut opening = pin!(client.subscribe_session(request.clone()));
+        let opened = match timeout(ANSWER_WAIT, &mut opening).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                is_away = true;
+                // A chat that has ended listens no more, and ends this task.
+                let _ended = events.send(connection(false)).await;
+                opening.await
+            }
+        };
+        if opened.as_ref().is_err_and(Error::is_unreachable) && !events.is_closed() {
+            continue;
+        }
+        if is_away {
+            let _ended = events.send(connection(true)).await;
+        }
+        return opened;
+    }
+}
+
 /// Tells when a session begins that does not exist yet.
 async fn wait_for_session(client: Client, request: SubscribeSessionRequest, events: mpsc::Sender<Event>) {
     let session_id = request.session_id.clone();
@@ -170,7 +202,7 @@ async fn wait_for_session(client: Client, request: SubscribeSessionRequest, even
     }
     loop {
         tokio::time::sleep(LOOK_FOR_SESSION_EVERY).await;
-        match client.subscribe_session(request.clone()).await {
+        match open_stream(&client, &request, &events).await {
             Ok(_) => break,
             Err(_) if events.is_closed() => return,
             Err(_) => {}
