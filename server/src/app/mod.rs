@@ -12,6 +12,7 @@ mod observe;
 mod pem;
 mod ports;
 mod providers;
+mod reflection;
 mod replica;
 mod running;
 mod security;

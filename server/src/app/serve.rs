@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_proto::FILE_DESCRIPTOR_SET;
 use agentloop_proto::v1::agent_loop_server::AgentLoopServer;
 use agentloop_proto::v1::sessions_server::SessionsServer;
 use futures_util::StreamExt as _;
@@ -14,6 +13,7 @@ use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 
 use crate::app::health::{self, Readiness};
+use crate::app::reflection::with_reflection;
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
@@ -145,18 +145,4 @@ pub(super) async fn serve(
         tracing::error!(%error, "the gRPC server failed; shutting down");
         tasks.soft().cancel();
     }
-}
-
-fn with_reflection(routes: Routes) -> Routes {
-    let reflect = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // With these, clients without proto files can read the details of an error.
-            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-    };
-    let reflection = reflect().build_v1().expect("the descriptors were compiled with this program");
-    // Many tools still use the older version.
-    let older = reflect().build_v1alpha().expect("the descriptors were compiled with this program");
-    routes.add_service(reflection).add_service(older)
 }
