@@ -91,6 +91,7 @@ impl Node {
             ids: Arc::new(CountingIds::default()),
             message_bytes_max: PAGE_BYTES_MAX,
             stop: CancellationToken::new(),
+            tasks: self.tasks.clone(),
             runs_stopped: CancellationToken::new(),
         });
         let mut port = PeerPort::new(forward, false);
