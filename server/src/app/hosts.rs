@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::store::{HostClaim, Store, StoreError, ToolRow};
-use crate::tool::{HostIds, OwnTools, RememberedTool, RemoteTools, RemoteToolsOptions, SinkUnavailable};
+use crate::tool::{
+    HostIds, OwnTools, RememberedTool, RemoteTools, RemoteToolsOptions, SavedTools, SinkUnavailable, ToolRows,
+};
 
 /// Time between two notes that the hosts that are connected are there.
 const SEEN_EVERY: Duration = Duration::from_hours(1);
@@ -54,16 +56,31 @@ pub(super) async fn remembered_tools(
     now: Timestamp,
     own: OwnTools,
 ) -> Result<Arc<RemoteTools>, StoreError> {
+    let SavedTools { tools, lost } = saved_tools(store).await?;
+    let tools = RemoteTools::with_own(options, now, own, tools);
+    tools.lose_terms(lost);
+    Ok(tools)
+}
+
+async fn saved_tools(store: &dyn Store) -> Result<SavedTools, StoreError> {
     let stored = store.tools().await?;
-    let remembered = stored.tools.into_iter().map(|(tenant, row)| RememberedTool {
+    let saved = stored.tools.into_iter().map(|(tenant, row)| RememberedTool {
         tenant,
         declaration: row.declaration,
         last_seen: row.last_seen,
         terms: row.terms,
     });
-    let tools = RemoteTools::with_own(options, now, own, remembered.collect());
-    tools.lose_terms(stored.damaged);
-    Ok(tools)
+    Ok(SavedTools { tools: saved.collect(), lost: stored.damaged })
+}
+
+/// The tools in the store.
+pub(super) struct StoredTools(pub(super) Arc<dyn Store>);
+
+#[async_trait]
+impl ToolRows for StoredTools {
+    async fn read(&self) -> Result<SavedTools, SinkUnavailable> {
+        saved_tools(&*self.0).await.map_err(|_unavailable| SinkUnavailable)
+    }
 }
 
 /// The task that saves newly declared tools to the store.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::audit::{AuditLines, follow, open_file};
-use crate::app::hosts::{StoredIds, host_options, remember_tools, remembered_tools};
+use crate::app::hosts::{StoredIds, StoredTools, host_options, remember_tools, remembered_tools};
 use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
 use crate::app::store::OwnStore;
@@ -160,7 +160,8 @@ impl WorkParts {
         let blobs_idle = self.config.blobs.idle_timeout.duration();
         let audited = self.config.audit.clone();
         let shared_database = self.cluster.as_ref().map(ClusterParts::shared_database);
-        let (cluster, linking) = self.cluster.take().map(|parts| parts.tools(hosts.clone())).unzip();
+        let (cluster, linking) =
+            self.cluster.take().map(|parts| parts.tools(hosts.clone(), store.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
         let offers_wait = offers_wait(server.shutdown_grace.duration());
         let stop =
@@ -320,11 +321,15 @@ impl ClusterParts {
     }
 
     /// The tools of all replicas, and the task that keeps the way to their hosts. `hosts` are those of this replica.
-    fn tools(self, hosts: Arc<RemoteTools>) -> (Arc<ClusterTools>, impl Future<Output = ()> + Send + use<>) {
+    fn tools(
+        self,
+        hosts: Arc<RemoteTools>,
+        store: Arc<dyn Store>,
+    ) -> (Arc<ClusterTools>, impl Future<Output = ()> + Send + use<>) {
         let Self { replicas: _, ownerships, locate, links } = self;
         let me = ownerships.borrow().me();
         let owners = Arc::new(LocatedOwners::new(locate, ownerships.clone()));
-        let tools = ClusterTools::new(me, hosts, owners, ENCODE_REQUEST);
+        let tools = ClusterTools::new(me, hosts, owners, Arc::new(StoredTools(store)), ENCODE_REQUEST);
         let dialer = Arc::new(ToolLinkDialer::new(links, ownerships.clone()));
         let linking = tools.clone().keep_linked(ownerships, dialer);
         (tools, linking)

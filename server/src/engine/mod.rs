@@ -58,7 +58,7 @@ use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
 use crate::mask::Masks;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::tool::Tools;
 
 /// The handle to the engine. Clones share one engine.
@@ -175,7 +175,8 @@ impl Engine {
         Ok(self.store().run(tenant, run).await?.is_some_and(|row| row.summary.status.is_terminal()))
     }
 
-    /// Aborts a run in the background. Retries while the store fails.
+    /// Aborts a run in the background. Retries while the store fails. Of a run that moves to another replica, the replica that the
+    /// caller dialled tells the next owner that the caller has left.
     pub fn abort_later(self, tenant: TenantId, run: RunId, cause: AbortCause) {
         let tasks = self.deps().tasks.clone();
         drop(tasks.spawn("abort", async move {
@@ -183,6 +184,7 @@ impl Engine {
                 match self.abort(&tenant, &run, cause, "").await {
                     // The write that was to create the run failed.
                     Ok(()) | Err(EngineError::RunNotFound | EngineError::ShuttingDown) => return,
+                    Err(EngineError::Store(StoreError::Elsewhere)) => return,
                     Err(error) => {
                         tracing::warn!(run.id = %run, %error, "cannot abort a run");
                         if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {

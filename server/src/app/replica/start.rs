@@ -83,6 +83,7 @@ impl ServerBuilder {
             ids,
             message_bytes_max,
             stop: server.running.tasks.soft().clone(),
+            tasks: server.running.tasks.clone(),
             runs_stopped: runs_stopped.clone(),
         });
         let both = ReplicaPorts::new(&server, work, local, forward, ShutdownMarks { calls, runs_stopped });

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentloop_core::id::{RunKey, Seq, TenantId};
-use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::run::view::WaitingOn;
 use agentloop_core::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ use crate::store::RunRow;
 pub(super) const KEPT_FOR: Millis = Millis::secs(60);
 /// Changes that wait for one other replica. If more wait, its tap ends, and that replica opens a new one.
 const TAP_MAX: usize = 1_024;
+/// Bytes of these changes.
+const TAP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The longest wait of a snapshot until the other replicas are followed.
 const FOLLOWED_WAIT: Duration = Duration::from_secs(1);
 /// Runs in each of the two halves of [`NewestRows`].
@@ -72,44 +74,77 @@ impl RunChange {
     /// Approximate size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let labels = self.row.labels.iter().map(|(key, value)| key.len() + value.len() + 64).sum::<usize>();
-        let error = self.row.summary.error.as_ref().map_or(0, |error| error.message.len());
-        ROW_BYTES + labels + error + self.row.preview.len()
+        let of_error = |error: &Option<RunError>| error.as_ref().map_or(0, |error| error.message.len());
+        let error = of_error(&self.row.summary.error);
+        let waiting = self.waiting_on.as_ref().map_or(0, |on| on.what.len() + of_error(&on.last_error));
+        ROW_BYTES + labels + error + waiting + self.row.preview.len()
     }
 }
 
 /// The changes of this engine's runs since the tap was opened, for one other replica. Changes at other replicas are not among them.
 pub struct RunTap {
-    pub(super) changes: mpsc::Receiver<Arc<RunChange>>,
+    pub(super) changes: TapReceiver,
     pub(super) stop: CancellationToken,
 }
 
 impl RunTap {
     /// Waits for the next changes, `max` at most. `None` if changes were dropped because too many waited, or the engine stops.
     pub async fn next(&mut self, max: usize) -> Option<Vec<Arc<RunChange>>> {
-        let mut changes = Vec::new();
         tokio::select! { biased;
             () = self.stop.cancelled() => None,
-            found = self.changes.recv_many(&mut changes, max) => (found > 0).then_some(changes),
+            changes = self.changes.next(max) => changes,
         }
     }
 }
 
 /// The end of a [`RunTap`] into which changes are put.
-pub(super) struct TapSender(mpsc::Sender<Arc<RunChange>>);
+pub(super) struct TapSender {
+    changes: mpsc::Sender<Arc<RunChange>>,
+    /// Bytes of the changes that wait.
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// The end of a [`RunTap`] out of which they are taken.
+pub(super) struct TapReceiver {
+    changes: mpsc::Receiver<Arc<RunChange>>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
 
 impl TapSender {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Arc<RunChange>>) {
+    pub(super) fn new() -> (Self, TapReceiver) {
         let (sender, changes) = mpsc::channel(TAP_MAX);
-        (Self(sender), changes)
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let receiver = TapReceiver { changes, waiting_bytes: waiting_bytes.clone() };
+        (Self { changes: sender, waiting_bytes }, receiver)
     }
 
     /// Returns false if nobody reads any more, or the queue is full. Drop the tap then.
     pub(super) fn tell(&self, change: &Arc<RunChange>) -> bool {
-        self.0.try_send(change.clone()).is_ok()
+        let bytes = change.bytes();
+        let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        waiting.saturating_add(bytes) <= TAP_BYTES_MAX && self.changes.try_send(change.clone()).is_ok()
     }
 
     pub(super) fn is_read(&self) -> bool {
-        !self.0.is_closed()
+        !self.changes.is_closed()
+    }
+}
+
+impl TapReceiver {
+    /// Waits for the next changes, `max` at most. `None` after the last ones of a tap that was dropped.
+    pub(super) async fn next(&mut self, max: usize) -> Option<Vec<Arc<RunChange>>> {
+        let mut changes = Vec::new();
+        if self.changes.recv_many(&mut changes, max).await == 0 {
+            return None;
+        }
+        let bytes = changes.iter().map(|change| change.bytes()).sum();
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Some(changes)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_closed(&self) -> bool {
+        self.changes.is_closed()
     }
 }
 

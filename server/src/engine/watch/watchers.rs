@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::engine::watch::peers::{ChangedFrom, KEPT_FOR, NewestRows, Peers, RunChange, TapSender};
+use crate::engine::watch::peers::{
+    ChangedFrom, KEPT_FOR, NewestRows, Peers, RunChange, TapReceiver, TapSender,
+};
 use crate::store::RunFilter;
 
 /// Changes that are kept for watchers that come back.
@@ -187,7 +189,7 @@ impl RunWatchers {
     }
 
     /// The changes of this engine's runs from now on.
-    pub(super) fn tap(&self) -> mpsc::Receiver<Arc<RunChange>> {
+    pub(super) fn tap(&self) -> TapReceiver {
         let (sender, changes) = TapSender::new();
         let mut state = self.state();
         state.taps.retain(TapSender::is_read);

@@ -134,14 +134,12 @@ impl tools_server::Tools for ToolsService {
         let v1::AcceptToolRequest { name, terms_digest } = request.into_inner();
         check_tool_name(&name)?;
         audit::about("name", &name);
-        let row =
-            self.tools.refused_terms(&tenant, &name, &terms_digest).map_err(|error| terms_status(&error))?;
-        if let Some(RememberedTool { declaration, last_seen, terms, .. }) = row {
-            let row = ToolRow { declaration, last_seen, terms: terms.clone() };
+        let accepting = self.tools.begin_accepting(&tenant, &name, &terms_digest).await;
+        if let Some(accepting) = accepting.map_err(|error| terms_status(&error))? {
+            let RememberedTool { declaration, last_seen, terms, .. } = accepting.row.clone();
+            let row = ToolRow { declaration, last_seen, terms };
             self.engine.store().save_tools(&tenant, &[row]).await?;
-            if let Some(terms) = terms {
-                self.tools.accept_terms(&tenant, &name, &terms);
-            }
+            accepting.finish();
         }
         let known = self.tools.tools_snapshot(&tenant).into_iter().find(|tool| tool.declaration.name == name);
         Ok(Response::new(v1::AcceptToolResponse { tool: known.map(tool) }))

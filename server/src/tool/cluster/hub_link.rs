@@ -14,6 +14,7 @@ use super::hub_history::HubHistory;
 use super::queue::{self, LinkFrames, LinkSender};
 use crate::cluster::{HUB, Ownerships, Peer, ShardOwner};
 use crate::ids::random_fraction;
+use crate::tool::host::remote::CheckedRows;
 
 /// Time to open a link.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -50,7 +51,14 @@ impl ClusterTools {
                 ShardOwner::Nobody => None,
             });
             match hub {
-                ShardOwner::Me => self.become_hub(hub_history.kept_for()),
+                ShardOwner::Me if self.is_hub() => {}
+                ShardOwner::Me => {
+                    let mut later = ownerships.clone();
+                    tokio::select! { biased;
+                        _moved = later.wait_for(|now| !matches!(now.owner(HUB), ShardOwner::Me)) => {}
+                        saved = self.saved_tools() => self.become_hub(hub_history.kept_for(), saved),
+                    }
+                }
                 ShardOwner::Nobody => {}
                 ShardOwner::Peer(peer) => {
                     self.leave_hub();
@@ -87,6 +95,27 @@ impl ClusterTools {
             if ownerships.changed().await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// The tools in the store, once it answers.
+    async fn saved_tools(&self) -> CheckedRows {
+        loop {
+            match self.rows.read().await {
+                Ok(saved) => {
+                    let own = self.own.clone();
+                    match tokio::task::spawn_blocking(move || own.check_saved(saved)).await {
+                        Ok(checked) => return checked,
+                        Err(fault) => {
+                            tracing::error!(%fault, "the tools in the store cannot be checked; trying again")
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "this replica takes the tool hosts as soon as it can read the tools in the store");
+                }
+            }
+            tokio::time::sleep(WAIT_MAX).await;
         }
     }
 

@@ -59,7 +59,8 @@ use self::table::{OpenCallState, Table};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
-use crate::tool::{CallSink, RemoteTools, Tools as _};
+use crate::tool::host::remote::CheckedRows;
+use crate::tool::{CallSink, RemoteTools, ToolRows, Tools as _};
 
 /// Encodes a request to an extension as the message of the contract.
 pub type EncodeRequest = fn(&ExtensionRequest) -> Vec<u8>;
@@ -70,6 +71,8 @@ pub struct ClusterTools {
     me: OwnerNo,
     own: Arc<RemoteTools>,
     owners: Arc<dyn RunOwners>,
+    /// The tools in the store, with which a hub begins.
+    rows: Arc<dyn ToolRows>,
     encode: EncodeRequest,
     state: Mutex<State>,
     /// True once the tools of the hosts are known here, from the hub or as the hub.
@@ -123,6 +126,7 @@ impl ClusterTools {
         me: OwnerNo,
         own: Arc<RemoteTools>,
         owners: Arc<dyn RunOwners>,
+        rows: Arc<dyn ToolRows>,
         encode: EncodeRequest,
     ) -> Arc<Self> {
         own.step_down();
@@ -140,6 +144,7 @@ impl ClusterTools {
             me,
             own,
             owners,
+            rows,
             encode,
             state: Mutex::new(state),
             tools_known: watch::Sender::new(false),
@@ -179,14 +184,15 @@ impl ClusterTools {
         !matches!(self.lock().hub, HubConnection::Away(_))
     }
 
-    /// This replica is the hub from now on. `kept_for` is the time for which the one before may yet keep its hosts.
-    fn become_hub(&self, kept_for: Millis) {
+    /// This replica is the hub from now on, with the tools that the store has. `kept_for` is the time for which the one before may
+    /// yet keep its hosts.
+    fn become_hub(&self, kept_for: Millis, saved: CheckedRows) {
         let mut state = self.lock();
         if matches!(state.hub, HubConnection::Here) {
             return;
         }
         self.drop_hosts(&mut state);
-        self.own.step_up(kept_for);
+        self.own.step_up(kept_for, saved);
         state.hub = HubConnection::Here;
         state.link += 1;
         state.listed = None;

@@ -8,6 +8,7 @@ pub(in crate::tool) mod ids;
 pub(in crate::tool) mod options;
 pub(in crate::tool) mod outbound;
 pub(in crate::tool) mod remote;
+pub(in crate::tool) mod rows;
 pub(in crate::tool) mod snapshot;
 pub(in crate::tool) mod state;
 pub(in crate::tool) mod translate;

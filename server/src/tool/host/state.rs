@@ -1,6 +1,7 @@
 //! The state behind the lock of [`crate::tool::host::remote::RemoteTools`], and the clock for its deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agentloop_core::host::frame::{CapabilityVerdict, RefusalKind, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
 use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
+use crate::tool::host::remote::CheckedRows;
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +99,27 @@ impl State {
             hosts.collect::<Vec<_>>()
         };
         tenants.into_iter().flat_map(hosts).collect()
+    }
+
+    /// Has the tools and terms of the store, and no others. A tool that was known here may have been served later than the store
+    /// knows.
+    pub(in crate::tool) fn begin_with(&mut self, saved: CheckedRows, now: Timestamp) {
+        let CheckedRows { rows, lost } = saved;
+        let key = |row: &RememberedTool| ToolKey::new(row.tenant.clone(), row.declaration.name.clone());
+        let listed: BTreeSet<ToolKey> = rows.iter().map(|(_, row)| key(row)).collect();
+        self.catalogue.keep_mirrored(&listed);
+        self.terms.keep(&listed);
+        self.terms.lose_only(lost);
+        for (checked, row) in rows {
+            let RememberedTool { tenant, declaration, last_seen, terms } = row;
+            let terms = terms.unwrap_or_else(|| declaration.terms());
+            self.terms.admit(&tenant, &declaration.name, Arc::new(terms));
+            if let Some(tool) = checked {
+                let known = self.catalogue.tool(&tenant, &declaration.name);
+                let seen_here = known.map_or(last_seen, |tool| tool.last_seen(now));
+                self.catalogue.mirror(&tenant, tool, false, last_seen.max(seen_here));
+            }
+        }
     }
 
     /// Takes the rows that the store should write.

@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 
 use super::harness::*;
 use crate::tool::{
-    CallUpdate, HostIdentity, HostIds, NotAccepted, Outbound, RemoteTools, RemoteToolsOptions, Seek,
-    SinkUnavailable, Tools as _,
+    CallUpdate, HostIdentity, HostIds, NotAccepted, Outbound, RemoteTools, RemoteToolsOptions, SavedTools,
+    Seek, SinkUnavailable, Tools as _,
 };
 
 fn offered(harness: &Harness) -> Vec<String> {
@@ -270,7 +270,8 @@ async fn a_host_waits_for_the_replica_that_becomes_the_hub() {
     let mut early = harness.dial();
     early.say(HostFrame::Hello(hello("early", &["a"])));
     tokio::task::yield_now().await;
-    harness.tools.step_up(Millis(0));
+    let saved = harness.tools.check_saved(SavedTools::default());
+    harness.tools.step_up(Millis(0), saved);
     early.welcome().await;
     harness.tools.step_down();
     let mut in_vain = harness.dial();
@@ -427,6 +428,30 @@ async fn a_tool_is_forgotten_after_a_save_that_has_taken_its_row() {
     assert!(harness.tools.unsaved().now_or_never().is_none());
     assert!(forgetting.finish());
     assert!(harness.tools.last_unsaved().await.rows.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_are_accepted_after_a_save_that_has_taken_the_row() {
+    let harness = Harness::new();
+    let _host = harness.host("h", &["a"]).await;
+    let mut weaker = hello("i", &[]);
+    let tool = ToolDeclaration { effect: EffectClass::ReadOnly, ..declaration("a") };
+    weaker.capabilities = vec![Capability::Tool(Box::new(tool))];
+    let mut other = harness.dial();
+    other.say(HostFrame::Hello(weaker));
+    assert!(other.welcome().await.capabilities[0].refused.is_some());
+    let saving = harness.tools.unsaved().await;
+    assert_eq!(saving.rows.iter().map(|row| row.terms.clone()).collect::<Vec<_>>(), [None]);
+    let tenant = tenant();
+    let mut accepting = pin!(harness.tools.begin_accepting(&tenant, "a", ""));
+    assert!(accepting.as_mut().now_or_never().is_none(), "the save would write the terms before");
+    drop(saving);
+    let accepting = accepting.await.expect("it was refused").expect("it is not accepted yet");
+    assert!(harness.tools.unsaved().now_or_never().is_none());
+    let row = accepting.row.clone();
+    assert_eq!(row.terms.as_ref().map(|terms| terms.effect), Some(EffectClass::ReadOnly));
+    accepting.finish();
+    assert_eq!(harness.tools.unsaved().await.rows, [row]);
 }
 
 #[tokio::test(start_paused = true)]

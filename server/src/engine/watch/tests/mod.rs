@@ -2,6 +2,7 @@
 
 mod peers;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
@@ -50,8 +51,21 @@ fn change(run: &str, seq: u64, from: ChangedFrom, to: RunStatus) -> RunChange {
 impl Engine {
     /// Tells a change of a run, as the task of a run does.
     pub(crate) fn tell_change(&self, run: &str, seq: u64) {
+        self.tell_labelled_change(run, seq, BTreeMap::new());
+    }
+
+    /// The same for a run with these labels.
+    pub(crate) fn tell_labelled_change(&self, run: &str, seq: u64, labels: BTreeMap<String, String>) {
         let status = RunStatus::ModelRunning;
-        self.deps().run_changed(&TenantId::local(), row(run, seq, status), None, ChangedFrom::Status(status));
+        let row = RunRow { labels, ..row(run, seq, status) };
+        self.deps().run_changed(&TenantId::local(), row, None, ChangedFrom::Status(status));
+    }
+}
+
+impl RunChange {
+    /// The id of its run.
+    pub(crate) fn run(&self) -> String {
+        self.row.run.to_string()
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use agentloop_core::limits::{LABELS_MAX, SHORT_TEXT_BYTES_MAX};
+use futures_util::FutureExt as _;
 use tokio::time::{Instant, advance};
 
 use super::*;
-use crate::engine::watch::peers::KEPT_FOR;
+use crate::engine::watch::peers::{KEPT_FOR, TapReceiver};
 use crate::engine::watch::run_watch::RunWatch;
 
 impl Fixture {
@@ -29,9 +31,10 @@ impl Fixture {
     }
 }
 
-fn told(tap: &mut tokio::sync::mpsc::Receiver<Arc<RunChange>>) -> Vec<String> {
-    let found = std::iter::from_fn(|| tap.try_recv().ok());
-    found.map(|change| format!("{} {}", change.row.run, change.row.last_seq.0)).collect()
+/// The changes that wait in a tap.
+fn told(tap: &mut TapReceiver) -> Vec<String> {
+    let found = std::iter::from_fn(|| tap.next(usize::MAX).now_or_never().flatten());
+    found.flatten().map(|change| format!("{} {}", change.row.run, change.row.last_seq.0)).collect()
 }
 
 #[test]
@@ -73,6 +76,23 @@ fn a_tap_that_overflows_is_closed_after_what_it_has() {
     assert_eq!(told(&mut slow).len(), 1_024);
     assert!(slow.is_closed(), "the other replica makes it anew");
     assert!(!other.is_closed());
+}
+
+#[test]
+fn a_tap_whose_changes_have_too_many_bytes_is_closed_after_what_it_has() {
+    let fixture = Fixture::new();
+    let (mut slow, mut other) = (fixture.watchers.tap(), fixture.watchers.tap());
+    let labels: BTreeMap<String, String> =
+        (0..LABELS_MAX).map(|at| (format!("{at:02}"), "x".repeat(SHORT_TEXT_BYTES_MAX - 2))).collect();
+    let (status, clock) = (RunStatus::ModelRunning, &fixture.clock);
+    for seq in 1..=100 {
+        let mut large = change("a", seq, ChangedFrom::Status(status), status);
+        large.row.labels = labels.clone();
+        fixture.watchers.changed(large, clock.now(), STALL);
+        assert_eq!(told(&mut other), [format!("a {seq}")], "what was read does not count");
+    }
+    assert_eq!(told(&mut slow).len(), 62, "16 MiB");
+    assert!(slow.is_closed() && !other.is_closed());
 }
 
 #[test]

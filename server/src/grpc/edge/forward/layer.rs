@@ -14,6 +14,7 @@ use tower::{Layer, Service};
 use crate::cluster::locate::Locate;
 use crate::cluster::{HUB, Ownerships};
 use crate::grpc::edge::forward::host_stream;
+use crate::grpc::edge::forward::leaving::{CallPlace, CallerPresence};
 use crate::grpc::edge::forward::outcome::ending::done_here;
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status};
 use crate::grpc::edge::forward::passing::{pass, pass_host};
@@ -32,6 +33,7 @@ use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::strip;
 use crate::grpc::edge::request_size::request_bytes_max;
 use crate::ids::Ids;
+use crate::lifecycle::Tasks;
 
 /// The calls that have an owner. Each replica answers the others itself: health and reflection.
 const CONTRACT: &str = "/agentloop.v1.";
@@ -65,6 +67,8 @@ pub struct ForwardParts {
     /// When it is cancelled, the calls that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect to
     /// another replica.
     pub stop: CancellationToken,
+    /// Starts the tasks that go on after a call.
+    pub tasks: Tasks,
     /// Cancelled when the runs of this replica have stopped after that. Until then the hosts that dialled it keep their streams.
     pub runs_stopped: CancellationToken,
 }
@@ -73,9 +77,9 @@ impl ForwardLayer {
     /// A layer with these parts.
     #[must_use]
     pub fn new(parts: ForwardParts) -> Self {
-        let ForwardParts { ownerships, links, local, locate, ids, message_bytes_max, stop, runs_stopped } =
-            parts;
-        let routing = Arc::new(Routing::new(ownerships, links, local, locate, stop));
+        let ForwardParts { ownerships, links, local, locate, ids, .. } = parts;
+        let ForwardParts { message_bytes_max, stop, tasks, runs_stopped, .. } = parts;
+        let routing = Arc::new(Routing::new(ownerships, links, local, locate, stop, tasks));
         Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: BufferBudget::new(), runs_stopped }))
     }
 
@@ -152,11 +156,16 @@ impl Inner {
         let route_key = kind.key(call.head().tenant(), call.message(), has_new_ids);
         match rule {
             Rule::Repeated => {
-                Box::pin(send(routing, &call, &route_key, true, ResponseExtent::Whole)).await.response
+                let mut caller = CallerPresence::new(routing, Position::join_of_run(&call));
+                let extent = ResponseExtent::Whole;
+                let sent = Box::pin(send(routing, &call, &route_key, true, extent, caller.at())).await;
+                caller.stays();
+                sent.response
             }
             Rule::RepeatedForRun => {
                 let repeats = call.names_a_run();
-                Box::pin(send(routing, &call, &route_key, repeats, ResponseExtent::Whole)).await.response
+                let (extent, at) = (ResponseExtent::Whole, CallPlace::default());
+                Box::pin(send(routing, &call, &route_key, repeats, extent, &at)).await.response
             }
             Rule::Events => {
                 let position = Position::before_events(&call);

@@ -6,6 +6,7 @@
 
 mod host_stream;
 pub mod layer;
+mod leaving;
 pub(in crate::grpc::edge) mod outcome;
 mod passing;
 pub mod reach;

@@ -9,6 +9,7 @@ use tonic::codegen::http;
 
 use crate::cluster::HUB;
 use crate::grpc::edge::forward::host_stream;
+use crate::grpc::edge::forward::leaving::CallPlace;
 use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
 use crate::grpc::edge::forward::request::call::Call;
@@ -22,7 +23,8 @@ pub(super) async fn pass(
     call: impl Call,
     route_key: &RouteKey,
 ) -> http::Response<Body> {
-    let sent = send(routing, &call, route_key, true, ResponseExtent::Begun).await;
+    let at = CallPlace::default();
+    let sent = send(routing, &call, route_key, true, ResponseExtent::Begun, &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     // The services of this replica end their streams themselves when it stops.
     let stopping: EndSignal = match asked.number {
@@ -38,7 +40,8 @@ pub(super) async fn pass_host(
     call: impl Call,
     runs_stopped: CancellationToken,
 ) -> http::Response<Body> {
-    let sent = send(routing, &call, &RouteKey::Shard(HUB), true, ResponseExtent::Begun).await;
+    let at = CallPlace::default();
+    let sent = send(routing, &call, &RouteKey::Shard(HUB), true, ResponseExtent::Begun, &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     let ownership_lost = routing.ownership_lost(asked);
     match asked.number {

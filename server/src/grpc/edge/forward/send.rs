@@ -9,6 +9,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
+use crate::grpc::edge::forward::leaving::CallPlace;
 use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{
     Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
@@ -43,14 +44,15 @@ impl Sent {
     }
 }
 
-/// Has a call done. `repeats` is true if the call may be sent again although an owner may have done it. When this replica stops, it
-/// ends calls at other replicas. Its own services end theirs themselves.
+/// Has a call done. `repeats` is true if the call may be sent again although an owner may have done it. `at` says who has it. When
+/// this replica stops, it ends calls at other replicas. Its own services end theirs themselves.
 pub(super) async fn send(
     routing: &Routing,
     call: &impl Call,
     route_key: &RouteKey,
     repeats: bool,
     until: ResponseExtent,
+    at: &CallPlace,
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
@@ -64,9 +66,13 @@ pub(super) async fn send(
         let Some((target, asked)) = found else { return Sent::refused(no_owner_status()) };
         search = Search::Again;
         let began = Instant::now();
+        at.set(Some(asked));
         let Some((outcome, handler)) = attempt(routing, call, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
+        if !matches!(outcome, Outcome::Responded(_)) {
+            at.set(None);
+        }
         let unable = match outcome {
             Outcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {

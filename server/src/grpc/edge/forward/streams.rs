@@ -1,5 +1,6 @@
 //! Streams that go on at the next owner, so that their caller notices a pause and nothing else. The owner may be this replica.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
+use crate::grpc::edge::forward::leaving::{CallPlace, CallerPresence};
 use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
@@ -38,12 +40,17 @@ pub(super) async fn follow(
     route_key: RouteKey,
     position: Position,
 ) -> http::Response<Body> {
-    let sent = send(&routing, &call, &route_key, true, ResponseExtent::Begun).await;
-    let Some(from) = sent.from.filter(|_| refusal(&sent.response).is_none()) else { return sent.response };
+    let mut caller = CallerPresence::new(&routing, position.join(&call));
+    let sent = send(&routing, &call, &route_key, true, ResponseExtent::Begun, caller.at()).await;
+    let Some(from) = sent.from.filter(|_| refusal(&sent.response).is_none()) else {
+        caller.stays();
+        return sent.response;
+    };
     let (parts, body) = sent.response.into_parts();
     let source = Source::new(&routing, from, body);
+    let (fruitless, forgot_input) = (0, false);
     let stream =
-        ForwardedStream { routing, call, route_key, position, source, fruitless: 0, forgot_input: false };
+        ForwardedStream { routing, call, route_key, position, source, caller, fruitless, forgot_input };
     let frames = unfold(Some(stream), async |stream| stream?.next_frame().await);
     http::Response::from_parts(parts, of_frames(frames))
 }
@@ -55,6 +62,7 @@ struct ForwardedStream {
     route_key: RouteKey,
     position: Position,
     source: Source,
+    caller: CallerPresence,
     /// True once the input of the run is not kept any more.
     forgot_input: bool,
     /// Fruitless streams in a row.
@@ -114,18 +122,29 @@ impl Source {
 impl ForwardedStream {
     /// The next frame for the caller, and what follows it.
     async fn next_frame(mut self) -> Option<(NextFrame, Option<Self>)> {
+        match self.advance().await {
+            ControlFlow::Continue(frame) => Some((frame, Some(self))),
+            ControlFlow::Break(last) => {
+                self.caller.stays();
+                Some((last, None))
+            }
+        }
+    }
+
+    /// The next frame for the caller, or the last one.
+    async fn advance(&mut self) -> ControlFlow<NextFrame, NextFrame> {
         loop {
-            let Self { source, position, .. } = &mut self;
+            let Self { source, position, .. } = self;
             let passed = source.messages.take(|message| {
                 source.is_fruitful = true;
                 position.passes(message)
             });
             if let Some(messages) = passed {
                 self.forget_input();
-                return Some((Ok(Frame::data(messages)), Some(self)));
+                return ControlFlow::Continue(Ok(Frame::data(messages)));
             }
             let end_status = match self.source.next().await {
-                Next::Stopping => return Some((end_with(&shutting_down()), None)),
+                Next::Stopping => return ControlFlow::Break(end_with(&shutting_down())),
                 Next::Bytes(bytes) => {
                     self.source.messages.push(bytes);
                     continue;
@@ -134,14 +153,14 @@ impl ForwardedStream {
                 Next::Ended(trailers) => {
                     let status = Status::from_header_map(&trailers).filter(leaves_it_to_another);
                     if status.is_none() {
-                        return Some((Ok(Frame::trailers(trailers)), None));
+                        return ControlFlow::Break(Ok(Frame::trailers(trailers)));
                     }
                     status
                 }
                 Next::Broken => None,
             };
             if let Err(status) = Box::pin(self.resume(end_status)).await {
-                return Some((end_with(&status), None));
+                return ControlFlow::Break(end_with(&status));
             }
         }
     }
@@ -165,10 +184,13 @@ impl ForwardedStream {
             None => self.routing.pause(asked, Instant::now() + SEARCH_WAIT).await,
         }
         let call = self.position.call(&self.call);
-        let sent = send(&self.routing, &call, &self.route_key, true, ResponseExtent::Begun).await;
+        // A call that is reset before its response begins may not have reached the owner.
+        let (routing, at) = (&self.routing, CallPlace::default());
+        let sent = send(routing, &call, &self.route_key, true, ResponseExtent::Begun, &at).await;
         match (refusal(&sent.response), sent.from) {
             (None, Some(from)) => {
                 self.source = Source::new(&self.routing, from, sent.response.into_body());
+                self.caller.at().set(Some(self.source.asked));
                 Ok(())
             }
             (status, _) => Err(status.unwrap_or_else(no_owner_status)),
@@ -183,17 +205,20 @@ impl ForwardedStream {
         }
         self.forgot_input = true;
         self.call = self.position.call(&self.call);
+        self.caller.set_join(self.position.join(&self.call));
         let Some(session) = self.position.session() else { return };
         let shard = shard_of(&self.call.head().tenant(), &session);
         self.route_key = RouteKey::Shard(shard);
         let asked = AskedReplica { shard: Some(shard), ..self.source.asked };
         if asked != self.source.asked {
             (self.source.ownership_lost, self.source.asked) = (self.routing.ownership_lost(asked), asked);
+            self.caller.at().set(Some(asked));
         }
     }
 
     /// Resets the stream of the old owner, which may be well and go on sending.
     fn give_up_source(&mut self) {
+        self.caller.at().set(None);
         self.source.handler.give_up();
         self.source.body = Body::empty();
     }

@@ -1,14 +1,16 @@
 //! The changes of runs. Each replica sends its own to the replicas where somebody watches a list of runs: one gRPC stream of pages
-//! over the port for replicas. A page is a JSON array of changes.
+//! over the port for replicas. A page is a JSON array of changes, as many as fit into a message.
 
 mod follow;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use agentloop_core::limits::{LABELS_MAX, SHORT_TEXT_BYTES_MAX};
 use futures_util::{Stream, stream};
 use serde_json::value::RawValue;
 use tonic::body::Body;
@@ -23,10 +25,15 @@ use crate::grpc::edge::tool_link::FrameCodec;
 
 /// The path of the stream on the port for replicas. It names no service of the contract.
 pub const PATH: &str = "/agentloop.internal.Changes/Watch";
-/// Changes in one page. With the bounds on labels and texts, the largest ones fit into a message.
+/// Changes in one page.
 const PAGE_CHANGES_MAX: usize = 32;
 /// Size of one page.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a byte of text in JSON, at most: `\u0001`.
+const JSON_TIMES_LARGER: usize = 6;
+
+// The largest labels of a run leave half of a page to its other fields.
+const _: () = assert!(JSON_TIMES_LARGER * LABELS_MAX * SHORT_TEXT_BYTES_MAX < PAGE_BYTES_MAX / 2);
 
 /// Serves the stream of one other replica: the changes of the runs of this engine from now on.
 pub(super) async fn serve(engine: Engine, request: http::Request<Body>) -> http::Response<Body> {
@@ -57,14 +64,37 @@ impl Service<Request<Vec<u8>>> for Tell {
 }
 
 fn pages(tap: RunTap) -> Pages {
-    Box::pin(stream::unfold(tap, async |mut tap| {
-        let changes = tap.next(PAGE_CHANGES_MAX).await?;
-        Some((page(&changes), tap))
+    Box::pin(stream::unfold((tap, VecDeque::new()), async |(mut tap, mut changes)| {
+        if changes.is_empty() {
+            changes.extend(tap.next(PAGE_CHANGES_MAX).await?);
+        }
+        Some((page(&mut changes), (tap, changes)))
     }))
 }
 
-fn page(changes: &[Arc<RunChange>]) -> Result<Vec<u8>, Status> {
-    serde_json::to_vec(changes).map_err(|error| Status::from_error(Box::new(error)))
+/// Takes the first changes, as many as fit into a page. One that fits into no page is left out: an error would end the stream, and
+/// all lists at the other replica would begin again.
+fn page(changes: &mut VecDeque<Arc<RunChange>>) -> Result<Vec<u8>, Status> {
+    let mut page = b"[".to_vec();
+    while let Some(change) = changes.front() {
+        let (begin, is_first) = (page.len(), page.len() == 1);
+        if !is_first {
+            page.push(b',');
+        }
+        serde_json::to_writer(&mut page, change).map_err(|error| Status::from_error(Box::new(error)))?;
+        if page.len() >= PAGE_BYTES_MAX {
+            page.truncate(begin);
+            if !is_first {
+                break;
+            }
+            tracing::warn!(
+                "a change of a run is too large for the other replicas; lists that are watched there do not show it"
+            );
+        }
+        changes.pop_front();
+    }
+    page.push(b']');
+    Ok(page)
 }
 
 /// The changes of a page, and the number of those that this version cannot read.

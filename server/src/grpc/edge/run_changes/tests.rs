@@ -91,6 +91,7 @@ impl Node {
             ids: Arc::new(CountingIds::default()),
             message_bytes_max: PAGE_BYTES_MAX,
             stop: CancellationToken::new(),
+            tasks: self.tasks.clone(),
             runs_stopped: CancellationToken::new(),
         });
         let mut port = PeerPort::new(forward, false);
@@ -177,6 +178,52 @@ async fn many_changes_arrive_in_their_order() {
     }
 }
 
+/// As JSON they have six times their bytes.
+fn escaped_labels(bytes: usize) -> BTreeMap<String, String> {
+    (0..LABELS_MAX).map(|at| (format!("{at:02}"), "\u{1}".repeat(bytes - 2))).collect()
+}
+
+#[tokio::test]
+async fn changes_that_do_not_fit_into_one_message_arrive_in_several() {
+    let store = store().await;
+    let (a, b) = (Node::start(1, &store).await, Node::start(2, &store).await);
+    b.sees(&[&a]);
+    let mut list = b.watch();
+    list.begins().await;
+    // Nobody can read between these.
+    for run in 0..32 {
+        a.engine.tell_labelled_change(&format!("r{run}"), 1, escaped_labels(1_024));
+    }
+    for run in 0..32 {
+        assert_eq!(list.next().await, format!("r{run} 1"));
+    }
+}
+
+#[tokio::test]
+async fn the_largest_changes_fit_into_pages() {
+    let node = Node::without_port(1, &store().await);
+    let mut tap = node.engine.tap_run_changes().unwrap();
+    let labels = escaped_labels(SHORT_TEXT_BYTES_MAX);
+    for run in 0..PAGE_CHANGES_MAX {
+        node.engine.tell_labelled_change(&format!("r{run}"), 1, labels.clone());
+    }
+    // Larger than any that a caller can make.
+    node.engine.tell_labelled_change("r32", 1, escaped_labels(3 * SHORT_TEXT_BYTES_MAX));
+    node.engine.tell_change("r33", 1);
+    let mut changes: VecDeque<_> = tap.next(usize::MAX).await.unwrap().into();
+    let (mut sizes, mut told) = (Vec::new(), Vec::new());
+    while !changes.is_empty() {
+        let page = page(&mut changes).unwrap();
+        sizes.push(page.len());
+        told.extend(read(&page).unwrap().0);
+    }
+    assert!(sizes.iter().all(|bytes| *bytes <= PAGE_BYTES_MAX), "{sizes:?}");
+    assert!(sizes.len() > PAGE_CHANGES_MAX / 4, "{sizes:?}");
+    let runs: Vec<String> = told.iter().map(RunChange::run).collect();
+    let all: Vec<String> = (0..34).filter(|run| *run != 32).map(|run| format!("r{run}")).collect();
+    assert_eq!(runs, all);
+}
+
 #[tokio::test]
 async fn a_list_begins_again_when_a_replica_joins_or_is_gone() {
     let store = store().await;
@@ -258,7 +305,8 @@ async fn changes_that_this_version_cannot_read_are_passed_over() {
     node.engine.tell_change("a", 1);
     node.engine.tell_change("b", 1);
     let changes = tap.next(PAGE_CHANGES_MAX).await.unwrap();
-    let mut json: serde_json::Value = serde_json::from_slice(&page(&changes).unwrap()).unwrap();
+    let page = page(&mut changes.clone().into()).unwrap();
+    let mut json: serde_json::Value = serde_json::from_slice(&page).unwrap();
     json[0]["row"]["summary"]["status"] = "of a later version".into();
     let (changes_read, unreadable) = read(&serde_json::to_vec(&json).unwrap()).unwrap();
     assert_eq!((changes_read, unreadable), (vec![RunChange::clone(&changes[1])], 1));

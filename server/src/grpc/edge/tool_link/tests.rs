@@ -17,7 +17,10 @@ use tower::Layer;
 use super::*;
 use crate::cluster::{Ownership, Ownerships};
 use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner};
-use crate::tool::{CallUpdate, RemoteTools, RemoteToolsOptions, RunOwner, RunOwners, Seek, Tools as _};
+use crate::tool::{
+    CallUpdate, RemoteTools, RemoteToolsOptions, RunOwner, RunOwners, SavedTools, Seek, SinkUnavailable,
+    ToolRows, Tools as _,
+};
 
 /// Replica 2 owns all runs.
 struct TheOther(OwnerNo);
@@ -26,6 +29,16 @@ struct TheOther(OwnerNo);
 impl RunOwners for TheOther {
     async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
         if self.0 == OwnerNo(2) { RunOwner::Here } else { RunOwner::Peer(OwnerNo(2)) }
+    }
+}
+
+/// A store without tools.
+struct NoRows;
+
+#[async_trait]
+impl ToolRows for NoRows {
+    async fn read(&self) -> Result<SavedTools, SinkUnavailable> {
+        Ok(SavedTools::default())
     }
 }
 
@@ -88,7 +101,7 @@ fn ownerships(me: OwnerNo, address: SocketAddr) -> Ownerships {
 
 fn replica(me: OwnerNo, address: SocketAddr) -> (Arc<ClusterTools>, Arc<FakeEngine>) {
     let own = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
-    let tools = ClusterTools::new(me, own, Arc::new(TheOther(me)), ENCODE_REQUEST);
+    let tools = ClusterTools::new(me, own, Arc::new(TheOther(me)), Arc::new(NoRows), ENCODE_REQUEST);
     let engine = Arc::new(FakeEngine::default());
     tokio::spawn(tools.clone().drive(engine.clone()));
     tokio::spawn(tools.clone().keep_linked(ownerships(me, address), Arc::new(PlainDialer)));

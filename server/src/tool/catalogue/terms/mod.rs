@@ -120,6 +120,12 @@ impl TermsBook {
         self.lost.extend(names);
     }
 
+    /// The same, in the place of those that were lost before.
+    pub(in crate::tool) fn lose_only(&mut self, names: BTreeSet<String>) {
+        self.lost = names;
+        self.forgotten.clear();
+    }
+
     /// The names whose terms are known.
     pub(in crate::tool) fn names(&self) -> impl Iterator<Item = ToolKey> {
         self.by_tenant

@@ -1,5 +1,6 @@
 //! Every replica knows the tools of the hub.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
@@ -8,13 +9,14 @@ use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::id::{CallSlot, ToolKey};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::input::CallFacts;
+use agentloop_core::tool::EffectClass;
 use futures_util::StreamExt as _;
 
 use super::super::frame::{ToHub, encode};
 use super::harness::*;
 use crate::tool::host::remote::MirroredTool;
 use crate::tool::tests::harness::*;
-use crate::tool::{BadOutput, RemoteTools, Seek, Tools};
+use crate::tool::{BadOutput, Seek, Tools};
 
 fn spec() -> RunSpec {
     let mut spec = RunSpec::default();
@@ -42,11 +44,6 @@ fn facts(tools: &impl Tools, name: &str) -> CallFacts {
         state: None,
     };
     tools.facts(&tenant(), &spec(), &[&call]).remove(0)
-}
-
-fn unsaved(tools: &RemoteTools) -> usize {
-    use futures_util::FutureExt as _;
-    tools.unsaved().now_or_never().map_or(0, |unsaved| unsaved.rows.len())
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,13 +179,17 @@ async fn only_the_hub_saves_tools() {
     let [hub, other] = &replicas;
     let host = hub.host("h", &["weather"]).await;
     offers(other, &["weather"]).await;
-    assert_eq!((unsaved(hub.tools.own()), unsaved(other.tools.own())), (1, 0));
-    // The next hub saves them all: nobody knows what the last one has saved.
-    net.hub(&replicas, 2);
-    while hub.tools.is_hub() || !other.tools.is_hub() {
+    let saved = |by: &[u64]| {
+        let saves = by.iter().map(|number| (OwnerNo(*number), "weather".to_owned()));
+        *net.saves.lock().unwrap() == saves.collect::<Vec<_>>()
+    };
+    assert!(saved(&[1]));
+    // The next hub saves them all: the database does not know until when they were served.
+    takes_over(&net, &replicas, 2).await;
+    while !saved(&[1, 2]) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!((unsaved(hub.tools.own()), unsaved(other.tools.own())), (0, 1));
+    assert!(!hub.tools.is_hub());
     assert_eq!(offered(&*other.tools), ["weather"]);
     host.say(HostFrame::Goodbye);
 }
@@ -199,17 +200,118 @@ async fn terms_that_are_known_hold_at_the_next_hub() {
     let [hub, other] = &replicas;
     drop(hub.host("h", &["weather"]).await);
     offers(other, &["weather"]).await;
-    net.hub(&replicas, 2);
-    while !other.tools.is_hub() {
+    takes_over(&net, &replicas, 2).await;
+    assert!(is_weaker_refused(other).await);
+}
+
+/// Makes this replica the hub, and waits until it is, and has saved its tools.
+async fn takes_over(net: &Net, replicas: &[Replica], number: u64) {
+    net.hub(replicas, number);
+    let hub = replicas.iter().find(|replica| replica.number.0 == number).unwrap();
+    while !hub.tools.is_hub() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let mut host = other.hosts().dial();
-    let mut weaker = hello("h", &[]);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// A host declares `weather` with weaker terms at this replica. True if that is refused.
+async fn is_weaker_refused(replica: &Replica) -> bool {
+    let mut host = replica.hosts().dial();
+    let mut weaker = hello("weaker", &[]);
     let mut tool = declaration("weather");
-    tool.effect = agentloop_core::tool::EffectClass::ReadOnly;
-    weaker.capabilities = vec![agentloop_core::host::frame::Capability::Tool(Box::new(tool))];
+    tool.effect = EffectClass::ReadOnly;
+    weaker.capabilities = vec![Capability::Tool(Box::new(tool))];
     host.say(HostFrame::Hello(weaker));
-    assert!(host.welcome().await.capabilities[0].refused.is_some());
+    host.welcome().await.capabilities[0].refused.is_some()
+}
+
+/// Has an operator accept the weaker declaration of `weather` that was refused, as the service does.
+async fn accept(net: &Net, replica: &Replica) {
+    let (own, tenant) = (replica.tools.own(), tenant());
+    let accepting = own.begin_accepting(&tenant, "weather", "").await.unwrap().expect("one was refused");
+    net.save(&accepting.row);
+    accepting.finish();
+}
+
+/// Has an operator forget `weather`, as the service does.
+async fn forget(net: &Net, replica: &Replica) {
+    let (own, tenant) = (replica.tools.own(), tenant());
+    let forgetting = loop {
+        match own.begin_forgetting(&tenant, "weather").await {
+            Ok(forgetting) => break forgetting,
+            Err(_served) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    };
+    net.database.lock().unwrap().remove(&ToolKey::new(tenant.clone(), "weather".to_owned()));
+    assert!(forgetting.finish());
+}
+
+/// The link of the next hub is down before the decision, so it does not hear of it.
+#[tokio::test(start_paused = true)]
+async fn an_accepted_declaration_stays_accepted_at_the_next_hub() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    drop(hub.host("h", &["weather"]).await);
+    offers(other, &["weather"]).await;
+    net.down();
+    other.lost().await;
+    assert!(is_weaker_refused(hub).await);
+    accept(&net, hub).await;
+    takes_over(&net, &replicas, 2).await;
+    let saved = net.saved("weather").and_then(|row| row.terms);
+    assert_eq!(saved.map(|terms| terms.effect), Some(EffectClass::ReadOnly));
+    assert!(!is_weaker_refused(other).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_was_forgotten_is_not_back_at_the_next_hub() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    drop(hub.host("h", &["weather"]).await);
+    offers(other, &["weather"]).await;
+    net.down();
+    other.lost().await;
+    forget(&net, hub).await;
+    takes_over(&net, &replicas, 2).await;
+    assert_eq!(net.saved("weather"), None);
+    assert_eq!(offered(&*other.tools), [] as [&str; 0]);
+    assert!(!is_weaker_refused(other).await, "its terms are forgotten, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_never_had_a_link_knows_what_the_last_one_has_saved() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    other.learn_hub(&replicas, 0);
+    drop(hub.host("h", &["weather"]).await);
+    assert!(is_weaker_refused(hub).await);
+    assert_eq!(offered(&*other.tools), [] as [&str; 0]);
+    net.is_database_down.store(true, Ordering::SeqCst);
+    net.hub(&replicas, 2);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!other.tools.is_hub(), "it waits for the database");
+    net.is_database_down.store(false, Ordering::SeqCst);
+    takes_over(&net, &replicas, 2).await;
+    assert_eq!(offered(&*other.tools), ["weather"]);
+    assert!(is_weaker_refused(other).await);
+}
+
+/// The database has the time at which a host declared it.
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_offered_by_the_next_hub_as_long_as_by_the_last_one() {
+    let (net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    let host = hub.host("h", &["weather"]).await;
+    offers(other, &["weather"]).await;
+    for _ in 0..20 {
+        host.say(HostFrame::Pong);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    takes_over(&net, &replicas, 2).await;
+    tokio::time::sleep(Duration::from_secs(599)).await;
+    assert_eq!(offered(&*other.tools), ["weather"]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(offered(&*other.tools), [] as [&str; 0]);
 }
 
 #[tokio::test(start_paused = true)]

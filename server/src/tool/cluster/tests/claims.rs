@@ -26,6 +26,7 @@ struct Raw {
 
 impl Raw {
     async fn open(hub: &Replica) -> Self {
+        hub.ready().await;
         let (end, back) = hub.tools.accept();
         let (frames, inbound) = mpsc::unbounded_channel();
         tokio::spawn(end.run(UnboundedReceiverStream::new(inbound)));

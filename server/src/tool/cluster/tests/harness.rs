@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS};
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallRequest, CallResult, HostFrame, ResultVerdict, ServerFrame};
-use agentloop_core::id::{Epoch, HostId, InstanceId, RunId, TenantId};
+use agentloop_core::id::{Epoch, HostId, InstanceId, RunId, TenantId, ToolKey};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
@@ -16,10 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{ClusterTools, LinkDialer, LinkFrames, LinkInbound, RunOwner, RunOwners};
 use crate::cluster::{Ownership, Peer};
+use crate::extension::remote::ExtensionRequest;
 use crate::tool::tests::harness::{
-    FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner,
+    FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner, tenant,
 };
-use crate::tool::{CallOwner, RemoteTools, RemoteToolsOptions, Seek, Tools as _};
+use crate::tool::{
+    CallOwner, RememberedTool, RemoteTools, RemoteToolsOptions, SavedTools, Seek, SinkUnavailable, ToolRows,
+    Tools as _,
+};
 
 /// All replicas of a test, and the links between them.
 #[derive(Default)]
@@ -33,6 +37,12 @@ pub(super) struct Net {
     pub(super) looked_up: AtomicUsize,
     /// Links that were opened.
     pub(super) dialed: AtomicUsize,
+    /// The tools in the database of all replicas.
+    pub(super) database: Mutex<BTreeMap<ToolKey, RememberedTool>>,
+    /// The replicas that have saved tools, with the names.
+    pub(super) saves: Mutex<Vec<(OwnerNo, String)>>,
+    /// True while the database does not answer.
+    pub(super) is_database_down: AtomicBool,
 }
 
 /// One replica as it sees the owners of runs.
@@ -50,6 +60,20 @@ impl RunOwners for OwnersAt {
             Some(me) if me == self.me => RunOwner::Here,
             Some(peer) => RunOwner::Peer(peer),
         }
+    }
+}
+
+/// The tools in the database, which the replicas share.
+struct Database(Arc<Net>);
+
+#[async_trait]
+impl ToolRows for Database {
+    async fn read(&self) -> Result<SavedTools, SinkUnavailable> {
+        if self.0.is_database_down.load(Ordering::SeqCst) {
+            return Err(SinkUnavailable);
+        }
+        let tools = self.0.database.lock().unwrap().values().cloned().collect();
+        Ok(SavedTools { tools, ..SavedTools::default() })
     }
 }
 
@@ -89,6 +113,18 @@ impl Net {
         (net, replicas, host)
     }
 
+    /// Saves a tool, as the store does.
+    pub(super) fn save(&self, row: &RememberedTool) {
+        let key = ToolKey::new(row.tenant.clone(), row.declaration.name.clone());
+        self.database.lock().unwrap().insert(key, row.clone());
+    }
+
+    /// The row of a tool in the database.
+    pub(super) fn saved(&self, name: &str) -> Option<RememberedTool> {
+        let key = ToolKey::new(tenant(), name.to_owned());
+        self.database.lock().unwrap().get(&key).cloned()
+    }
+
     /// This replica owns all runs from now on; 0 is nobody.
     pub(super) fn own(&self, number: u64) {
         *self.owner.lock().unwrap() = (number > 0).then_some(OwnerNo(number));
@@ -118,6 +154,17 @@ impl Net {
     }
 }
 
+/// Saves the tools of a replica, as its task does.
+async fn save_tools(number: OwnerNo, own: Arc<RemoteTools>, net: Arc<Net>) {
+    loop {
+        let unsaved = own.unsaved().await;
+        for row in &unsaved.rows {
+            net.save(row);
+            net.saves.lock().unwrap().push((number, row.declaration.name.clone()));
+        }
+    }
+}
+
 pub(super) struct Replica {
     pub(super) number: OwnerNo,
     pub(super) tools: Arc<ClusterTools>,
@@ -129,7 +176,10 @@ impl Replica {
     fn new(net: &Arc<Net>, number: OwnerNo) -> Self {
         let own = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
         let owners = Arc::new(OwnersAt { net: net.clone(), me: number });
-        let tools = ClusterTools::new(number, own, owners, |request| request.name.clone().into_bytes());
+        let rows = Arc::new(Database(net.clone()));
+        let encode = |request: &ExtensionRequest| request.name.clone().into_bytes();
+        let tools = ClusterTools::new(number, own.clone(), owners, rows, encode);
+        tokio::spawn(save_tools(number, own, net.clone()));
         net.replicas.lock().unwrap().insert(number, tools.clone());
         let engine = Arc::new(FakeEngine::default());
         tokio::spawn(tools.clone().drive(engine.clone()));

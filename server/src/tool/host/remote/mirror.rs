@@ -8,7 +8,7 @@ use agentloop_core::host::frame::{CallInHand, ServerFrame};
 use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
-use agentloop_core::tool::ToolTerms;
+use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -16,7 +16,8 @@ use tokio::time::timeout;
 
 use super::RemoteTools;
 use crate::extension::changes::Changes;
-use crate::tool::catalogue::registry::{CheckedTool, KnownTool, check};
+use crate::tool::catalogue::registry::{CheckedTool, KnownTool, RememberedTool, check};
+use crate::tool::host::rows::SavedTools;
 use crate::tool::host::state::{HostQueue, State};
 
 /// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
@@ -51,6 +52,13 @@ impl Mirrors {
     }
 }
 
+/// The tools of the store, with those that pass the checks of this version.
+#[derive(Debug)]
+pub(in crate::tool) struct CheckedRows {
+    pub(in crate::tool) rows: Vec<(Option<CheckedTool>, RememberedTool)>,
+    pub(in crate::tool) lost: BTreeSet<String>,
+}
+
 /// A name of a tool, with everything that the hub knows of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::tool) struct MirroredTool {
@@ -78,8 +86,17 @@ impl RemoteTools {
         self.lock().is_hub
     }
 
-    /// This replica takes hosts from now on. Its tools wait for their hosts to come: another one may keep them for this long.
-    pub(in crate::tool) fn step_up(&self, kept_for: Millis) {
+    /// Checks the tools of the store. Their schemas are compiled, unless the tool is known, which may take a while.
+    pub(in crate::tool) fn check_saved(&self, saved: SavedTools) -> CheckedRows {
+        let SavedTools { tools, lost } = saved;
+        let checked = |row: RememberedTool| (self.checked(&row.tenant, &row.declaration), row);
+        CheckedRows { rows: tools.into_iter().map(checked).collect(), lost }
+    }
+
+    /// This replica takes hosts from now on, with the tools that the store has. Its own may be older than a decision of an
+    /// operator: it may have had no link to the last hub. They wait for their hosts to come: another replica may keep
+    /// those for this long.
+    pub(in crate::tool) fn step_up(&self, kept_for: Millis, saved: CheckedRows) {
         let mut state = self.lock();
         if state.is_hub {
             return;
@@ -88,6 +105,8 @@ impl RemoteTools {
         self.hub_changed.notify_waiters();
         let now = self.now();
         state.catalogue.unserve_all(now);
+        state.begin_with(saved, now);
+        // The store does not know until when they were served.
         state.catalogue.unsave_all();
         self.renew_fleet(&mut state, now.after(kept_for));
         self.unsaved.notify_one();
@@ -175,7 +194,7 @@ impl RemoteTools {
     pub(in crate::tool) fn mirror_tools(&self, link: u64, rows: Vec<MirroredTool>) {
         for MirroredTool { tenant, name, known, terms } in rows {
             // Compiled outside of the lock, because a large schema takes a while.
-            let known = known.and_then(|known| Some((self.checked(&tenant, &known)?, known)));
+            let known = known.and_then(|known| Some((self.checked(&tenant, &known.declaration)?, known)));
             let mut state = self.lock();
             if state.is_hub || state.mirrored_link != link {
                 return;
@@ -194,8 +213,7 @@ impl RemoteTools {
         }
     }
 
-    fn checked(&self, tenant: &TenantId, known: &KnownTool) -> Option<CheckedTool> {
-        let declaration = &known.declaration;
+    fn checked(&self, tenant: &TenantId, declaration: &ToolDeclaration) -> Option<CheckedTool> {
         let same = self.lock().catalogue.known(tenant, &declaration.name, &declaration.digest());
         if same.is_some() {
             return same;

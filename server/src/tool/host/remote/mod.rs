@@ -33,8 +33,8 @@ use crate::tool::host::state::{HostQueue, State, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
 pub(in crate::tool) use admission::CapabilityOffer;
-pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
-pub use operator::ForgettingTool;
+pub(in crate::tool) use mirror::{CheckedRows, Mark, MirroredTool, Mirrors};
+pub use operator::{AcceptingTerms, ForgettingTool};
 pub(in crate::tool) use results::UNARY;
 pub(in crate::tool) use shutdown::TakesHosts;
 pub use unsaved::UnsavedTools;
@@ -52,8 +52,8 @@ pub struct RemoteTools {
     hub_changed: Notify,
     /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
-    /// Held while rows of tools are saved, and while one is forgotten: a row that was taken to be saved before would be written
-    /// after its deletion.
+    /// Held while rows of tools are saved, and while an operator decides about one: a row that was taken to be saved before would
+    /// be written after the decision.
     saving: tokio::sync::Mutex<()>,
     connections: AtomicU64,
     timeline: Timeline,

@@ -15,6 +15,24 @@ use crate::tool::catalogue::terms::TermsError;
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::in_process::in_process;
 
+/// Terms of a refused declaration that are being accepted. No tool is saved meanwhile.
+#[derive(Debug)]
+pub struct AcceptingTerms<'a> {
+    /// The row to store: the tool with these terms.
+    pub row: RememberedTool,
+    tools: &'a RemoteTools,
+    terms: Arc<ToolTerms>,
+    _saving: MutexGuard<'a, ()>,
+}
+
+impl AcceptingTerms<'_> {
+    /// Accepts the terms here, after the store has. The hosts that were refused for them are asked to connect again, and keep their
+    /// calls.
+    pub fn finish(self) {
+        self.tools.accept_terms(&self.row.tenant, &self.row.declaration.name, self.terms);
+    }
+}
+
 /// A tool that is being forgotten. No tool is saved meanwhile.
 #[derive(Debug)]
 pub struct ForgettingTool<'a> {
@@ -67,37 +85,40 @@ impl RemoteTools {
         state.catalogue.tools(tenant).map(snapshot).collect()
     }
 
-    /// The row to store before [`Self::accept_terms`]: the tool with the terms of a refused declaration. An empty digest
-    /// means the only declaration of the name that was refused. `None` if it is accepted already.
+    /// Begins to accept the terms of a refused declaration: the store is to have the row, then [`AcceptingTerms::finish`]. Waits
+    /// for a save of tools that has begun. An empty digest means the only declaration of the name that was refused. `None` if it is
+    /// accepted already.
     ///
     /// # Errors
     /// [`TermsError`], except `Served`.
-    pub fn refused_terms(
+    pub async fn begin_accepting(
         &self,
         tenant: &TenantId,
         name: &str,
         digest: &str,
-    ) -> Result<Option<RememberedTool>, TermsError> {
+    ) -> Result<Option<AcceptingTerms<'_>>, TermsError> {
+        let saving = self.saving.lock().await;
         let state = self.lock();
         let Some(refused) = state.terms.refused(tenant, name, digest)? else { return Ok(None) };
         let known = state.catalogue.tool(tenant, name);
         let declaration = known.map_or(&refused.declaration, |tool| &tool.declaration);
-        Ok(Some(RememberedTool {
+        let terms = refused.tool.terms.clone();
+        let row = RememberedTool {
             tenant: tenant.clone(),
             declaration: ToolDeclaration::clone(declaration),
             last_seen: known.map_or(refused.refused_at, |tool| tool.last_seen(self.now())),
-            terms: Some(ToolTerms::clone(&refused.tool.terms)),
-        }))
+            terms: Some(ToolTerms::clone(&terms)),
+        };
+        Ok(Some(AcceptingTerms { row, tools: self, terms, _saving: saving }))
     }
 
-    /// Accepts these terms, which a host was refused for. The hosts are asked to connect again, and keep their calls.
-    pub fn accept_terms(&self, tenant: &TenantId, name: &str, terms: &ToolTerms) {
+    fn accept_terms(&self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
         let mut state = self.lock();
         let refused = state.terms.refused(tenant, name, terms.digest.as_str());
         let connections =
             refused.ok().flatten().map(|refused| refused.connections.clone()).unwrap_or_default();
-        state.terms.accept(tenant, name, Arc::new(terms.clone()));
-        // A save that began before may end after the store was told of these terms.
+        state.terms.accept(tenant, name, terms);
+        // A host may have declared the tool anew while the store wrote the row.
         state.catalogue.mark_unsaved(tenant, name);
         self.unsaved.notify_one();
         let (after, now) = (self.options.reconnect_after, self.now());

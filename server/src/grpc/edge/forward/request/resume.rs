@@ -1,15 +1,18 @@
 //! The position that a caller has reached in a stream, and the call that goes on from there.
 
-use agentloop_core::id::SessionId;
+use agentloop_core::id::{RunId, RunKey, SessionId};
 use agentloop_proto::v1 as wire;
 use prost::Message;
 
 use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
 use crate::grpc::edge::forward::request::call::Call as _;
+use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::message_prefix::PREFIX_BYTES;
 
 /// The call that goes on with the events of a run.
 const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
+/// The call that starts or joins a run, and has its result.
+const RUN: &str = "/agentloop.v1.AgentLoop/Run";
 /// The call that joins a run, and shows its events.
 const RUN_STREAM: &str = "/agentloop.v1.AgentLoop/RunStream";
 
@@ -27,12 +30,20 @@ pub(in crate::grpc::edge::forward) enum Position {
 pub(in crate::grpc::edge::forward) struct RunPosition {
     /// The last durable event that the caller has; 0 before the first.
     after: u64,
+    /// The run that the call names.
+    named: String,
     /// The run that the events are of, and its session; empty before the first.
     run: String,
     session: String,
     on_disconnect: i32,
     /// The id of the call's own run, if its messages may go to another one. A call with this id would not find that run.
     own_run: Option<String>,
+}
+
+/// A call that joins a run, with its caller's policy, and shows its events.
+pub(in crate::grpc::edge::forward) struct JoinCall {
+    pub(in crate::grpc::edge::forward) call: BufferedCall,
+    pub(in crate::grpc::edge::forward) route_key: RouteKey,
 }
 
 /// The field of an event's message that has its position.
@@ -71,7 +82,7 @@ struct ChangeMessage {
 }
 
 impl Position {
-    /// The beginning of the stream of `RunStream` or `Subscribe`.
+    /// The beginning of the stream of `RunStream` or `Subscribe`. The request of `Run` has the same first field.
     pub(in crate::grpc::edge::forward) fn before_events(call: &BufferedCall) -> Self {
         if call.head().path() == SUBSCRIBE {
             return Self::Subscription(0);
@@ -80,6 +91,7 @@ impl Position {
         let input = input.unwrap_or_default();
         Self::Run(RunPosition {
             after: 0,
+            named: input.run_id.clone().unwrap_or_default(),
             run: String::new(),
             session: String::new(),
             on_disconnect: input.on_disconnect,
@@ -134,6 +146,17 @@ impl Position {
         SessionId::parse(position.session.as_str()).ok()
     }
 
+    /// The call that joins the run of a call of `Run`, if that is to end with its caller. Calls of other RPCs have none.
+    pub(in crate::grpc::edge::forward) fn join_of_run(call: &BufferedCall) -> Option<JoinCall> {
+        (call.head().path() == RUN).then(|| Self::before_events(call)).and_then(|first| first.join(call))
+    }
+
+    /// The call that joins the run, if the run is to end with this caller.
+    pub(in crate::grpc::edge::forward) fn join(&self, first: &BufferedCall) -> Option<JoinCall> {
+        let Self::Run(position) = self else { return None };
+        position.join(first)
+    }
+
     /// The call that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
     pub(in crate::grpc::edge::forward) fn call(&self, first: &BufferedCall) -> BufferedCall {
         let mut call = first.clone();
@@ -164,9 +187,27 @@ impl RunPosition {
             let request = wire::SubscribeRequest { run_id, after_seq, ..Default::default() };
             return first.with(SUBSCRIBE, &request.encode_to_vec());
         }
+        self.join_run(first, run_id)
+    }
+
+    fn join(&self, first: &BufferedCall) -> Option<JoinCall> {
+        let is_others = match &self.own_run {
+            Some(own) => *own != self.run,
+            None => false,
+        };
+        if self.on_disconnect != i32::from(wire::DisconnectPolicy::Cancel) || is_others {
+            return None;
+        }
+        let run = if self.run.is_empty() { &self.named } else { &self.run };
+        let key = RunKey::new(first.head().tenant(), RunId::parse(run.as_str()).ok()?);
+        let call = self.join_run(first, run.clone());
+        Some(JoinCall { call, route_key: RouteKey::Run(key) })
+    }
+
+    fn join_run(&self, first: &BufferedCall, run_id: String) -> BufferedCall {
         let on_disconnect = self.on_disconnect;
         let input = wire::RunInput { run_id: Some(run_id), on_disconnect, ..Default::default() };
-        let request = wire::RunStreamRequest { input: Some(input), after_seq };
+        let request = wire::RunStreamRequest { input: Some(input), after_seq: self.after };
         first.with(RUN_STREAM, &request.encode_to_vec())
     }
 }

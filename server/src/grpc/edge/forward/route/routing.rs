@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
+use crate::grpc::edge::forward::leaving::LEFT_MAX;
 use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
 use crate::grpc::edge::forward::route::run_shards::RunShards;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::incoming::IncomingLink;
+use crate::lifecycle::Tasks;
 
 /// Time for which a call waits for an owner.
 pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
@@ -33,6 +35,10 @@ pub(in crate::grpc::edge::forward) struct Routing {
     pub(in crate::grpc::edge::forward) stop: CancellationToken,
     /// Set when the other replicas have been told that this one stops, to the moment at which that began.
     pub(in crate::grpc::edge::forward) told: OnceCell<Instant>,
+    /// Starts what goes on after a call.
+    pub(in crate::grpc::edge::forward) tasks: Tasks,
+    /// Has a permit for each caller that may have left at one time.
+    pub(in crate::grpc::edge::forward) left: Arc<Semaphore>,
 }
 
 /// The destination of a call.
@@ -121,8 +127,11 @@ impl Routing {
         local: LocalServices,
         locate: Arc<dyn Locate>,
         stop: CancellationToken,
+        tasks: Tasks,
     ) -> Self {
-        Self { ownerships, links, local, runs: RunShards::new(locate), stop, told: OnceCell::new() }
+        let (runs, told) = (RunShards::new(locate), OnceCell::new());
+        let left = Arc::new(Semaphore::new(LEFT_MAX));
+        Self { ownerships, links, local, runs, stop, told, tasks, left }
     }
 
     /// The replica that does a call at this moment; `None` if none takes it.

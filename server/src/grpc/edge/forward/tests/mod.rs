@@ -2,6 +2,7 @@
 
 mod calls;
 mod earlier;
+mod leaving;
 mod moves;
 mod port;
 mod refusals;
@@ -268,6 +269,7 @@ fn forward_layer_with(
         message_bytes_max: BYTES_MAX,
         runs_stopped: stop.clone(),
         stop,
+        tasks: Tasks::new(),
     })
 }
 

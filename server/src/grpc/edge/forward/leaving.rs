@@ -1,0 +1,105 @@
+//! Callers whose run is to end with them, and who leave.
+//!
+//! The owner of the run notices it by the end of the call, and aborts the run. If the run moves at that moment, the owner cannot
+//! write the abort any more, or there is no owner that has the call. So this replica joins the run at the next owner with its
+//! caller's policy, and leaves it there once other callers had time to come to that owner, too.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::grpc::edge::forward::outcome::{ResponseExtent, refusal};
+use crate::grpc::edge::forward::request::resume::JoinCall;
+use crate::grpc::edge::forward::route::routing::{AskedReplica, Routing, SEARCH_WAIT, Search};
+use crate::grpc::edge::forward::send::send;
+
+/// Time in which an owner writes an abort, or has given the run away. One that stops first waits for its runs.
+const ABORTED_WITHIN: Duration = Duration::from_secs(30);
+/// Time in which other callers of the run come to its next owner: their replicas learn of it with their next beat.
+const OTHERS_COME_WITHIN: Duration = Duration::from_secs(3);
+/// Callers that have left and whose runs are followed, at most. For more of them the owner of that moment has to do.
+pub(super) const LEFT_MAX: usize = 4_096;
+
+/// The caller of a call that is under way here. When this is dropped before [`Self::stays`], the caller has left.
+pub(super) struct CallerPresence {
+    routing: Arc<Routing>,
+    /// The call that joins the run; `None` if the run does not end with this caller.
+    join: Option<JoinCall>,
+    at: CallPlace,
+}
+
+/// The replica that has a call. `None` while no replica is known to have it.
+#[derive(Default)]
+pub(super) struct CallPlace(Mutex<Option<AskedReplica>>);
+
+impl CallPlace {
+    pub(super) fn set(&self, at: Option<AskedReplica>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn get(&self) -> Option<AskedReplica> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallerPresence {
+    /// A caller whose call no replica has yet.
+    pub(super) fn new(routing: &Arc<Routing>, join: Option<JoinCall>) -> Self {
+        Self { routing: routing.clone(), join, at: CallPlace::default() }
+    }
+
+    /// Sets the call that joins the run, when more is known of it.
+    pub(super) fn set_join(&mut self, join: Option<JoinCall>) {
+        self.join = join;
+    }
+
+    /// The replica that has the call.
+    pub(super) fn at(&self) -> &CallPlace {
+        &self.at
+    }
+
+    /// The caller has its answer, or this replica ends the call: that says nothing about the caller.
+    pub(super) fn stays(&mut self) {
+        self.join = None;
+    }
+}
+
+impl Drop for CallerPresence {
+    fn drop(&mut self) {
+        let Some(join) = self.join.take() else { return };
+        let routing = self.routing.clone();
+        let Ok(permit) = routing.left.clone().try_acquire_owned() else { return };
+        let at = self.at.get();
+        drop(self.routing.tasks.spawn("caller", async move {
+            let stop = routing.stop.clone();
+            let _stopped = stop.run_until_cancelled(leave(&routing, &join, at)).await;
+            drop(permit);
+        }));
+    }
+}
+
+/// Leaves the run at its next owners, until one has had it for long enough to abort it. `at` has noticed that the caller has left.
+async fn leave(routing: &Routing, JoinCall { call, route_key }: &JoinCall, mut at: Option<AskedReplica>) {
+    if let Some(asked) = at.filter(|asked| asked.shard.is_none()) {
+        // The run may have made its session there. By now its shard can be looked up.
+        let found = routing.resolve(route_key, Search::Again, Instant::now() + SEARCH_WAIT).await;
+        at = found.map(|(_target, owner)| owner).filter(|owner| owner.number == asked.number);
+    }
+    loop {
+        if let Some(asked) = at
+            && !routing.other_than(asked, Instant::now() + ABORTED_WITHIN).await
+        {
+            return;
+        }
+        let sent = send(routing, call, route_key, true, ResponseExtent::Begun, &CallPlace::default()).await;
+        if let Some(status) = refusal(&sent.response) {
+            tracing::debug!(%status, "a run whose caller has left is not joined at its next owner");
+            return;
+        }
+        let Some((asked, _handler)) = sent.from else { return };
+        let _moved = routing.other_than(asked, Instant::now() + OTHERS_COME_WITHIN).await;
+        // The response is dropped here, and with that the call there.
+        at = Some(asked);
+    }
+}
