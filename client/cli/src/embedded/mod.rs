@@ -182,7 +182,11 @@ pub(crate) mod audit {
 
 /// The files of tokens that servers read.
 pub(crate) mod tokens {
-    use std::{fs::File, path::Path, time::Duration};
+    use std::{
+        fs::File,
+        path::{Path, PathBuf},
+        time::Duration,
+    };
 
     pub(crate) use agentloop_server::auth::tokens::TokenRecord;
     use agentloop_server::{
@@ -213,6 +217,11 @@ pub(crate) mod tokens {
     }
 
     /// Keeps other commands from changing the file until the lock is dropped: each of them replaces the whole file.
+    /// The file that this name stands for: symbolic links are followed.
+    pub(crate) fn end_of_links(path: &Path) -> Result<PathBuf, Failure> {
+        tokens::end_of_links(path).map_err(super::failed)
+    }
+
     pub(crate) fn lock(path: &Path) -> Result<File, Failure> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
