@@ -94,7 +94,11 @@ pub enum TokenFileError {
         cause: io::Error,
     },
     /// Others than its owner may read or write it.
-    #[error("the token file {} has mode {mode:03o}, so others may use it: run chmod 600 on it", path.display())]
+    #[error(
+        "the token file {} has mode {mode:03o}, so others may use it: run chmod 600 on it; in Kubernetes, give its Secret \
+         defaultMode 0440 and the pod fsGroup",
+        path.display()
+    )]
     Mode {
         /// The file of tokens.
         path: PathBuf,
@@ -142,7 +146,7 @@ impl TokenTable {
         Ok(Self(known))
     }
 
-    /// Reads a file of tokens. Its owner alone may have access to it.
+    /// Reads a file of tokens. Its owner alone may have access to it, or root and one group of this process, which only reads.
     ///
     /// # Errors
     /// [`TokenFileError`].
@@ -322,7 +326,7 @@ pub fn end_of_links(path: &Path) -> Result<PathBuf, TokenFileError> {
 }
 
 /// Replaces the file by one with these records, or the file behind a link. A server sees the old file or the new one, never a
-/// part. Its owner alone may read it.
+/// part. Its owner alone may read it; a group may read it on that may read a file of root's.
 ///
 /// # Errors
 /// [`TokenFileError`].
@@ -378,7 +382,7 @@ mod tests {
         let path = folder.path().join("tokens.toml");
         write(&path, Vec::new()).unwrap();
         assert!(TokenTable::load(&path).unwrap().is_empty());
-        for mode in [0o640, 0o604, 0o660, 0o644] {
+        for mode in [0o604, 0o660, 0o644, 0o641] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let refused = TokenTable::load(&path).unwrap_err().to_string();
             assert!(refused.contains(&format!("{mode:03o}")) && refused.contains("chmod 600"), "{refused}");
