@@ -42,6 +42,11 @@ impl LinkReload {
         self.newest.subscribe()
     }
 
+    /// The last moment at which the certificate in use is valid, in seconds since 1970.
+    pub(super) fn not_after(&self) -> i64 {
+        self.newest.borrow().not_after()
+    }
+
     /// Reads the files again. `true`: they have changed, and are in use.
     ///
     /// # Errors
