@@ -37,6 +37,8 @@ pub(super) struct Security {
     pub(super) links: Option<Arc<LinkReload>>,
     /// Reads the files again; `None` if there are none.
     pub(super) reloader: Option<Arc<Reloader>>,
+    /// True if the certificate of a client proves a replica, too.
+    clients_are_replicas: bool,
 }
 
 /// The contents of the files of `[tls]`, `[auth]` and `[cluster]`.
@@ -46,6 +48,8 @@ pub struct SecurityFacts {
     pub not_after: Option<i64>,
     /// As `not_after`, of the certificate that replicas present to each other. `None` if they present none.
     pub links_not_after: Option<i64>,
+    /// True if the certificate of a client proves a replica, too: whoever has one may speak for any caller.
+    pub clients_are_replicas: bool,
     /// The number of tokens. `None` if there is no file of them.
     pub tokens: Option<usize>,
 }
@@ -56,13 +60,14 @@ pub struct SecurityFacts {
 /// # Errors
 /// [`SecurityError`]: a server with this configuration does not start.
 pub fn check_security(config: &Config) -> Result<SecurityFacts, SecurityError> {
-    let reloader = Security::load(config, Arc::new(SystemClock))?.reloader;
+    let Security { reloader, clients_are_replicas, .. } = Security::load(config, Arc::new(SystemClock))?;
     let tokens = reloader.as_ref().and_then(|reloader| reloader.tokens.as_ref());
     let count =
         |tokens: &TokenReload| tokens.state.lock().unwrap_or_else(PoisonError::into_inner).records.len();
     Ok(SecurityFacts {
         not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
         links_not_after: reloader.as_ref().and_then(|reloader| reloader.links_not_after()),
+        clients_are_replicas,
         tokens: tokens.map(count),
     })
 }
@@ -136,6 +141,9 @@ impl Security {
         let cluster = config.cluster.as_ref().and_then(|cluster| cluster.tls.as_ref());
         let links = cluster.map(LinkReload::load).transpose()?.map(Arc::new);
         let watched = tls.is_some() || tokens.is_some() || jwks.is_some() || links.is_some();
+        let client_ca = tls.as_ref().and_then(TlsReload::client_ca);
+        let lets_in = |roots: Vec<u8>| links.as_ref().is_some_and(|links| links.lets_in(&roots));
+        let clients_are_replicas = client_ca.is_some_and(lets_in);
         let reloader = watched.then(|| {
             let links = links.clone().map(LinkState::new);
             Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), links, clock, audit: OnceLock::new() })
@@ -143,11 +151,17 @@ impl Security {
         if let Some(reloader) = &reloader {
             reloader.warn_of_the_end();
         }
-        Ok(Self { acceptor, authenticator, jwks, links, reloader })
+        Ok(Self { acceptor, authenticator, jwks, links, reloader, clients_are_replicas })
     }
 
-    /// One line that says how the port is protected.
+    /// One line that says how the port is protected, and one if the port for replicas is not.
     pub(super) fn describe(&self) {
+        if self.clients_are_replicas {
+            tracing::warn!(
+                "tls.client_ca and cluster.tls_ca have a root in common, so every client with a certificate can speak as a \
+                 replica, for any caller: set cluster.tls_name, or give the replicas a root of their own"
+            );
+        }
         let (encrypted, asked) = (self.acceptor.is_some(), self.authenticator.is_some());
         match (encrypted, asked) {
             (_, false) => tracing::info!(
@@ -186,6 +200,11 @@ impl TlsReload {
         let (newest, receiver) = watch::channel(acceptor(&files, options)?);
         let state = Mutex::new(TlsState { files, reported: None });
         Ok((Self { options: options.clone(), newest, state, end: EndWarning::of_port() }, receiver))
+    }
+
+    /// The roots of clients' certificates, in PEM.
+    fn client_ca(&self) -> Option<Vec<u8>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).files.client_ca.clone()
     }
 
     fn reload(&self) -> Result<bool, SecurityError> {
@@ -448,6 +467,54 @@ mod tests {
             let told = warned(-1);
             assert_eq!(told.len(), 1, "{told:?}");
             assert!(told[0].contains(&format!("{name} has expired")), "{told:?}");
+        }
+    }
+
+    /// The root of an authority, and a certificate of it with its key.
+    fn issued() -> (String, String, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let issuer = rcgen::CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = certificate.signed_by(&key, &issuer).unwrap();
+        (issuer.pem(), certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn a_root_that_clients_and_replicas_share_is_warned_about() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((root, certificate, key), (other, ..)) = (issued(), issued());
+        let both = format!("{other}{root}");
+        let name = folder.path().join("agentloop.toml");
+        for (file, text) in [
+            ("c.pem", &certificate),
+            ("c.key", &key),
+            ("root.pem", &root),
+            ("other.pem", &other),
+            ("both.pem", &both),
+        ] {
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+        for (clients, replicas, tls_name, is_shared) in [
+            ("root.pem", "root.pem", "", true),
+            ("both.pem", "root.pem", "", true),
+            ("root.pem", "both.pem", "", true),
+            ("other.pem", "root.pem", "", false),
+            ("root.pem", "root.pem", "tls_name = 'replicas.test'", false),
+        ] {
+            let text = format!(
+                "[store]\nurl = 'postgres://u@127.0.0.1:1/x'\n\
+                 [cluster]\nlisten = '127.0.0.1:0'\ntls_cert = 'c.pem'\ntls_key = 'c.key'\ntls_ca = '{replicas}'\n{tls_name}\n\
+                 [tls]\ncertificate = 'c.pem'\nkey = 'c.key'\nclient_ca = '{clients}'\nclient_auth = 'optional'\n"
+            );
+            let config = Config::parse(&text, &name.to_string_lossy()).unwrap();
+            let security = Security::load(&config, Arc::new(SystemClock)).unwrap();
+            let told = warnings(|| security.describe());
+            let told: Vec<&String> = told.iter().filter(|line| line.contains("cluster.tls_ca")).collect();
+            assert_eq!(told.len(), usize::from(is_shared), "{text}\n{told:?}");
+            assert!(told.iter().all(|line| line.contains("set cluster.tls_name")), "{told:?}");
+            assert_eq!(check_security(&config).unwrap().clients_are_replicas, is_shared, "{text}");
         }
     }
 }

@@ -29,6 +29,12 @@ pub(super) fn check(found: Result<SecurityFacts, SecurityError>, now: SystemTime
     if words.is_empty() {
         words.push("its files can be read".to_owned());
     }
+    if facts.clients_are_replicas {
+        words.push("tls.client_ca and cluster.tls_ca have a root in common".to_owned());
+        let advice =
+            "set cluster.tls_name, or give the replicas a root of their own: clients can speak as replicas";
+        return Check::warning("security", words.join("; "), advice);
+    }
     let ends_soon =
         |(_, end, _): &(&str, i64, &str)| end.saturating_sub(seconds(now)) <= CERTIFICATE_WARN_BEFORE;
     match facts.tokens {
@@ -71,7 +77,8 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_000_000_000;
-    const NOTHING: SecurityFacts = SecurityFacts { not_after: None, links_not_after: None, tokens: None };
+    const NOTHING: SecurityFacts =
+        SecurityFacts { not_after: None, links_not_after: None, clients_are_replicas: false, tokens: None };
 
     fn checked(facts: SecurityFacts) -> String {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW.unsigned_abs());
@@ -100,5 +107,11 @@ mod tests {
         }
         assert!(checked(SecurityFacts { tokens: Some(0), ..NOTHING }).contains("token new"));
         assert!(checked(NOTHING).contains("can be read"));
+    }
+
+    #[test]
+    fn a_root_that_clients_and_replicas_share_is_told() {
+        let told = checked(SecurityFacts { clients_are_replicas: true, ..NOTHING });
+        assert!(told.contains(r#""result":"warning""#) && told.contains("set cluster.tls_name"), "{told}");
     }
 }
