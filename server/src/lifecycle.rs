@@ -209,11 +209,13 @@ impl Tasks {
     }
 }
 
-/// The signals that ask the process to end: SIGTERM and SIGINT.
+/// The signals of a server: SIGTERM and SIGINT ask it to end. SIGHUP asks it to read files again, so it never ends it: not before
+/// the server can do so, not if it has no such files, and not when the terminal is closed that it was started in.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -222,7 +224,11 @@ impl Signals {
     /// # Errors
     /// The operating system's.
     pub fn install() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     /// Turns the first signal into a soft stop and the second into a hard one.
@@ -242,10 +248,17 @@ impl Signals {
         tasks.hard().cancel();
     }
 
+    /// The next signal that asks the process to end.
     async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                // A server with such files listens for it, too.
+                _ = self.hangup.recv() => {
+                    tracing::info!("SIGHUP: certificates and tokens are read again, if there are any");
+                }
+            }
         }
     }
 }
@@ -357,9 +370,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_signal_is_soft_and_the_second_hard() {
+    async fn the_first_signal_to_end_is_soft_and_the_second_hard() {
         let tasks = Tasks::new();
-        let obeying = Signals::install().unwrap().obey(&tasks);
+        let signals = Signals::install().unwrap();
+        raise("-HUP");
+        let obeying = signals.obey(&tasks);
+        raise("-HUP");
         raise("-TERM");
         tasks.soft().cancelled().await;
         assert!(!tasks.hard().is_cancelled());

@@ -346,6 +346,8 @@ async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it
         assert_eq!(code, Some(Code::NotFound), "{answers:?}");
     }
     assert!(!soon(omar.delete_session("s1")).await.expect("it is confirmed"));
+    assert!(!soon(omar.delete_rule("rule-1")).await.expect("it is confirmed"));
+    assert!(!soon(omar.forget_tool("mail")).await.expect("it is confirmed"));
 
     let rows = records(&omar, wire::AuditFilter { denied: true, ..Default::default() }).await;
     let told: Vec<[&str; 4]> = rows
@@ -370,10 +372,17 @@ async fn what_another_tenant_has_is_written_as_not_there_and_tells_nothing_of_it
         ("Sessions/ForkSession", "", "s1"),
         ("AgentLoop/Run", "r9", "s1"),
         ("Sessions/DeleteSession", "", "s1"),
+        ("Tools/DeleteRule", "", ""),
+        ("Tools/ForgetTool", "", ""),
     ];
     assert_eq!(calls, expected, "{rows:?}");
     let reasons: BTreeSet<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
-    assert_eq!(reasons, BTreeSet::from(["no such question", "no such run", "no such session"]));
+    let expected = ["no such question", "no such rule", "no such run", "no such session", "no such tool"];
+    assert_eq!(reasons, BTreeSet::from(expected));
+    let named = |request: &str, tool: &str| {
+        rows.iter().filter(|row| row.request_id == request && row.tool == tool).count()
+    };
+    assert_eq!([named("rule-1", ""), named("", "mail")], [1, 1], "{rows:?}");
     let text = format!("{rows:?}");
     assert!(!text.contains("apple") && !text.contains("olga"), "{text}");
     assert_eq!(records(&olga, wire::AuditFilter::default()).await, of_olga, "her log is as it was");

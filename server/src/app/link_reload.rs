@@ -10,7 +10,7 @@ use super::security_error::SecurityError;
 use crate::config::ClusterTls;
 use crate::grpc::edge::forward::wire::links::{LinkTls, Links};
 use crate::grpc::edge::peer::peer_acceptor;
-use crate::grpc::edge::tls::Acceptor;
+use crate::grpc::edge::tls::{Acceptor, have_common_root};
 
 /// Both ends of the links of one replica.
 pub(super) struct LinkReload {
@@ -40,6 +40,17 @@ impl LinkReload {
     /// The acceptor of the port for replicas: the newest.
     pub(super) fn acceptor(&self) -> watch::Receiver<Acceptor> {
         self.newest.subscribe()
+    }
+
+    /// The last moment at which the certificate in use is valid, in seconds since 1970.
+    pub(super) fn not_after(&self) -> i64 {
+        self.newest.borrow().not_after()
+    }
+
+    /// True if a certificate of these roots, in PEM, is taken for a replica's: without a name, every certificate of `tls_ca` is.
+    pub(super) fn lets_in(&self, roots: &[u8]) -> bool {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.name.is_none() && have_common_root(&files.ca, roots)
     }
 
     /// Reads the files again. `true`: they have changed, and are in use.

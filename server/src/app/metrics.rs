@@ -94,6 +94,7 @@ pub(super) fn read_replicas_at_scrape(
     metrics: &Metrics,
     ownerships: Ownerships,
     replicas: Arc<dyn Replicas>,
+    reloader: Option<Arc<Reloader>>,
 ) {
     metrics.read_replicas_at_scrape(move || {
         let rows = replicas.rows();
@@ -106,6 +107,7 @@ pub(super) fn read_replicas_at_scrape(
             keeps_hosts: ownerships.borrow().is_mine(HUB),
             living: living.clone().count(),
             silent_for: living.filter_map(|row| row.silent_for).max().unwrap_or_default(),
+            certificate_not_after: reloader.as_ref().and_then(|reloader| reloader.links_not_after()),
         }
     });
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod builder;
+mod certificate_end;
 mod health;
 mod host_check;
 mod hosts;
@@ -28,9 +29,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub use self::builder::ServerBuilder;
+pub use self::certificate_end::CERTIFICATE_WARN_BEFORE;
 pub use self::replica::ReplicaServer;
 use self::running::Running;
-pub use self::security::{CERTIFICATE_WARN_BEFORE, SecurityFacts, check_security};
+pub use self::security::{SecurityFacts, check_security};
 pub use self::security_error::SecurityError;
 use self::store::OwnStore;
 pub use self::store::{OpenError, check_database};

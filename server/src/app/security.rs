@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::certificate_end::EndWarning;
 use super::jwks::{Jwks, ReloadCause};
 use super::link_reload::LinkReload;
 use super::pem::read_pem;
@@ -23,10 +24,6 @@ use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The time before its end from which a certificate is warned about, in seconds.
-pub const CERTIFICATE_WARN_BEFORE: i64 = 14 * DAY;
-/// Time between two warnings, in seconds.
-const DAY: i64 = 24 * 60 * 60;
 
 /// The protection of the gRPC port.
 pub(super) struct Security {
@@ -40,6 +37,8 @@ pub(super) struct Security {
     pub(super) links: Option<Arc<LinkReload>>,
     /// Reads the files again; `None` if there are none.
     pub(super) reloader: Option<Arc<Reloader>>,
+    /// True if the certificate of a client proves a replica, too.
+    clients_are_replicas: bool,
 }
 
 /// The contents of the files of `[tls]`, `[auth]` and `[cluster]`.
@@ -47,6 +46,10 @@ pub(super) struct Security {
 pub struct SecurityFacts {
     /// The last moment at which the certificate of the gRPC port is valid, in seconds since 1970. `None` without TLS.
     pub not_after: Option<i64>,
+    /// As `not_after`, of the certificate that replicas present to each other. `None` if they present none.
+    pub links_not_after: Option<i64>,
+    /// True if the certificate of a client proves a replica, too: whoever has one may speak for any caller.
+    pub clients_are_replicas: bool,
     /// The number of tokens. `None` if there is no file of them.
     pub tokens: Option<usize>,
 }
@@ -57,12 +60,14 @@ pub struct SecurityFacts {
 /// # Errors
 /// [`SecurityError`]: a server with this configuration does not start.
 pub fn check_security(config: &Config) -> Result<SecurityFacts, SecurityError> {
-    let reloader = Security::load(config, Arc::new(SystemClock))?.reloader;
+    let Security { reloader, clients_are_replicas, .. } = Security::load(config, Arc::new(SystemClock))?;
     let tokens = reloader.as_ref().and_then(|reloader| reloader.tokens.as_ref());
     let count =
         |tokens: &TokenReload| tokens.state.lock().unwrap_or_else(PoisonError::into_inner).records.len();
     Ok(SecurityFacts {
         not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
+        links_not_after: reloader.as_ref().and_then(|reloader| reloader.links_not_after()),
+        clients_are_replicas,
         tokens: tokens.map(count),
     })
 }
@@ -82,20 +87,20 @@ struct TlsReload {
     options: TlsOptions,
     newest: watch::Sender<Acceptor>,
     state: Mutex<TlsState>,
+    end: EndWarning,
 }
 
 /// The links to other replicas.
 struct LinkState {
     reload: Arc<LinkReload>,
     reported: Mutex<Option<String>>,
+    end: EndWarning,
 }
 
 struct TlsState {
     files: TlsFiles,
     /// The problem that was reported last, so that each is reported once.
     reported: Option<String>,
-    /// The day on which the end of the certificate was warned about, counted from 1970.
-    warned: Option<i64>,
 }
 
 struct TokenReload {
@@ -136,18 +141,27 @@ impl Security {
         let cluster = config.cluster.as_ref().and_then(|cluster| cluster.tls.as_ref());
         let links = cluster.map(LinkReload::load).transpose()?.map(Arc::new);
         let watched = tls.is_some() || tokens.is_some() || jwks.is_some() || links.is_some();
+        let client_ca = tls.as_ref().and_then(TlsReload::client_ca);
+        let lets_in = |roots: Vec<u8>| links.as_ref().is_some_and(|links| links.lets_in(&roots));
+        let clients_are_replicas = client_ca.is_some_and(lets_in);
         let reloader = watched.then(|| {
-            let links = links.clone().map(|reload| LinkState { reload, reported: Mutex::default() });
+            let links = links.clone().map(LinkState::new);
             Arc::new(Reloader { tls, tokens, jwks: jwks.clone(), links, clock, audit: OnceLock::new() })
         });
         if let Some(reloader) = &reloader {
             reloader.warn_of_the_end();
         }
-        Ok(Self { acceptor, authenticator, jwks, links, reloader })
+        Ok(Self { acceptor, authenticator, jwks, links, reloader, clients_are_replicas })
     }
 
-    /// One line that says how the port is protected.
+    /// One line that says how the port is protected, and one if the port for replicas is not.
     pub(super) fn describe(&self) {
+        if self.clients_are_replicas {
+            tracing::warn!(
+                "tls.client_ca and cluster.tls_ca have a root in common, so every client with a certificate can speak as a \
+                 replica, for any caller: set cluster.tls_name, or give the replicas a root of their own"
+            );
+        }
         let (encrypted, asked) = (self.acceptor.is_some(), self.authenticator.is_some());
         match (encrypted, asked) {
             (_, false) => tracing::info!(
@@ -184,8 +198,13 @@ impl TlsReload {
     fn load(options: &TlsOptions) -> Result<(Self, watch::Receiver<Acceptor>), SecurityError> {
         let files = read_tls(options)?;
         let (newest, receiver) = watch::channel(acceptor(&files, options)?);
-        let state = Mutex::new(TlsState { files, reported: None, warned: None });
-        Ok((Self { options: options.clone(), newest, state }, receiver))
+        let state = Mutex::new(TlsState { files, reported: None });
+        Ok((Self { options: options.clone(), newest, state, end: EndWarning::of_port() }, receiver))
+    }
+
+    /// The roots of clients' certificates, in PEM.
+    fn client_ca(&self) -> Option<Vec<u8>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).files.client_ca.clone()
     }
 
     fn reload(&self) -> Result<bool, SecurityError> {
@@ -196,8 +215,14 @@ impl TlsReload {
             return Ok(false);
         }
         self.newest.send_replace(acceptor(&files, &self.options)?);
-        (state.files, state.warned) = (files, None);
+        state.files = files;
         Ok(true)
+    }
+}
+
+impl LinkState {
+    fn new(reload: Arc<LinkReload>) -> Self {
+        Self { reload, reported: Mutex::default(), end: EndWarning::of_links() }
     }
 }
 
@@ -279,20 +304,18 @@ impl Reloader {
         self.tls.as_ref().map(|tls| tls.newest.borrow().not_after())
     }
 
+    /// As [`Self::certificate_not_after`], of the certificate that replicas present to each other.
+    pub(super) fn links_not_after(&self) -> Option<i64> {
+        self.links.as_ref().map(|links| links.reload.not_after())
+    }
+
     fn warn_of_the_end(&self) {
-        let (Some(tls), Some(not_after)) = (&self.tls, self.certificate_not_after()) else { return };
-        let now = i64::try_from(self.clock.now().0 / 1_000).unwrap_or(i64::MAX);
-        let today = now / DAY;
-        let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if not_after - now > CERTIFICATE_WARN_BEFORE || state.warned == Some(today) {
-            return;
+        let now = self.clock.now();
+        if let (Some(tls), Some(end)) = (&self.tls, self.certificate_not_after()) {
+            tls.end.look(end, now);
         }
-        state.warned = Some(today);
-        let days = (not_after - now) / DAY;
-        if not_after <= now {
-            tracing::warn!("the certificate of the gRPC port has expired: clients refuse it");
-        } else {
-            tracing::warn!(days, "the certificate of the gRPC port expires soon");
+        if let (Some(links), Some(end)) = (&self.links, self.links_not_after()) {
+            links.end.look(end, now);
         }
     }
 }
@@ -374,24 +397,33 @@ mod tests {
     use agentloop_core::time::{Millis, Timestamp};
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
+    use super::super::certificate_end::DAY;
     use super::*;
     use crate::auth::ClientAuth;
     use crate::clock::TestClock;
+    use crate::config::ClusterTls;
     use crate::telemetry::testing::warnings;
 
     /// The beginning of a day, in seconds since 1970.
     const END: i64 = 20_000 * DAY;
 
-    /// Writes a certificate that ends at [`END`], and returns what reads it.
-    fn reloader(folder: &Path, clock: &TestClock) -> Reloader {
+    /// Writes a certificate that ends at [`END`], and its key.
+    fn write_certificate(folder: &Path) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(END.unsigned_abs());
         let key = KeyPair::generate().unwrap();
-        fs::write(folder.join("server.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
+        let (certificate, key_file) = (folder.join("server.pem"), folder.join("server.key"));
+        fs::write(&certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        (certificate, key_file)
+    }
+
+    /// Reads the certificate of the gRPC port.
+    fn of_port(folder: &Path, clock: &TestClock) -> Reloader {
+        let (certificate, key) = write_certificate(folder);
         let options = TlsOptions {
-            certificate: folder.join("server.pem"),
-            key: folder.join("server.key"),
+            certificate,
+            key,
             client_ca: None,
             client_auth: ClientAuth::None,
             allowed_subjects: Vec::new(),
@@ -402,27 +434,87 @@ mod tests {
         Reloader { tls: Some(tls), tokens: None, jwks: None, links: None, clock, audit: OnceLock::new() }
     }
 
+    /// Reads the certificate of the links between replicas.
+    fn of_links(folder: &Path, clock: &TestClock) -> Reloader {
+        let (certificate, key) = write_certificate(folder);
+        let options = ClusterTls { ca: certificate.clone(), certificate, key, name: None };
+        let links = Some(LinkState::new(Arc::new(LinkReload::load(&options).unwrap())));
+        let clock = Arc::new(clock.clone());
+        Reloader { tls: None, tokens: None, jwks: None, links, clock, audit: OnceLock::new() }
+    }
+
     #[test]
-    fn the_end_of_the_certificate_is_warned_about_once_a_day() {
+    fn the_end_of_a_certificate_is_warned_about_once_a_day() {
         let (folder, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
-        let reloader = reloader(folder.path(), &clock);
-        assert_eq!(reloader.certificate_not_after(), Some(END));
-        let warned = |seconds_left: i64| {
-            clock.set(Timestamp((END - seconds_left).unsigned_abs() * 1_000));
-            warnings(|| reloader.reload())
-        };
-        assert_eq!(warned(15 * DAY), Vec::<String>::new(), "there is time");
-        for days in [13, 12, 0] {
-            let told = warned(days * DAY + DAY / 2);
+        for (reloader, name) in [
+            (of_port(folder.path(), &clock), "the certificate of the gRPC port"),
+            (of_links(folder.path(), &clock), "the certificate of the links between replicas"),
+        ] {
+            let ends = [reloader.certificate_not_after(), reloader.links_not_after()];
+            assert_eq!(ends.into_iter().flatten().collect::<Vec<i64>>(), [END], "{name}");
+            let warned = |seconds_left: i64| {
+                clock.set(Timestamp((END - seconds_left).unsigned_abs() * 1_000));
+                warnings(|| reloader.reload())
+            };
+            assert_eq!(warned(15 * DAY), Vec::<String>::new(), "there is time");
+            for days in [13, 12, 0] {
+                let told = warned(days * DAY + DAY / 2);
+                assert_eq!(told.len(), 1, "{told:?}");
+                let words = [format!("{name} expires soon"), format!("days={days}")];
+                assert!(words.iter().all(|word| told[0].contains(word)), "{told:?}");
+                assert_eq!(warned(days * DAY + 1), Vec::<String>::new(), "it was told today");
+            }
+            let told = warned(-1);
             assert_eq!(told.len(), 1, "{told:?}");
-            assert!(
-                told[0].contains("expires soon") && told[0].contains(&format!("days={days}")),
-                "{told:?}"
-            );
-            assert_eq!(warned(days * DAY + 1), Vec::<String>::new(), "it was told today");
+            assert!(told[0].contains(&format!("{name} has expired")), "{told:?}");
         }
-        let told = warned(-1);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("has expired"), "{told:?}");
+    }
+
+    /// The root of an authority, and a certificate of it with its key.
+    fn issued() -> (String, String, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let issuer = rcgen::CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = certificate.signed_by(&key, &issuer).unwrap();
+        (issuer.pem(), certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn a_root_that_clients_and_replicas_share_is_warned_about() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((root, certificate, key), (other, ..)) = (issued(), issued());
+        let both = format!("{other}{root}");
+        let name = folder.path().join("agentloop.toml");
+        for (file, text) in [
+            ("c.pem", &certificate),
+            ("c.key", &key),
+            ("root.pem", &root),
+            ("other.pem", &other),
+            ("both.pem", &both),
+        ] {
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+        for (clients, replicas, tls_name, is_shared) in [
+            ("root.pem", "root.pem", "", true),
+            ("both.pem", "root.pem", "", true),
+            ("root.pem", "both.pem", "", true),
+            ("other.pem", "root.pem", "", false),
+            ("root.pem", "root.pem", "tls_name = 'replicas.test'", false),
+        ] {
+            let text = format!(
+                "[store]\nurl = 'postgres://u@127.0.0.1:1/x'\n\
+                 [cluster]\nlisten = '127.0.0.1:0'\ntls_cert = 'c.pem'\ntls_key = 'c.key'\ntls_ca = '{replicas}'\n{tls_name}\n\
+                 [tls]\ncertificate = 'c.pem'\nkey = 'c.key'\nclient_ca = '{clients}'\nclient_auth = 'optional'\n"
+            );
+            let config = Config::parse(&text, &name.to_string_lossy()).unwrap();
+            let security = Security::load(&config, Arc::new(SystemClock)).unwrap();
+            let told = warnings(|| security.describe());
+            let told: Vec<&String> = told.iter().filter(|line| line.contains("cluster.tls_ca")).collect();
+            assert_eq!(told.len(), usize::from(is_shared), "{text}\n{told:?}");
+            assert!(told.iter().all(|line| line.contains("set cluster.tls_name")), "{told:?}");
+            assert_eq!(check_security(&config).unwrap().clients_are_replicas, is_shared, "{text}");
+        }
     }
 }

@@ -13,6 +13,7 @@ mod identity;
 pub mod jwt;
 mod name;
 mod principal;
+mod private_file;
 mod quota;
 pub mod tokens;
 

@@ -4,8 +4,8 @@
 //! time.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -22,6 +22,7 @@ use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
 use super::identity::{Identity, Proof};
 use super::principal::Principal;
+use super::private_file;
 use super::{Rejection, TOKEN_PREFIX};
 use crate::bounded_file;
 use crate::ids::random_bytes;
@@ -93,7 +94,11 @@ pub enum TokenFileError {
         cause: io::Error,
     },
     /// Others than its owner may read or write it.
-    #[error("the token file {} has mode {mode:03o}, so others may use it: run chmod 600 on it", path.display())]
+    #[error(
+        "the token file {} has mode {mode:03o}, so others may use it: run chmod 600 on it; in Kubernetes, give its Secret \
+         defaultMode 0440 and the pod fsGroup",
+        path.display()
+    )]
     Mode {
         /// The file of tokens.
         path: PathBuf,
@@ -141,7 +146,7 @@ impl TokenTable {
         Ok(Self(known))
     }
 
-    /// Reads a file of tokens. Its owner alone may have access to it.
+    /// Reads a file of tokens. Its owner alone may have access to it, or root and one group of this process, which only reads.
     ///
     /// # Errors
     /// [`TokenFileError`].
@@ -305,27 +310,23 @@ pub(super) fn to_text(tokens: Vec<TokenRecord>) -> Result<String, String> {
 fn read_text(path: &Path) -> Result<String, TokenFileError> {
     let io = |cause| TokenFileError::Io { path: path.to_owned(), cause };
     let file = File::open(path).map_err(io)?;
-    check_mode(path, &file)?;
+    if let Some(mode) = private_file::exposed_mode(&file).map_err(io)? {
+        return Err(TokenFileError::Mode { path: path.to_owned(), mode });
+    }
     let bytes = bounded_file::read_open(file, FILE_BYTES_MAX).map_err(io)?;
     io::read_to_string(bytes.as_slice()).map_err(io)
 }
 
-#[cfg(unix)]
-fn check_mode(path: &Path, file: &File) -> Result<(), TokenFileError> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let metadata = file.metadata().map_err(|cause| TokenFileError::Io { path: path.to_owned(), cause })?;
-    match metadata.permissions().mode() & 0o777 {
-        mode if mode & 0o077 == 0 => Ok(()),
-        mode => Err(TokenFileError::Mode { path: path.to_owned(), mode }),
-    }
+/// The file that this name stands for: symbolic links are followed.
+///
+/// # Errors
+/// [`TokenFileError`].
+pub fn end_of_links(path: &Path) -> Result<PathBuf, TokenFileError> {
+    private_file::end_of_links(path).map_err(|cause| TokenFileError::Io { path: path.to_owned(), cause })
 }
 
-#[cfg(not(unix))]
-fn check_mode(_path: &Path, _file: &File) -> Result<(), TokenFileError> {
-    Ok(())
-}
-
-/// Replaces the file by one with these records, with mode 0600. A server sees the old file or the new one, never a part.
+/// Replaces the file by one with these records, or the file behind a link. A server sees the old file or the new one, never a
+/// part. Its owner alone may read it; a group may read it on that may read a file of root's.
 ///
 /// # Errors
 /// [`TokenFileError`].
@@ -335,48 +336,13 @@ pub fn write(path: &Path, records: Vec<TokenRecord>) -> Result<(), TokenFileErro
     let text = format!(
         "# Tokens of agentloop: `agentloop token` writes this file. It has no token, only digests.\n\n{text}"
     );
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
-    }
-    let written = options.open(&beside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        keep_owner(path, &file)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    });
-    written.map_err(|cause| {
-        // The name may not even exist; the first error says what happened.
-        let _kept = fs::remove_file(&beside);
-        io(cause)
-    })
-}
-
-/// Gives the new file the owner of the one that it replaces: written by root, it must stay readable for the server.
-#[cfg(unix)]
-fn keep_owner(path: &Path, file: &File) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, fchown};
-    let Ok(before) = fs::metadata(path) else { return Ok(()) };
-    let new = file.metadata()?;
-    if (before.uid(), before.gid()) == (new.uid(), new.gid()) {
-        return Ok(());
-    }
-    fchown(file, Some(before.uid()), Some(before.gid()))
-}
-
-#[cfg(not(unix))]
-fn keep_owner(_path: &Path, _file: &File) -> io::Result<()> {
-    Ok(())
+    private_file::replace(path, text.as_bytes()).map_err(io)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use agentloop_core::id::TenantId;
 
     use super::super::Role;
@@ -416,7 +382,7 @@ mod tests {
         let path = folder.path().join("tokens.toml");
         write(&path, Vec::new()).unwrap();
         assert!(TokenTable::load(&path).unwrap().is_empty());
-        for mode in [0o640, 0o604, 0o660, 0o644] {
+        for mode in [0o604, 0o660, 0o644, 0o641] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let refused = TokenTable::load(&path).unwrap_err().to_string();
             assert!(refused.contains(&format!("{mode:03o}")) && refused.contains("chmod 600"), "{refused}");

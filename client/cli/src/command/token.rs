@@ -31,13 +31,14 @@ fn new(args: &NewTokenArgs) -> Result<Exit, Failure> {
     record.host_effect.clone_from(&args.host_effect);
     record.host_extensions.clone_from(&args.host_extensions);
     tokens::check(&record)?;
-    let path = &args.file.file;
+    let named = &args.file.file;
     let said =
-        format!("token {} of {} is in {}; it is shown this once:", record.id, record.name, path.display());
-    let _lock = tokens::lock(path)?;
-    let mut records = if path.exists() { tokens::read(path)? } else { Vec::new() };
+        format!("token {} of {} is in {}; it is shown this once:", record.id, record.name, named.display());
+    let path = tokens::end_of_links(named)?;
+    let _lock = tokens::lock(&path)?;
+    let mut records = if path.exists() { tokens::read(&path)? } else { Vec::new() };
     records.push(record);
-    tokens::write(path, records)?;
+    tokens::write(&path, records)?;
     eprintln!("{said}");
     print::line(&token)?;
     Ok(Exit::Completed)
@@ -61,15 +62,17 @@ fn row(record: TokenRecord) -> [String; 7] {
     ]
 }
 
-fn revoke(path: &Path, id: &str) -> Result<Exit, Failure> {
-    let _lock = tokens::lock(path)?;
-    let mut records = tokens::read(path)?;
+fn revoke(named: &Path, id: &str) -> Result<Exit, Failure> {
+    // Commands that name the file by other links take the same lock.
+    let path = tokens::end_of_links(named)?;
+    let _lock = tokens::lock(&path)?;
+    let mut records = tokens::read(&path)?;
     let before = records.len();
     records.retain(|record| record.id != id);
     if records.len() == before {
-        return Err(Failure::Other(format!("there is no token {id} in {}", path.display())));
+        return Err(Failure::Other(format!("there is no token {id} in {}", named.display())));
     }
-    tokens::write(path, records)?;
+    tokens::write(&path, records)?;
     print::line(
         "revoked: within seconds, or at once with SIGHUP, a running server refuses new calls with it and ends the streams and \
          tool hosts that are connected with it",

@@ -8,7 +8,11 @@ use std::{
 
 use agentloop_server::{
     app::{SecurityError, SecurityFacts, Server, check_database, check_security},
-    config::{Config, StoreLocation},
+    auth::QuotaLimits,
+    config::{
+        Config, MetricsOptions, RetentionOptions, ServerOptions, StoreLocation, StoreOptions,
+        TelemetryOptions,
+    },
 };
 
 use super::{EmbeddedServer, failed, from_here};
@@ -73,6 +77,11 @@ impl ConfiguredServer {
         (self.0.tls.is_some() || self.0.auth.is_some() || of_links).then(|| check_security(&self.0))
     }
 
+    /// The file that the audit log is written to as lines, if there is one.
+    pub(crate) fn audit_file(&self) -> Option<&Path> {
+        self.0.audit.as_ref().and_then(|audit| audit.path.as_deref())
+    }
+
     /// The place of the database.
     ///
     /// # Errors
@@ -109,28 +118,48 @@ impl ConfiguredServer {
         by_model
     }
 
-    /// Starts a server with these providers and agents on a free loopback port. It keeps nothing: its database is in
-    /// memory, and it records no calls. Its agents need no tool host.
+    /// Starts a server with these providers and agents on a free loopback port. It keeps nothing and writes no file: its
+    /// database is in memory, and it has no audit log and records no calls. Its agents need no tool host.
     ///
     /// # Errors
     /// When it cannot start.
     pub(crate) async fn start_trial(&self) -> Result<EmbeddedServer, Failure> {
-        let mut config = self.0.clone();
-        config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        config.store.location = StoreLocation::Memory;
-        config.cluster = None;
-        // The trial calls itself, on loopback and for a moment.
-        (config.tls, config.auth) = (None, None);
-        config.metrics.listen = None;
-        config.telemetry.otlp_endpoint = None;
-        for provider in config.providers.values_mut() {
+        Ok(EmbeddedServer(Box::pin(Server::start(self.of_trial())).await.map_err(failed)?))
+    }
+
+    /// The configuration of a trial. It names every section, so that a new one is not taken along unseen.
+    fn of_trial(&self) -> Config {
+        let own = self.0.clone();
+        let (mut providers, mut agents) = (own.providers, own.agents);
+        for provider in providers.values_mut() {
             provider.record = None;
         }
-        for agent in config.agents.values_mut() {
+        for agent in agents.values_mut() {
             agent.planner = None;
             agent.hooks.clear();
             agent.context_sources.clear();
         }
-        Ok(EmbeddedServer(Box::pin(Server::start(config)).await.map_err(failed)?))
+        Config {
+            server: ServerOptions { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..own.server },
+            // The trial calls itself, on loopback and for a moment.
+            tls: None,
+            auth: None,
+            quotas: QuotaLimits::default(),
+            audit: None,
+            store: StoreOptions { location: StoreLocation::Memory, ..own.store },
+            cluster: None,
+            log: own.log,
+            metrics: MetricsOptions::default(),
+            telemetry: TelemetryOptions::default(),
+            runs: own.runs,
+            hosts: own.hosts,
+            retention: RetentionOptions::default(),
+            blobs: own.blobs,
+            tools: own.tools,
+            sensitive_arguments: own.sensitive_arguments,
+            providers,
+            agents,
+            agent_descriptions: own.agent_descriptions,
+        }
     }
 }

@@ -26,11 +26,12 @@ pub(crate) struct EmbeddedServer(Server);
 
 /// Runs the server until a signal ends it. Prints the address that it listens on.
 pub(crate) async fn serve(file: Option<&Path>, accept_loss: bool) -> Result<ExitCode, Failure> {
+    // First, so that no signal ends a server that is about to start in another way than one that runs.
+    let signals = Signals::install()?;
     let mut config = Config::load(file).map_err(failed)?;
     config.store.accept_loss = accept_loss;
     telemetry::init(&config.log, Redactor::new(config.secrets())).map_err(failed)?;
     let database = place_database(&mut config.store)?;
-    let signals = Signals::install()?;
     let format = config.log.format;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     if config.cluster.is_some() {
@@ -182,7 +183,11 @@ pub(crate) mod audit {
 
 /// The files of tokens that servers read.
 pub(crate) mod tokens {
-    use std::{fs::File, path::Path, time::Duration};
+    use std::{
+        fs::File,
+        path::{Path, PathBuf},
+        time::Duration,
+    };
 
     pub(crate) use agentloop_server::auth::tokens::TokenRecord;
     use agentloop_server::{
@@ -210,6 +215,11 @@ pub(crate) mod tokens {
     pub(crate) fn check(record: &TokenRecord) -> Result<(), Failure> {
         let checked = tokens::TokenTable::new(vec![record.clone()]);
         checked.map(drop).map_err(|problem| Failure::Usage(problem.to_string()))
+    }
+
+    /// The file that this name stands for: symbolic links are followed.
+    pub(crate) fn end_of_links(path: &Path) -> Result<PathBuf, Failure> {
+        tokens::end_of_links(path).map_err(super::failed)
     }
 
     /// Keeps other commands from changing the file until the lock is dropped: each of them replaces the whole file.

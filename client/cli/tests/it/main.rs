@@ -20,6 +20,8 @@ mod chat_terminal;
 mod database;
 mod demo;
 #[cfg(unix)]
+mod hangup;
+#[cfg(unix)]
 mod health;
 mod host;
 mod process;

@@ -1,6 +1,11 @@
 //! `agentloop cert`, `agentloop token`, and a server that uses both.
 
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+};
 
 use agentloop_client::{
     Client,
@@ -119,6 +124,26 @@ roles = ["operator"]
     soon(async { while info(&bob).await.status.success() {} }).await;
     server.signal("TERM").await;
     assert_eq!(server.code().await, 0);
+}
+
+#[tokio::test]
+async fn the_file_of_tokens_behind_a_link_is_changed_and_the_link_stays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let (file, link) = (path(dir, "real/tokens.toml"), path(dir, "tokens.toml"));
+    fs::create_dir(dir.join("real")).expect("made");
+    symlink("real/tokens.toml", &link).expect("made");
+    for name in ["ada", "bob"] {
+        token(&link, &["--name", name, "--role", "caller"]).await;
+    }
+    let listed = done(&["token", "list", "--file", &file]).await;
+    assert!(listed.contains("ada") && listed.contains("bob"), "{listed}");
+    let id =
+        listed.lines().find(|line| line.contains("bob")).expect("a row").split(' ').next().expect("an id");
+    done(&["token", "revoke", "--file", &link, id]).await;
+    let left = done(&["token", "list", "--file", &file]).await;
+    assert!(left.contains("ada") && !left.contains("bob"), "{left}");
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
 }
 
 #[tokio::test]

@@ -272,6 +272,35 @@ async fn each_fault_has_its_advice() {
 }
 
 #[tokio::test]
+async fn the_audit_log_of_the_server_is_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (code, out, err) = ended(command(folder.path(), &["init", "--provider", "script"]), "").await;
+    assert_eq!(code, 0, "{out}{err}");
+    let doctor = async |key: &str, value: &str| {
+        let mut doctor = command(folder.path(), &["doctor", "--config", "agentloop.toml"]);
+        doctor.env("AGENTLOOP_AUDIT_ENABLED", "true").env(format!("AGENTLOOP_AUDIT_{key}"), value);
+        checks(doctor).await
+    };
+    let lines = folder.path().join("audit.jsonl");
+    fs::write(&lines, "{\"no\":7}\n").expect("written");
+    let (code, found) = doctor("PATH", "audit.jsonl").await;
+    assert_eq!((code, find(&found, "models").0, find(&found, "audit").0), (0, "ok", "ok"), "{found:?}");
+    assert_eq!(fs::read_to_string(&lines).expect("it is there"), "{\"no\":7}\n");
+    assert!(
+        !folder.path().join("audit.jsonl.last").exists(),
+        "nothing is noted of rows that were not written"
+    );
+
+    // Each line of the output is a check.
+    let (code, found) = doctor("STDOUT", "true").await;
+    assert_eq!((code, find(&found, "models").0), (0, "ok"), "{found:?}");
+
+    let (code, found) = doctor("PATH", "none/audit.jsonl").await;
+    assert_eq!((code, find(&found, "audit").0, find(&found, "models").0), (1, "failed", "ok"), "{found:?}");
+    assert!(find(&found, "audit").1.contains("audit.path: cannot write "), "{found:?}");
+}
+
+#[tokio::test]
 async fn what_protects_the_server_is_checked_as_the_server_reads_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let in_folder = |args: &[&str]| command(folder.path(), args);

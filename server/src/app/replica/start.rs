@@ -110,7 +110,8 @@ impl ReplicaServer {
         ports: &Ports,
     ) -> Result<(Work, Arc<DropGuard>), StartError> {
         if let Some(metrics) = &ports.metrics {
-            metrics::read_replicas_at_scrape(metrics, shared.ownerships.clone(), shared.replicas.clone());
+            let (ownerships, reloader) = (shared.ownerships.clone(), self.running.reloader.clone());
+            metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), reloader);
         }
         let calls_ended = CancellationToken::new();
         let calls = Arc::new(calls_ended.clone().drop_guard());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
@@ -158,13 +158,28 @@ fn verifier(
     auth: ClientAuth,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, BadTlsFiles> {
-    let mut store = RootCertStore::empty();
-    for root in certificates("client_ca", roots)? {
-        store.add(root).map_err(|error| bad("client_ca", error))?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(root_store(roots)?), provider);
     let builder = if auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| bad("client_ca", error))
+}
+
+fn root_store(pem: &[u8]) -> Result<RootCertStore, BadTlsFiles> {
+    let mut store = RootCertStore::empty();
+    for root in certificates("client_ca", pem)? {
+        store.add(root).map_err(|error| bad("client_ca", error))?;
+    }
+    Ok(store)
+}
+
+/// True if a certificate may lead to a root of both files, in PEM. A root that was issued again has the same name and key. Files
+/// that cannot be read have no root.
+#[must_use]
+pub fn have_common_root(one: &[u8], other: &[u8]) -> bool {
+    let (Ok(one), Ok(other)) = (root_store(one), root_store(other)) else { return false };
+    let same = |a: &TrustAnchor<'_>, b: &TrustAnchor<'_>| {
+        a.subject == b.subject && a.subject_public_key_info == b.subject_public_key_info
+    };
+    one.roots.iter().any(|a| other.roots.iter().any(|b| same(a, b)))
 }
 
 fn certificates(file: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTlsFiles> {

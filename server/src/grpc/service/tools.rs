@@ -28,6 +28,10 @@ use crate::tool::{HostSnapshot, RefusedDeclaration, RememberedTool, RemoteTools,
 /// Bytes of a row's tag and length in a message, at most.
 const FIELD_BYTES_MAX: usize = 6;
 
+/// The causes in the audit log where a rule or a tool is to go that its tenant does not have. The caller reads that it is gone.
+const NO_RULE: &str = "no such rule";
+const NO_TOOL: &str = "no such tool";
+
 /// Serves `agentloop.v1.Tools`.
 #[derive(Debug, Clone)]
 pub struct ToolsService {
@@ -123,6 +127,9 @@ impl tools_server::Tools for ToolsService {
         let tenant = tenant(&request);
         let rule = required("rule_id", request.into_inner().rule_id, RuleId::parse)?;
         let existed = self.engine.store().delete_rule(&tenant, &rule).await?;
+        if !existed {
+            audit::denied(NO_RULE);
+        }
         Ok(Response::new(v1::DeleteRuleResponse { existed }))
     }
 
@@ -156,8 +163,11 @@ impl tools_server::Tools for ToolsService {
         let forgetting = self.tools.begin_forgetting(&tenant, &name).await;
         let forgetting = forgetting.map_err(|error| terms_status(&error))?;
         let stored = self.engine.store().forget_tool(&tenant, &name).await?;
-        let known = forgetting.finish();
-        Ok(Response::new(v1::ForgetToolResponse { existed: stored || known }))
+        let existed = forgetting.finish() || stored;
+        if !existed {
+            audit::denied(NO_TOOL);
+        }
+        Ok(Response::new(v1::ForgetToolResponse { existed }))
     }
 }
 

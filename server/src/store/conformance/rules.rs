@@ -8,6 +8,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
+use crate::audit::{self, Act, AuditEntry};
 use crate::store::{RuleRow, Store};
 
 fn rule(name: &str, scope: RememberScope) -> PolicyRule {
@@ -73,8 +74,12 @@ pub async fn a_forgotten_rule_is_gone(store: Arc<dyn Store>) {
     let two = remembers(&mut owner, 1, 2_000, "two", RememberScope::Tenant).await;
     let elsewhere = TenantId::parse("elsewhere").unwrap();
     assert!(!store.delete_rule(&elsewhere, &one.id).await.unwrap(), "it is another tenant's");
-    assert!(store.delete_rule(&tenant(), &one.id).await.unwrap());
-    assert!(!store.delete_rule(&tenant(), &one.id).await.unwrap());
+    for existed in [true, false] {
+        let act = Act::new(AuditEntry { allowed: true, ..AuditEntry::default() }, true, None);
+        let deleted = audit::within(Some(act.clone()), store.delete_rule(&tenant(), &one.id)).await;
+        assert_eq!(deleted.unwrap(), existed);
+        assert_eq!(act.is_recorded(), existed, "the call says itself that there was nothing to delete");
+    }
     assert!(!store.delete_rule(&tenant(), &RuleId::parse("never").unwrap()).await.unwrap());
     assert_eq!(rules(&store, None).await, [two]);
 }

@@ -65,18 +65,31 @@ fn done<'a, O: OwnOp>(
     requests.iter().zip(replies).filter(|(_, reply)| reply.is_ok()).map(|(request, _)| request)
 }
 
-/// Says of the acts of these writes that the audit log has them.
-pub(in crate::store) fn set_recorded<O: OwnOp>(requests: &[WriteRequest<O>], replies: &[WriteReply<O>]) {
-    done(requests, replies).filter_map(|request| request.act.as_ref()).for_each(|act| act.set_recorded());
+/// The writes that take the row of their act along: those that are done, but for a deletion of what is not there. The call
+/// says after that one how its row is to be.
+fn recording<'a, O: OwnOp>(
+    requests: &'a [WriteRequest<O>],
+    replies: &'a [WriteReply<O>],
+) -> impl Iterator<Item = &'a WriteRequest<O>> {
+    let is_recording =
+        |reply: &WriteReply<O>| matches!(reply, Ok(result) if !matches!(result, WriteResult::Existed(false)));
+    requests.iter().zip(replies).filter(move |(_, reply)| is_recording(reply)).map(|(request, _)| request)
 }
 
-/// The rows of the audit log about those of the writes that are done.
+/// Says of the acts of these writes that the audit log has them.
+pub(in crate::store) fn set_recorded<O: OwnOp>(requests: &[WriteRequest<O>], replies: &[WriteReply<O>]) {
+    recording(requests, replies)
+        .filter_map(|request| request.act.as_ref())
+        .for_each(|act| act.set_recorded());
+}
+
+/// The rows of the audit log about those of the writes that are done, but for deletions of what is not there.
 pub(in crate::store) fn audit_rows<O: OwnOp>(
     requests: &[WriteRequest<O>],
     replies: &[WriteReply<O>],
 ) -> Vec<AuditEntry> {
     let mut acts = ActsOfCommit::default();
-    let first = done(requests, replies).filter(|request| acts.is_first(request.act.as_ref()));
+    let first = recording(requests, replies).filter(|request| acts.is_first(request.act.as_ref()));
     first.flat_map(|request| request.op.audited(request.act.as_ref())).collect()
 }
 

@@ -19,6 +19,8 @@ pub struct ReplicaReadings {
     pub living: usize,
     /// The longest time for which one of them has shown no sign of life.
     pub silent_for: Duration,
+    /// The end of the certificate that this one presents to the others, in seconds since 1970; `None` without certificates.
+    pub certificate_not_after: Option<i64>,
 }
 
 /// A collector that calls `read` at each scrape.
@@ -32,7 +34,7 @@ impl<F> fmt::Debug for ReplicasAtScrape<F> {
 
 impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasAtScrape<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let ReplicaReadings { shards, keeps_hosts, living, silent_for } = (self.0)();
+        let ReplicaReadings { shards, keeps_hosts, living, silent_for, certificate_not_after } = (self.0)();
         let mut gauge = |name: &str, help: &str, value: i64| {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
@@ -51,6 +53,12 @@ impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasA
         let help = "The longest time for which one of these replicas has shown no sign of life";
         let metric =
             encoder.encode_descriptor("replica_silence", help, Some(&Unit::Seconds), gauge.metric_type())?;
-        gauge.encode(metric)
+        gauge.encode(metric)?;
+        let Some(end) = certificate_not_after else { return Ok(()) };
+        let gauge = ConstGauge::new(end);
+        let help =
+            "When the certificate expires that this replica presents to the others, in seconds since 1970";
+        let (name, unit) = ("replica_certificate_expiry", Some(&Unit::Seconds));
+        gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
     }
 }

@@ -29,6 +29,17 @@ fn tools_beyond_the_bound_share_a_label() {
 }
 
 #[test]
+fn the_end_of_the_certificate_between_replicas_is_shown_where_there_is_one() {
+    for (end, shown) in [(Some(4_000_000_000), Some("4000000000")), (None, None)] {
+        let metrics = Metrics::new(KnownModels::default());
+        let readings = ReplicaReadings { certificate_not_after: end, ..ReplicaReadings::default() };
+        metrics.read_replicas_at_scrape(move || readings);
+        let found = line(&metrics.text(), "agentloop_replica_certificate_expiry_seconds ");
+        assert_eq!(found.as_deref().and_then(|line| line.split(' ').next_back()), shown);
+    }
+}
+
+#[test]
 fn gauges_are_read_at_each_scrape() {
     let metrics = Metrics::new(KnownModels::default());
     let hosts = std::sync::atomic::AtomicUsize::new(0);

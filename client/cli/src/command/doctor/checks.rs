@@ -143,6 +143,25 @@ pub(super) async fn storage(configured: &ConfiguredServer) -> Vec<Check> {
     checks
 }
 
+/// Checks that a server can write the file of the audit log. Nothing is written, and no file is made.
+pub(super) fn audit(file: &Path) -> Check {
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let may_write = match fs::metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            may_create(path.parent().unwrap_or(Path::new("/")))
+        }
+        Ok(_) | Err(_) => OpenOptions::new().read(true).append(true).open(&path).map(drop),
+    };
+    let shown = path.display();
+    match may_write {
+        Ok(()) => Check::ok("audit", format!("{shown} can be written")),
+        Err(error) => {
+            let advice = "make its folder, give the file to the user that runs the server, or set audit.path to another place";
+            Check::failed("audit", format!("audit.path: cannot write {shown}: {error}"), advice)
+        }
+    }
+}
+
 /// Asks the PostgreSQL database, as a server does that starts.
 async fn postgres(configured: &ConfiguredServer) -> Check {
     let advice = "see that it runs and that store.url is right";
@@ -374,6 +393,22 @@ mod tests {
         let missing = missing_folder(&dir.path().join("sub/my.db")).expect("the server would refuse it");
         assert!(text(&missing).contains("there is no folder"), "{}", text(&missing));
         assert!(missing_folder(&dir.path().join("my.db")).is_none());
+    }
+
+    #[test]
+    fn the_file_of_the_audit_log_is_checked_and_left_as_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("audit.jsonl");
+        let result = |file: &Path| text(&audit(file));
+        assert!(result(&file).contains(r#""ok""#), "{}", result(&file));
+        assert!(!file.exists(), "the server makes it");
+        fs::write(&file, "rows").expect("written");
+        assert!(result(&file).contains(r#""ok""#), "{}", result(&file));
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "rows");
+        for wrong in [dir.path().to_owned(), dir.path().join("none/audit.jsonl"), file.join("audit.jsonl")] {
+            let told = result(&wrong);
+            assert!(told.contains(r#""failed""#) && told.contains("audit.path: cannot write"), "{told}");
+        }
     }
 
     #[test]

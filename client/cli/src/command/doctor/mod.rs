@@ -32,6 +32,9 @@ pub(crate) async fn doctor(global: &Global, args: DoctorArgs) -> Result<Exit, Fa
     if let Some(found) = configured.security() {
         report.add(security::check(found, SystemTime::now()))?;
     }
+    if let Some(file) = configured.audit_file() {
+        report.add(checks::audit(file))?;
+    }
     let named = global.server != DEFAULT_SERVER;
     let address = if named { global.server.clone() } else { configured.url() };
     let tls_ca = global.tls_ca.clone().or_else(|| configured.development_root().filter(|_| !named));
@@ -65,7 +68,7 @@ async fn models(configured: &ConfiguredServer, report: &mut Report) -> Result<()
     let trial = match Trial::start(configured).await {
         Ok(trial) => trial,
         Err(failure) => {
-            let advice = "mend the provider that the message names";
+            let advice = "mend what the message names";
             return report.add(Check::failed("models", failure.to_string(), advice));
         }
     };
