@@ -29,7 +29,7 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Job, JobKind, JournalStore as _};
-use agentloop_server::tool::{CallOwner, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
+use agentloop_server::tool::{CallOrigin, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
@@ -103,15 +103,15 @@ impl Tools for LocalTools {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
+    fn seek(&self, _origin: &CallOrigin, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         Seek::Granted { host: HostId::parse("here").expect("an id"), instance: None, terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
 
-    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+    fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
         let engine = self.engine.get().expect("the engine runs").clone();
-        let (tenant, call, verdicts) = (owner.tenant.clone(), call.clone(), self.verdicts.clone());
+        let (tenant, call, verdicts) = (origin.tenant.clone(), call.clone(), self.verdicts.clone());
         tokio::spawn(async move {
             for _ in 0..2 {
                 let result = ReportedResult {
@@ -130,8 +130,8 @@ impl Tools for LocalTools {
         });
     }
 
-    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
-        self.offer(owner, call, offer);
+    fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
+        self.offer(origin, call, offer);
     }
 
     fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}

@@ -21,7 +21,7 @@ use agentloop_server::extension::RunContext;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
+use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
@@ -83,15 +83,15 @@ impl Tools for NoHosts {
         if arguments == "{}" { Ok(()) } else { Err("expected no arguments".to_owned()) }
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
+    fn seek(&self, _origin: &CallOrigin, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         Seek::Denied("built-in: no host".to_owned())
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
 
-    fn offer(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn offer(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
 
-    fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
 
     fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
 

@@ -24,7 +24,7 @@ use agentloop_server::engine::{EngineOptions, EngineParts, OnBusy, StartRequest}
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Append, JournalStore as _, StoreError};
-use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
+use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
@@ -140,15 +140,15 @@ impl Tools for Keeping {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
+    fn seek(&self, _origin: &CallOrigin, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         Seek::Granted { host: HostId::parse("h").expect("an id"), instance: None, terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
-    fn offer(&self, _owner: &CallOwner, call: &CallId, _offer: Offer) {
+    fn offer(&self, _origin: &CallOrigin, call: &CallId, _offer: Offer) {
         self.offers.lock().expect("nobody has panicked").push(call.clone());
     }
-    fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
     fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

@@ -19,7 +19,7 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::Store;
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{CallOwner, CallSink as _, CallUpdate, Offered, Seek, Tools};
+use agentloop_server::tool::{CallOrigin, CallSink as _, CallUpdate, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc;
 
@@ -81,7 +81,7 @@ impl Tools for Answers {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
+    fn seek(&self, _origin: &CallOrigin, call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
         // Not every test reads this channel.
         let _unheard = self.sought.send(call.clone());
         self.seek[usize::from(call.slot.position > 0)].clone()
@@ -93,11 +93,11 @@ impl Tools for Answers {
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
 
-    fn offer(&self, _owner: &CallOwner, call: &CallId, _offer: Offer) {
+    fn offer(&self, _origin: &CallOrigin, call: &CallId, _offer: Offer) {
         let _unheard = self.offered.send(call.clone());
     }
 
-    fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
 
     fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
 

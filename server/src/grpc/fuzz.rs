@@ -20,7 +20,7 @@ use crate::grpc::convert::input::{RequestIdentity, start_request};
 use crate::grpc::service::tool_host::{Responses, inbound};
 use crate::model::ProviderRegistry;
 use crate::tool::{
-    CallInHand, CallOwner, CallSink, CallUpdate, Disposition, FrameError, RemoteTools, RemoteToolsOptions,
+    CallInHand, CallOrigin, CallSink, CallUpdate, Disposition, FrameError, RemoteTools, RemoteToolsOptions,
     ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
@@ -107,9 +107,9 @@ struct Engine {
 }
 
 impl Engine {
-    fn owner() -> CallOwner {
+    fn origin() -> CallOrigin {
         let session = SessionId::parse("s").expect("it is a valid id");
-        CallOwner {
+        CallOrigin {
             tenant: TenantId::local(),
             session,
             agent: String::new(),
@@ -127,7 +127,7 @@ impl Engine {
     fn offer_all(&self) {
         for (place, (call, _)) in CALLS.iter().enumerate() {
             let call = CallId::parse(call).expect("it is a valid id");
-            if let Seek::Granted { host, .. } = self.tools().seek(&Self::owner(), &call, "t", None) {
+            if let Seek::Granted { host, .. } = self.tools().seek(&Self::origin(), &call, "t", None) {
                 self.offer(place, &call, host);
             }
         }
@@ -153,7 +153,7 @@ impl Engine {
             runtime: None,
         };
         drop(attempts);
-        self.tools().offer(&Self::owner(), call, offer);
+        self.tools().offer(&Self::origin(), call, offer);
     }
 }
 

@@ -23,7 +23,7 @@ use futures_util::future::AbortHandle;
 
 use crate::lifecycle::Tasks;
 use crate::tool::catalogue::schema::or_empty_object;
-use crate::tool::{BadOutput, CallOwner, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
+use crate::tool::{BadOutput, CallOrigin, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
 
 /// The host id in the journal for calls that run in this process.
 pub(in crate::tool) const IN_PROCESS: &str = "in-process";
@@ -186,10 +186,10 @@ impl Tools for InProcess {
         self.hosted.check_output(tenant, tool, declared, structured)
     }
 
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
-        match self.executors.of(&owner.agent, tool) {
+    fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
+        match self.executors.of(&origin.agent, tool) {
             Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },
-            None => self.hosted.seek(owner, call, tool, on),
+            None => self.hosted.seek(origin, call, tool, on),
         }
     }
 
@@ -206,16 +206,16 @@ impl Tools for InProcess {
         self.hosted.stop_seeking(tenant, call);
     }
 
-    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+    fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
         if offer.host != in_process() {
-            return self.hosted.offer(owner, call, offer);
+            return self.hosted.offer(origin, call, offer);
         }
-        let Some(executor) = self.executors.of(&owner.agent, &offer.tool) else {
-            return self.lose(&owner.tenant, call, offer.attempt);
+        let Some(executor) = self.executors.of(&origin.agent, &offer.tool) else {
+            return self.lose(&origin.tenant, call, offer.attempt);
         };
         let execution = ToolExecution {
-            tenant: owner.tenant.clone(),
-            session: owner.session.clone(),
+            tenant: origin.tenant.clone(),
+            session: origin.session.clone(),
             call: call.clone(),
             attempt: offer.attempt,
             tool: offer.tool.clone(),
@@ -226,11 +226,11 @@ impl Tools for InProcess {
         self.run(executor.clone(), execution, offer);
     }
 
-    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+    fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
         if offer.host == in_process() {
-            self.lose(&owner.tenant, call, offer.attempt);
+            self.lose(&origin.tenant, call, offer.attempt);
         } else {
-            self.hosted.reclaim(owner, call, offer);
+            self.hosted.reclaim(origin, call, offer);
         }
     }
 
@@ -288,7 +288,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::tool::tests::harness::{FakeEngine, NOW, call_id, declaration, offer, owner};
+    use crate::tool::tests::harness::{FakeEngine, NOW, call_id, declaration, offer, origin};
     use crate::tool::{OwnTools, RemoteTools, RemoteToolsOptions};
 
     /// Tells the arguments that it was given.
@@ -311,7 +311,7 @@ mod tests {
         let tools = InProcess::around(hosted, executors, Tasks::new());
         tools.report_to(Arc::new(FakeEngine::default()));
         let blank = Offer { arguments: " ".to_owned(), ..offer("r/1.0", 1, &in_process(), "now") };
-        tools.offer(&owner(), &call_id("r/1.0"), blank);
+        tools.offer(&origin(), &call_id("r/1.0"), blank);
         assert_eq!(given.recv().await.as_deref(), Some("{}"));
     }
 }

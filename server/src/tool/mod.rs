@@ -61,7 +61,7 @@ impl Offered {
 
 /// The tenant, session and agent on whose behalf a call runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallOwner {
+pub struct CallOrigin {
     /// The tenant whose hosts may serve it.
     pub tenant: TenantId,
     /// The run's session. The host is told of it.
@@ -159,7 +159,7 @@ pub trait Tools: Send + Sync + 'static {
 
     /// Seeks a host for a call: the host `on`, which has the run's runtime, or any. Another one than `on` is used only if that is
     /// gone. Idempotent: a second call for the same attempt changes nothing.
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek;
+    fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek;
 
     /// True while a run that offered a call should wait, before it stops, for its host to confirm or reject the call.
     fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {
@@ -173,11 +173,11 @@ pub trait Tools: Send + Sync + 'static {
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId);
 
     /// Sends a call to the host that has room for it. If the host is gone by now, [`CallUpdate::Lost`] follows.
-    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer);
+    fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer);
 
     /// Waits for a host to come back with a call that it may have been given before a restart; after the grace
     /// period [`CallUpdate::Lost`] follows.
-    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
+    fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer);
 
     /// Tells the host at once to stop this attempt. If the attempt's result is being recorded, only forgets it. A later
     /// attempt that seeks a host is not affected.

@@ -23,7 +23,7 @@ use crate::grpc::service::tool_host::ToolHostService;
 use crate::grpc::service::tools::ToolsService;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
-use crate::tool::tests::harness::{FakeEngine, NOW, call_id, lease, offer, owner};
+use crate::tool::tests::harness::{FakeEngine, NOW, call_id, lease, offer, origin};
 use crate::tool::{RemoteTools, RemoteToolsOptions, Seek, Tools as _};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,10 +82,10 @@ impl Harness {
     }
 
     fn give(&self, call: &str, attempt: u32, tool: &str) -> String {
-        let Seek::Granted { host, .. } = self.tools.seek(&owner(), &call_id(call), tool, None) else {
+        let Seek::Granted { host, .. } = self.tools.seek(&origin(), &call_id(call), tool, None) else {
             panic!("no room")
         };
-        self.tools.offer(&owner(), &call_id(call), offer(call, attempt, &host, tool));
+        self.tools.offer(&origin(), &call_id(call), offer(call, attempt, &host, tool));
         host.to_string()
     }
 

@@ -91,7 +91,7 @@ async fn a_host_drains_and_says_goodbye() {
     host.say(Say::Draining(v1::Draining::default()));
     host.say(result("r/1.0", 1));
     host.ack().await;
-    assert_eq!(harness.tools.seek(&owner(), &call_id("r/1.1"), "weather", None), Seek::Queued);
+    assert_eq!(harness.tools.seek(&origin(), &call_id("r/1.1"), "weather", None), Seek::Queued);
     host.say(Say::Goodbye(v1::Goodbye::default()));
     assert_eq!(host.next().await.unwrap(), None, "the stream ends as it should");
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::extension::ExtensionError;
 use crate::extension::remote::{KnownExtension, MirroredHost, ResponseBody};
 use crate::tool::host::remote::MirroredTool;
-use crate::tool::{CallOwner, ReportedResult, Verdict};
+use crate::tool::{CallOrigin, ReportedResult, Verdict};
 
 /// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.
 pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -33,13 +33,29 @@ pub(super) enum ToHub {
         marks: bool,
     },
     /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`].
-    Seek { owner: CallOwner, call: CallId, tool: String, on: Option<HostId> },
+    Seek {
+        #[serde(rename = "owner")]
+        origin: CallOrigin,
+        call: CallId,
+        tool: String,
+        on: Option<HostId>,
+    },
     /// The call needs no host any more: [`crate::tool::Tools::stop_seeking`].
     StopSeeking { tenant: TenantId, call: CallId },
     /// Gives the call to the host that was found for it: [`crate::tool::Tools::offer`].
-    Offer { owner: CallOwner, call: CallId, offer: Box<Offer> },
+    Offer {
+        #[serde(rename = "owner")]
+        origin: CallOrigin,
+        call: CallId,
+        offer: Box<Offer>,
+    },
     /// Waits for the host that may have had the call before a restart: [`crate::tool::Tools::reclaim`].
-    Reclaim { owner: CallOwner, call: CallId, offer: Box<Offer> },
+    Reclaim {
+        #[serde(rename = "owner")]
+        origin: CallOrigin,
+        call: CallId,
+        offer: Box<Offer>,
+    },
     /// The run's task has ended, and the hub forgets its calls: [`crate::tool::Tools::release`].
     Release { tenant: TenantId, run: RunId },
     /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.

@@ -22,7 +22,7 @@ use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
 use crate::tool::host::remote::Mark;
-use crate::tool::{CallOwner, Tools as _};
+use crate::tool::{CallOrigin, Tools as _};
 
 /// Time for the first frame.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
@@ -178,7 +178,7 @@ impl OpenLink<'_> {
     fn handle_frame(&mut self, frame: ToHub) {
         let (cluster, own) = (self.cluster, &self.cluster.own);
         let unfit = match &frame {
-            ToHub::Offer { owner, offer, .. } => own.unfit(&owner.tenant, offer),
+            ToHub::Offer { origin, offer, .. } => own.unfit(&origin.tenant, offer),
             _ => None,
         };
         // The lock is held until the frame is carried out, so that no other owner of the run comes in between.
@@ -188,9 +188,9 @@ impl OpenLink<'_> {
             return;
         }
         match frame {
-            ToHub::Seek { owner, call, tool, on } => {
-                if self.is_latest_claim(&mut state, &owner, &call.run) {
-                    self.seek(owner, call, &tool, on);
+            ToHub::Seek { origin, call, tool, on } => {
+                if self.is_latest_claim(&mut state, &origin, &call.run) {
+                    self.seek(origin, call, &tool, on);
                 }
             }
             ToHub::StopSeeking { tenant, call } => {
@@ -198,14 +198,14 @@ impl OpenLink<'_> {
                     own.stop_seeking(&tenant, &call);
                 }
             }
-            ToHub::Offer { owner, call, offer } => {
-                if self.is_latest_claim(&mut state, &owner, &call.run) {
-                    own.offer_checked(&owner, &call, *offer, unfit);
+            ToHub::Offer { origin, call, offer } => {
+                if self.is_latest_claim(&mut state, &origin, &call.run) {
+                    own.offer_checked(&origin, &call, *offer, unfit);
                 }
             }
-            ToHub::Reclaim { owner, call, offer } => {
-                if self.is_latest_claim(&mut state, &owner, &call.run) {
-                    self.reclaim(&owner, &call, *offer);
+            ToHub::Reclaim { origin, call, offer } => {
+                if self.is_latest_claim(&mut state, &origin, &call.run) {
+                    self.reclaim(&origin, &call, *offer);
                 }
             }
             ToHub::Release { tenant, run } => {
@@ -231,21 +231,21 @@ impl OpenLink<'_> {
     }
 
     /// Looks for a host for a call of the replica.
-    fn seek(&self, owner: CallOwner, call: CallId, tool: &str, on: Option<HostId>) {
+    fn seek(&self, origin: CallOrigin, call: CallId, tool: &str, on: Option<HostId>) {
         let own = &self.cluster.own;
-        self.cluster.pending_updates.forget_call(&owner.tenant, &call);
-        if let Some(update) = own.seek(&owner, &call, tool, on.as_ref()).update() {
-            self.sender.send(&ToOwner::CallUpdate { tenant: owner.tenant, call, update });
+        self.cluster.pending_updates.forget_call(&origin.tenant, &call);
+        if let Some(update) = own.seek(&origin, &call, tool, on.as_ref()).update() {
+            self.sender.send(&ToOwner::CallUpdate { tenant: origin.tenant, call, update });
         }
     }
 
     /// Looks for the host of a call that the replica has taken over. Updates that the owner before may not have heard come first.
-    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
-        for update in self.cluster.pending_updates.of(&owner.tenant, call) {
-            let (tenant, call) = (owner.tenant.clone(), call.clone());
+    fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
+        for update in self.cluster.pending_updates.of(&origin.tenant, call) {
+            let (tenant, call) = (origin.tenant.clone(), call.clone());
             self.sender.send(&ToOwner::CallUpdate { tenant, call, update });
         }
-        self.cluster.own.reclaim(owner, call, offer);
+        self.cluster.own.reclaim(origin, call, offer);
     }
 
     /// Carries out a command of the replica. It may be one of an earlier owner of the run.
@@ -275,12 +275,12 @@ impl OpenLink<'_> {
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
     /// then deposed, or its task has not ended yet, and it may not ask for them.
-    fn is_latest_claim(&self, state: &mut State, owner: &CallOwner, run: &RunId) -> bool {
-        let is_latest = !state.table.has_claim_after(&owner.tenant, run, owner.epoch)
-            && self.cluster.routes.route(&owner.tenant, run, self.peer, owner.epoch);
+    fn is_latest_claim(&self, state: &mut State, origin: &CallOrigin, run: &RunId) -> bool {
+        let is_latest = !state.table.has_claim_after(&origin.tenant, run, origin.epoch)
+            && self.cluster.routes.route(&origin.tenant, run, self.peer, origin.epoch);
         if is_latest {
             // The calls that this replica has of the run are of an earlier claim.
-            state.table.release(&owner.tenant, run);
+            state.table.release(&origin.tenant, run);
         } else {
             tracing::info!(replica = self.peer.0, run.id = %run, "a frame of an earlier owner of a run is left out");
         }

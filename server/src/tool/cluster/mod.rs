@@ -2,8 +2,8 @@
 //! other replica reaches them over a link to the hub, and the hub reports to the engine that owns the run:
 //!
 //! - the *hub* ([`hub`]) has the streams of all hosts and places calls on them. It serves one link of each other replica;
-//! - an *owner* ([`owner`], [`hub_link`]) is a replica whose engine has the run of a call. It keeps a link to the hub, unless it is
-//!   the hub itself, and answers what the hub asks its engine;
+//! - an *owner* ([`owner_end`], [`hub_link`]) is a replica whose engine has the run of a call. It keeps a link to the hub,
+//!   unless it is the hub itself, and answers what the hub asks its engine;
 //! - the *table* ([`table`]) is at the owner: the open calls of its runs, with what is known of each;
 //! - the *routes* ([`routes`]) are at the hub: the links of the owners, and which run is behind which link.
 //!
@@ -23,11 +23,11 @@ mod hub;
 mod hub_history;
 mod hub_link;
 mod orphaned_runs;
-mod owner;
-mod owners;
+mod owner_end;
 mod pending_updates;
 mod queue;
 mod routes;
+mod run_owner;
 mod sink;
 mod table;
 mod tools;
@@ -46,12 +46,12 @@ use tokio::time::Instant;
 pub use frame::LINK_FRAME_BYTES_MAX;
 pub use hub::HubEnd;
 pub use hub_link::{LinkDialer, LinkInbound};
-pub use owners::{LocatedOwners, RunOwner, RunOwners};
 pub use queue::LinkFrames;
+pub use run_owner::{LocatedOwners, RunOwner, RunOwners};
 
 use self::frame::{Command, ToHub};
 use self::orphaned_runs::OrphanedRuns;
-use self::owner::EngineRequest;
+use self::owner_end::EngineRequest;
 use self::pending_updates::PendingUpdates;
 use self::queue::LinkSender;
 use self::routes::Routes;
@@ -199,18 +199,18 @@ impl ClusterTools {
         self.tools_known.send_replace(true);
         let link = state.link;
         for (call, open) in state.table.calls() {
-            let owner = open.owner;
+            let origin = open.origin;
             match open.state {
                 OpenCallState::Sought { tool, on, .. } => {
                     // The run waits for an update, because it was told that the call is queued.
-                    let sought = self.own.seek(&owner, &call, &tool, on.as_ref());
+                    let sought = self.own.seek(&origin, &call, &tool, on.as_ref());
                     let Some(update) = sought.update() else { continue };
-                    state.table.note(&owner.tenant, &call, &update, link);
-                    self.reports.send(owner.tenant, call, update);
+                    state.table.note(&origin.tenant, &call, &update, link);
+                    self.reports.send(origin.tenant, call, update);
                 }
                 // Its run offers it, or gives it up. The room that it had is gone.
                 OpenCallState::Granted { .. } => {}
-                OpenCallState::Offered { offer, .. } => self.own.reclaim(&owner, &call, *offer),
+                OpenCallState::Offered { offer, .. } => self.own.reclaim(&origin, &call, *offer),
             }
         }
         for (_, command) in state.table.take_commands() {

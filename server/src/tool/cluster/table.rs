@@ -9,7 +9,7 @@ use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
 use super::frame::Command;
-use crate::tool::CallOwner;
+use crate::tool::CallOrigin;
 
 /// Commands that wait to be done, while the hub cannot be reached. Beyond this the oldest is given up, and the log says so.
 const COMMANDS_MAX: usize = 4_096;
@@ -25,7 +25,7 @@ pub(super) struct Table {
 /// A call that has a host, or looks for one.
 #[derive(Debug, Clone)]
 pub(super) struct OpenCall {
-    pub(super) owner: CallOwner,
+    pub(super) origin: CallOrigin,
     pub(super) state: OpenCallState,
 }
 
@@ -68,7 +68,7 @@ impl Table {
 
     /// True if a call of this run is open, of a later claim of the run than this one.
     pub(super) fn has_claim_after(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
-        self.of_run(tenant, run).any(|(_, open)| open.owner.epoch > epoch)
+        self.of_run(tenant, run).any(|(_, open)| open.origin.epoch > epoch)
     }
 
     fn of_run(&self, tenant: &TenantId, run: &RunId) -> impl Iterator<Item = (&CallKey, &OpenCall)> {
@@ -76,13 +76,13 @@ impl Table {
         from.take_while(move |(key, _)| key.tenant == *tenant && key.call.run == *run)
     }
 
-    pub(super) fn set(&mut self, owner: &CallOwner, call: &CallId, state: OpenCallState) {
-        let key = CallKey::new(owner.tenant.clone(), call.clone());
-        self.calls.insert(key, OpenCall { owner: owner.clone(), state });
+    pub(super) fn set(&mut self, origin: &CallOrigin, call: &CallId, state: OpenCallState) {
+        let key = CallKey::new(origin.tenant.clone(), call.clone());
+        self.calls.insert(key, OpenCall { origin: origin.clone(), state });
     }
 
     /// Notes that the call was sent to its host, or may have been.
-    pub(super) fn offered(&mut self, owner: &CallOwner, call: &CallId, offer: &Offer) {
+    pub(super) fn offered(&mut self, origin: &CallOrigin, call: &CallId, offer: &Offer) {
         let offer = Offer {
             arguments: String::new(),
             checkpoint: None,
@@ -91,7 +91,7 @@ impl Table {
             runtime: None,
             ..offer.clone()
         };
-        self.set(owner, call, OpenCallState::Offered { offer: Box::new(offer), is_accepted: false });
+        self.set(origin, call, OpenCallState::Offered { offer: Box::new(offer), is_accepted: false });
     }
 
     /// The call needs no room any more.

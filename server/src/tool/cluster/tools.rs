@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::frame::{Command, ToHub};
 use super::table::{OpenCall, OpenCallState};
 use super::{ClusterTools, HubConnection};
-use crate::tool::{BadOutput, CallOwner, Offered, Seek, Tools};
+use crate::tool::{BadOutput, CallOrigin, Offered, Seek, Tools};
 
 impl Tools for ClusterTools {
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
@@ -41,31 +41,31 @@ impl Tools for ClusterTools {
         self.own.check_output(tenant, tool, declared, structured)
     }
 
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
+    fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         let mut state = self.lock();
         let sought =
             || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
         if matches!(state.hub, HubConnection::Here) {
-            if !self.take_home(owner, call) {
+            if !self.take_home(origin, call) {
                 // The task that asks is at its end.
                 return Seek::Queued;
             }
             // This is the next attempt. Only an attempt that was offered has updates that a new owner must hear.
-            self.pending_updates.forget_call(&owner.tenant, call);
-            let seek = self.own.seek(owner, call, tool, on);
+            self.pending_updates.forget_call(&origin.tenant, call);
+            let seek = self.own.seek(origin, call, tool, on);
             let link = state.link;
             match &seek {
-                Seek::Granted { .. } => state.table.set(owner, call, OpenCallState::Granted { link }),
-                Seek::Queued => state.table.set(owner, call, sought()),
-                Seek::Denied(_) => state.table.stop_seeking(&owner.tenant, call),
+                Seek::Granted { .. } => state.table.set(origin, call, OpenCallState::Granted { link }),
+                Seek::Queued => state.table.set(origin, call, sought()),
+                Seek::Denied(_) => state.table.stop_seeking(&origin.tenant, call),
             }
             return seek;
         }
         let is_sought = |open: &OpenCall| matches!(&open.state, OpenCallState::Sought { tool: before, .. } if before == tool);
-        if !state.table.get(&owner.tenant, call).is_some_and(is_sought) {
-            state.table.set(owner, call, sought());
+        if !state.table.get(&origin.tenant, call).is_some_and(is_sought) {
+            state.table.set(origin, call, sought());
             state.send(&ToHub::Seek {
-                owner: owner.clone(),
+                origin: origin.clone(),
                 call: call.clone(),
                 tool: tool.to_owned(),
                 on: on.cloned(),
@@ -104,52 +104,56 @@ impl Tools for ClusterTools {
         }
     }
 
-    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+    fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
         // Another hub checks them itself. One that becomes the hub in between has no room for the call any more.
-        let unfit = self.is_hub().then(|| self.own.unfit(&owner.tenant, &offer)).flatten();
+        let unfit = self.is_hub().then(|| self.own.unfit(&origin.tenant, &offer)).flatten();
         let mut state = self.lock();
         if matches!(state.hub, HubConnection::Here) {
-            if !self.take_home(owner, call) {
-                return self.not_sent(&owner.tenant, call, offer.attempt);
+            if !self.take_home(origin, call) {
+                return self.not_sent(&origin.tenant, call, offer.attempt);
             }
-            state.table.offered(owner, call, &offer);
-            return self.own.offer_checked(owner, call, offer, unfit);
+            state.table.offered(origin, call, &offer);
+            return self.own.offer_checked(origin, call, offer, unfit);
         }
         let present = state.link;
         let has_room = matches!(
-            state.table.get(&owner.tenant, call),
+            state.table.get(&origin.tenant, call),
             Some(OpenCall { state: OpenCallState::Granted { link }, .. }) if *link == present
         );
         match &state.hub {
             HubConnection::Link(link) if has_room => {
                 let link = link.clone();
-                state.table.offered(owner, call, &offer);
-                link.send(&ToHub::Offer { owner: owner.clone(), call: call.clone(), offer: Box::new(offer) });
+                state.table.offered(origin, call, &offer);
+                link.send(&ToHub::Offer {
+                    origin: origin.clone(),
+                    call: call.clone(),
+                    offer: Box::new(offer),
+                });
             }
             HubConnection::Here | HubConnection::Link(_) | HubConnection::Away(_) => {
-                state.table.stop_seeking(&owner.tenant, call);
-                self.not_sent(&owner.tenant, call, offer.attempt);
+                state.table.stop_seeking(&origin.tenant, call);
+                self.not_sent(&origin.tenant, call, offer.attempt);
             }
         }
     }
 
-    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+    fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
         let mut state = self.lock();
-        if matches!(state.hub, HubConnection::Here) && !self.take_home(owner, call) {
+        if matches!(state.hub, HubConnection::Here) && !self.take_home(origin, call) {
             return;
         }
-        state.table.offered(owner, call, &offer);
+        state.table.offered(origin, call, &offer);
         match &state.hub {
             HubConnection::Here => {
                 // Another replica may have owned the run, and it did not hear them. They come before what follows from the reclaim.
-                for update in self.pending_updates.of(&owner.tenant, call) {
-                    self.own.tell_again(&owner.tenant, call, update);
+                for update in self.pending_updates.of(&origin.tenant, call) {
+                    self.own.tell_again(&origin.tenant, call, update);
                 }
-                self.own.reclaim(owner, call, offer);
+                self.own.reclaim(origin, call, offer);
             }
             HubConnection::Link(_) => {
-                let (owner, call) = (owner.clone(), call.clone());
-                state.send(&ToHub::Reclaim { owner, call, offer: Box::new(offer) });
+                let (origin, call) = (origin.clone(), call.clone());
+                state.send(&ToHub::Reclaim { origin, call, offer: Box::new(offer) });
             }
             // It is reclaimed as soon as there is a connection.
             HubConnection::Away(_) => {}
@@ -196,8 +200,8 @@ impl Tools for ClusterTools {
 
 impl ClusterTools {
     /// As the hub: the run's calls come from this replica itself. Returns false if another owner has claimed the run since.
-    fn take_home(&self, owner: &CallOwner, call: &CallId) -> bool {
-        let is_latest = self.routes.take_home(&owner.tenant, &call.run, owner.epoch);
+    fn take_home(&self, origin: &CallOrigin, call: &CallId) -> bool {
+        let is_latest = self.routes.take_home(&origin.tenant, &call.run, origin.epoch);
         if !is_latest {
             tracing::info!(run.id = %call.run, "a call of an earlier claim of its run is left out");
         }

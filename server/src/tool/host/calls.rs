@@ -20,7 +20,7 @@ use serde::de::IgnoredAny;
 use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed, keeps_todos};
 use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
-use crate::tool::{BadOutput, CallOwner, Offered, Seek, Tools};
+use crate::tool::{BadOutput, CallOrigin, Offered, Seek, Tools};
 
 /// Tool names listed to a model that asks for an unknown tool.
 const NAMES_SHOWN_MAX: usize = 20;
@@ -77,11 +77,11 @@ impl Tools for RemoteTools {
         known.check_output(declared, structured)
     }
 
-    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
+    fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         let mut state = self.lock();
         let now = self.now();
         let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on: on.cloned() };
-        let mut out = state.fleet.handle(&owner.tenant, input, now);
+        let mut out = state.fleet.handle(&origin.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
             Some(Output::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
@@ -106,13 +106,13 @@ impl Tools for RemoteTools {
         self.input(tenant, Input::StopSeeking { call: call.clone() });
     }
 
-    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
-        let unfit = self.unfit(&owner.tenant, &offer);
-        self.offer_checked(owner, call, offer, unfit);
+    fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
+        let unfit = self.unfit(&origin.tenant, &offer);
+        self.offer_checked(origin, call, offer, unfit);
     }
 
-    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
-        self.input(&owner.tenant, Input::Reclaim(translate::request(owner, call, offer)));
+    fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
+        self.input(&origin.tenant, Input::Reclaim(translate::request(origin, call, offer)));
     }
 
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
@@ -160,13 +160,13 @@ impl RemoteTools {
     /// As [`Tools::offer`], of a call whose arguments [`Self::unfit`] has checked.
     pub(in crate::tool) fn offer_checked(
         &self,
-        owner: &CallOwner,
+        origin: &CallOrigin,
         call: &CallId,
         offer: Offer,
         unfit: Option<UnfitArguments>,
     ) {
-        let request = translate::request(owner, call, offer);
-        self.input(&owner.tenant, Input::Offer { request, unfit });
+        let request = translate::request(origin, call, offer);
+        self.input(&origin.tenant, Input::Offer { request, unfit });
     }
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {

@@ -5,10 +5,10 @@ use agentloop_core::id::{CallId, HostId};
 use agentloop_core::run::effect::Offer;
 
 use crate::tool::catalogue::schema::or_empty_object;
-use crate::tool::{CallOwner, ReportedResult, Verdict};
+use crate::tool::{CallOrigin, ReportedResult, Verdict};
 
 /// The frame that offers a call to a host.
-pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -> Box<CallRequest> {
+pub(in crate::tool) fn request(origin: &CallOrigin, call: &CallId, offer: Offer) -> Box<CallRequest> {
     Box::new(CallRequest {
         call: CallRef { call: call.clone(), attempt: offer.attempt },
         host: offer.host,
@@ -23,12 +23,12 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
         resume_state: offer.resume_state,
         answers: offer.answers,
         runtime: offer.runtime,
-        session: owner.session.clone(),
-        traceparent: owner.traceparent,
+        session: origin.session.clone(),
+        traceparent: origin.traceparent,
         caller: CallCaller {
-            name: owner.caller.clone(),
-            tenant: owner.tenant.clone(),
-            groups: owner.caller_groups.clone(),
+            name: origin.caller.clone(),
+            tenant: origin.tenant.clone(),
+            groups: origin.caller_groups.clone(),
         },
     })
 }

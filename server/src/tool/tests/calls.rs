@@ -235,7 +235,7 @@ async fn each_run_of_calls_in_hand_is_looked_at_once_and_few_at_a_time() {
 async fn a_reclaimed_call_is_lost_when_its_host_does_not_come_back() {
     let harness = Harness::new();
     let host = agentloop_core::id::HostId::parse("h").unwrap();
-    harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
+    harness.tools.reclaim(&origin(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
     let began = tokio::time::Instant::now();
     let lost = harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
     assert!(matches!(lost, CallUpdate::Lost { attempt: 3, ran: Ran::Maybe, .. }), "{lost:?}");
@@ -326,7 +326,7 @@ async fn a_released_run_finds_its_call_again() {
     let request = host.take().await;
     harness.engine.heard(1).await;
     harness.tools.release(&tenant(), &run_id("r"));
-    harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
+    harness.tools.reclaim(&origin(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
     let heard = harness.engine.heard(2).await;
     assert!(matches!(&heard[1], Heard::Update(_, CallUpdate::Accepted { attempt: 1, .. })), "{heard:?}");
 }
@@ -338,7 +338,7 @@ async fn blank_arguments_reach_the_host_as_an_empty_object() {
     let Seek::Granted { host: at, .. } = harness.seek("r/1.0", "weather") else { panic!("there is room") };
     let mut blank = offer("r/1.0", 1, &at, "weather");
     blank.arguments = " ".to_owned();
-    harness.tools.offer(&owner(), &call_id("r/1.0"), blank);
+    harness.tools.offer(&origin(), &call_id("r/1.0"), blank);
     assert_eq!(host.call().await.arguments, "{}");
 }
 
@@ -363,7 +363,7 @@ async fn arguments_that_a_tool_declared_anew_does_not_take_are_answered() {
     assert_eq!(answer.lease, lease("r/1.0", 1).as_str());
     let Seek::Granted { host: at, .. } = harness.seek("r/1.1", "weather") else { panic!("there is room") };
     let fitting = Offer { arguments: r#"{"city":7}"#.to_owned(), ..offer("r/1.1", 1, &at, "weather") };
-    harness.tools.offer(&owner(), &call_id("r/1.1"), fitting);
+    harness.tools.offer(&origin(), &call_id("r/1.1"), fitting);
     assert_eq!(host.call().await.arguments, r#"{"city":7}"#);
 }
 
@@ -389,7 +389,7 @@ async fn is_too_large(options: RemoteToolsOptions, max_frame_bytes: usize) {
     let Seek::Granted { host: at, .. } = harness.seek("r/1.0", "weather") else { panic!("there is room") };
     let mut large = offer("r/1.0", 1, &at, "weather");
     large.arguments = format!("{{\"city\":\"{}\"}}", "x".repeat(5_000));
-    harness.tools.offer(&owner(), &call_id("r/1.0"), large);
+    harness.tools.offer(&origin(), &call_id("r/1.0"), large);
     let heard = harness.engine.heard(1).await;
     let [Heard::Finished(_, answer)] = heard.as_slice() else { panic!("{heard:?}") };
     assert!(matches!(&answer.outcome, CallOutcome::Rejected { message } if message.contains("4096")));

@@ -19,7 +19,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallOwner, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, Outbound, OutboundFrames,
+    CallOrigin, CallSink, CallUpdate, Disposition, FrameError, HostIdentity, Outbound, OutboundFrames,
     RemoteTools, RemoteToolsOptions, ReportedResult, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
@@ -218,13 +218,13 @@ impl Harness {
     }
 
     pub(crate) fn seek(&self, call: &str, tool: &str) -> Seek {
-        self.tools.seek(&owner(), &call_id(call), tool, None)
+        self.tools.seek(&origin(), &call_id(call), tool, None)
     }
 
     /// Seeks a host, which must have room, and offers it the call.
     pub(crate) fn give(&self, call: &str, attempt: u32, tool: &str) {
         let Seek::Granted { host, .. } = self.seek(call, tool) else { panic!("there is room for {call}") };
-        self.tools.offer(&owner(), &call_id(call), offer(call, attempt, &host, tool));
+        self.tools.offer(&origin(), &call_id(call), offer(call, attempt, &host, tool));
     }
 }
 
@@ -300,8 +300,8 @@ pub(crate) fn tenant() -> TenantId {
     TenantId::local()
 }
 
-pub(crate) fn owner() -> CallOwner {
-    CallOwner {
+pub(crate) fn origin() -> CallOrigin {
+    CallOrigin {
         tenant: tenant(),
         session: SessionId::parse("s").unwrap(),
         agent: "a".to_owned(),

@@ -378,8 +378,8 @@ async fn tools_are_remembered_across_restarts() {
     let restarted = RemoteTools::new(RemoteToolsOptions::default(), gone[0].last_seen, gone);
     let names = restarted.offered(&tenant(), &RunSpec::default());
     assert_eq!(names.tools.len(), 2);
-    assert_eq!(restarted.seek(&owner(), &call_id("r/1.0"), "a", None), Seek::Queued);
-    assert!(matches!(restarted.seek(&owner(), &call_id("r/1.1"), "z", None), Seek::Denied(_)));
+    assert_eq!(restarted.seek(&origin(), &call_id("r/1.0"), "a", None), Seek::Queued);
+    assert!(matches!(restarted.seek(&origin(), &call_id("r/1.1"), "z", None), Seek::Denied(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,8 +28,8 @@ impl RunTask {
             };
             let (slot, tool, on) = (*slot, tool.clone(), on.clone());
             transition.effects.remove(at);
-            let (owner, call) = (self.owner(), self.call_id(slot));
-            let input = match self.deps.tools.seek(&owner, &call, &tool, on.as_ref()) {
+            let (origin, call) = (self.run_origin(), self.call_id(slot));
+            let input = match self.deps.tools.seek(&origin, &call, &tool, on.as_ref()) {
                 Seek::Queued => continue,
                 Seek::Granted { host, instance, terms } => Input::HostGranted { slot, host, instance, terms },
                 Seek::Denied(message) => Input::HostDenied { slot, message },
@@ -74,10 +74,10 @@ impl RunTask {
             }
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => {
-                tools.offer(&self.owner_of(offer.slot), &self.call_id(offer.slot), offer);
+                tools.offer(&self.origin_of_call(offer.slot), &self.call_id(offer.slot), offer);
             }
             Effect::ReclaimCall(offer) => {
-                tools.reclaim(&self.owner_of(offer.slot), &self.call_id(offer.slot), offer);
+                tools.reclaim(&self.origin_of_call(offer.slot), &self.call_id(offer.slot), offer);
             }
             Effect::AnswerInput { slot, attempt, input, answer } => {
                 tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);

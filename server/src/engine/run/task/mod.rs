@@ -41,7 +41,7 @@ use crate::engine::shards::Leaving;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
-use crate::tool::CallOwner;
+use crate::tool::CallOrigin;
 
 pub(in crate::engine) use self::commit::RunWrite;
 use self::effects::granted_call;
@@ -371,8 +371,8 @@ impl RunTask {
         &self.permit.key().tenant
     }
 
-    fn owner(&self) -> CallOwner {
-        CallOwner {
+    fn run_origin(&self) -> CallOrigin {
+        CallOrigin {
             tenant: self.permit.key().tenant.clone(),
             session: self.session.clone(),
             agent: self.machine.state().spec().agent.clone(),
@@ -383,14 +383,14 @@ impl RunTask {
         }
     }
 
-    /// As [`Self::owner`], with the trace context that the host of the call gets.
-    fn owner_of(&self, slot: CallSlot) -> CallOwner {
+    /// As [`Self::run_origin`], with the trace context that the host of the call gets.
+    fn origin_of_call(&self, slot: CallSlot) -> CallOrigin {
         let state = self.machine.state();
         let traceparent = match self.deps.options.traced {
             true => Some(state.trace().parent_of(RunSpan::Call(slot))),
             false => state.traceparent(),
         };
-        CallOwner { traceparent, ..self.owner() }
+        CallOrigin { traceparent, ..self.run_origin() }
     }
 
     fn call_id(&self, slot: CallSlot) -> CallId {

@@ -16,7 +16,7 @@ use tower::Layer;
 
 use super::*;
 use crate::cluster::{Ownership, Ownerships};
-use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner};
+use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call_ref, hello, offer, origin};
 use crate::tool::{
     CallUpdate, RemoteTools, RemoteToolsOptions, RunOwner, RunOwners, SavedTools, Seek, SinkUnavailable,
     ToolRows, Tools as _,
@@ -123,12 +123,12 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     let mut host = hosts.dial();
     host.say(HostFrame::Hello(hello("h", &["weather"])));
     host.welcome().await;
-    assert_eq!(other.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(other.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     let granted = engine.update("r/1.0", |update| matches!(update, CallUpdate::Granted { .. })).await;
     let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     let mut offered = offer("r/1.0", 1, &granted, "weather");
     offered.arguments = format!(r#"{{"city":"{}"}}"#, "x".repeat(1_000_000));
-    other.offer(&owner(), &call_id("r/1.0"), offered.clone());
+    other.offer(&origin(), &call_id("r/1.0"), offered.clone());
     assert_eq!(host.take().await.arguments, offered.arguments, "a large frame goes through");
     host.answer("r/1.0", 1);
     let ack = ServerFrame::ResultAck { call: call_ref("r/1.0", 1), verdict: ResultVerdict::Recorded };

@@ -14,7 +14,7 @@ use crate::tool::{Seek, Tools as _, Verdict};
 #[tokio::test(start_paused = true)]
 async fn a_call_from_seeking_to_acknowledgement() {
     let (_net, [hub, other], mut host) = Net::with_host().await;
-    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     let granted = other.granted("r/1.0", 1).await;
     other.offer("r/1.0", 1, &granted);
     let request = host.call().await;
@@ -101,7 +101,7 @@ async fn the_hubs_own_calls_take_no_detour() {
     net.own(1);
     let hub = &replicas[0];
     let mut host = hub.host("h", &["weather"]).await;
-    let granted = hub.tools.seek(&owner(), &call_id("r/1.0"), "weather", None);
+    let granted = hub.tools.seek(&origin(), &call_id("r/1.0"), "weather", None);
     let Seek::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     hub.offer("r/1.0", 1, &granted);
     host.take().await;
@@ -127,7 +127,7 @@ async fn a_cancel_reaches_the_host() {
 async fn an_unknown_tool_is_denied_by_an_update() {
     let (_net, replicas) = Net::of([1, 2]);
     replicas[1].ready().await;
-    assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(replicas[1].tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     let denied = replicas[1].nth("r/1.0", 1, |update| matches!(update, CallUpdate::Denied { .. })).await;
     assert!(matches!(denied, CallUpdate::Denied { message } if message.contains("weather")));
 }
@@ -138,7 +138,7 @@ async fn a_call_without_a_way_to_any_host_is_denied_in_time() {
     net.down();
     replicas[1].lost().await;
     let began = tokio::time::Instant::now();
-    assert_eq!(replicas[1].tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(replicas[1].tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     replicas[1].nth("r/1.0", 1, |update| matches!(update, CallUpdate::Denied { .. })).await;
     assert!((30..=32).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
@@ -150,7 +150,7 @@ async fn room_is_given_back_when_the_run_is_released() {
     let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     other.ready().await;
     other.seek("r/1.0").await;
-    assert_eq!(other.tools.seek(&owner(), &call_id("s/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(other.tools.seek(&origin(), &call_id("s/1.0"), "weather", None), Seek::Queued);
     other.tools.release(&tenant(), &run_id("r"));
     let granted = other.granted("s/1.0", 1).await;
     other.offer("s/1.0", 1, &granted);
@@ -164,7 +164,7 @@ async fn a_grant_that_nobody_waits_for_is_given_back() {
     let _host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     other.ready().await;
     // The run stops before the grant has come.
-    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     other.tools.stop_seeking(&tenant(), &call_id("r/1.0"));
     other.seek("s/1.0").await;
     assert_eq!(other.count("r/1.0", is_granted), 0);

@@ -368,7 +368,7 @@ async fn every_replica_knows_what_a_tool_gave_before_it_was_declared_anew() {
     let (number, text) = (r#"{"type":"number"}"#, r#"{"type":"string"}"#);
     let old = hub.host_with("old", &["weather"], typed(number)).await;
     offers(other, &["weather"]).await;
-    let granted = match hub.tools.seek(&owner(), &call_id("r/1.1"), "weather", None) {
+    let granted = match hub.tools.seek(&origin(), &call_id("r/1.1"), "weather", None) {
         Seek::Granted { terms, .. } => terms.expect("the host's").output_schema.clone(),
         seek => panic!("{seek:?}"),
     };

@@ -52,7 +52,7 @@ impl Raw {
 
 /// The call is queued for a replica, in the name of this claim of its run.
 fn queue(replica: &Replica, epoch: u64) {
-    assert_eq!(replica.tools.seek(&owner_at(epoch), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(replica.tools.seek(&origin_at(epoch), &call_id("r/1.0"), "weather", None), Seek::Queued);
 }
 
 /// Time for frames to arrive.
@@ -119,13 +119,13 @@ async fn an_earlier_owner_does_not_take_a_call_from_the_later_one() {
         earlier.give_to(&mut host, "r/1.0").await;
         let mut offered = offer("r/1.0", 1, &host_id, "weather");
         offered.instance = Some(InstanceId::parse("h-process").unwrap());
-        later.tools.reclaim(&owner_at(2), &call_id("r/1.0"), offered.clone());
+        later.tools.reclaim(&origin_at(2), &call_id("r/1.0"), offered.clone());
         later.nth("r/1.0", 1, is_accepted).await;
 
-        earlier.tools.reclaim(&owner_at(1), &call_id("r/1.0"), offered);
-        let sought = earlier.tools.seek(&owner_at(1), &call_id("r/1.0"), "weather", None);
+        earlier.tools.reclaim(&origin_at(1), &call_id("r/1.0"), offered);
+        let sought = earlier.tools.seek(&origin_at(1), &call_id("r/1.0"), "weather", None);
         assert_eq!(sought, Seek::Queued, "the task that asks hears no more of it");
-        earlier.tools.offer(&owner_at(1), &call_id("r/1.0"), offer("r/1.0", 2, &host_id, "weather"));
+        earlier.tools.offer(&origin_at(1), &call_id("r/1.0"), offer("r/1.0", 2, &host_id, "weather"));
         settle().await;
         host.answer("r/1.0", 1);
         assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
@@ -157,8 +157,8 @@ async fn frames_of_a_link_that_was_replaced_are_left_out() {
     for index in 0..30 {
         let late = call_id(&format!("r{index}/1.0"));
         let next = Raw::open(hub).await;
-        let (owner, tool) = (owner(), "weather".to_owned());
-        link.say(&ToHub::Seek { owner, call: late.clone(), tool, on: None });
+        let (origin, tool) = (origin(), "weather".to_owned());
+        link.say(&ToHub::Seek { origin, call: late.clone(), tool, on: None });
         settle().await;
         assert_eq!(hub.tools.routes.of_run(&tenant(), &late.run), None);
         link = next;
@@ -175,7 +175,7 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
     hub.pending_updates.keep(&tenant(), &call, &ended(1));
     let mut link = Raw::open(&replicas[0]).await;
     for (owner, kept) in [(3, 1), (2, 0)] {
-        assert!(hub.routes.route(&tenant(), &call.run, OwnerNo(owner), owner_at(1).epoch));
+        assert!(hub.routes.route(&tenant(), &call.run, OwnerNo(owner), origin_at(1).epoch));
         link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: 1 });
         link.done().await;
         assert_eq!(hub.pending_updates.of(&tenant(), &call).len(), kept);
@@ -212,7 +212,7 @@ async fn an_end_that_the_owner_could_not_record_is_told_again() {
         assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id(call)).len(), 1, "{call}");
         replica.engine.available.store(true, Ordering::SeqCst);
         let before = offer(call, 1, &HostId::parse("h").unwrap(), "weather");
-        replica.tools.reclaim(&owner(), &call_id(call), before);
+        replica.tools.reclaim(&origin(), &call_id(call), before);
         let lost = replica.nth(call, 1, is_lost).await;
         assert!(matches!(lost, CallUpdate::Lost { ran: Ran::No, .. }), "{lost:?}");
         settle().await;

@@ -24,7 +24,7 @@ fn a_frame_is_read_as_it_was_written() {
     let to_hub = [
         ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: true },
         ToHub::Marked { no: 3 },
-        ToHub::Offer { owner: owner(), call: call_id("r/1.0"), offer: Box::new(offered) },
+        ToHub::Offer { origin: origin(), call: call_id("r/1.0"), offer: Box::new(offered) },
         ToHub::Command {
             no: 7,
             command: Command::Cancel {
@@ -71,12 +71,15 @@ fn a_frame_is_read_as_it_was_written() {
 }
 
 #[test]
-fn an_update_has_the_names_that_earlier_versions_know() {
+fn frames_have_the_names_that_earlier_versions_know() {
     let update = CallUpdate::Denied { message: "no".to_owned() };
     let frame = ToOwner::CallUpdate { tenant: tenant(), call: call_id("r/1.0"), update };
     let text = String::from_utf8(encode(&frame)).unwrap();
     let fields = r#""tenant":"local","call":"r/1.0","news":"#;
     assert!(text.starts_with(&format!(r#"{{"news":{{{fields}"#)), "{text}");
+    let (call, tool) = (call_id("r/1.0"), "weather".to_owned());
+    let text = String::from_utf8(encode(&ToHub::Seek { origin: origin(), call, tool, on: None })).unwrap();
+    assert!(text.starts_with(r#"{"seek":{"owner":{"tenant":"local""#), "{text}");
 }
 
 #[test]

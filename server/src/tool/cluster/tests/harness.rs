@@ -18,10 +18,10 @@ use super::super::{ClusterTools, LinkDialer, LinkFrames, LinkInbound, RunOwner, 
 use crate::cluster::{Ownership, Peer};
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::tests::harness::{
-    FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, owner, tenant,
+    FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, origin, tenant,
 };
 use crate::tool::{
-    CallOwner, RememberedTool, RemoteTools, RemoteToolsOptions, SavedTools, Seek, SinkUnavailable, ToolRows,
+    CallOrigin, RememberedTool, RemoteTools, RemoteToolsOptions, SavedTools, Seek, SinkUnavailable, ToolRows,
     Tools as _,
 };
 
@@ -243,7 +243,7 @@ impl Replica {
     /// Seeks a host for a call, which is granted by an update unless this replica is the hub.
     pub(super) async fn seek(&self, call: &str) -> HostId {
         let before = self.count(call, is_granted);
-        match self.tools.seek(&owner(), &call_id(call), "weather", None) {
+        match self.tools.seek(&origin(), &call_id(call), "weather", None) {
             Seek::Granted { host, .. } => host,
             Seek::Queued => self.granted(call, before + 1).await,
             Seek::Denied(why) => panic!("{why}"),
@@ -262,7 +262,7 @@ impl Replica {
     pub(super) fn offer(&self, call: &str, attempt: u32, host: &HostId) {
         let mut offered = offer(call, attempt, host, "weather");
         offered.instance = Some(InstanceId::parse(format!("{host}-process")).unwrap());
-        self.tools.offer(&owner(), &call_id(call), offered);
+        self.tools.offer(&origin(), &call_id(call), offered);
     }
 
     /// Seeks a host for the first attempt of a call, and offers it.
@@ -329,9 +329,9 @@ pub(super) fn is_lost(update: &CallUpdate) -> bool {
     matches!(update, CallUpdate::Lost { .. })
 }
 
-/// The report of a run's owner on its calls, after this claim of the run.
-pub(super) fn owner_at(epoch: u64) -> CallOwner {
-    CallOwner { epoch: Epoch(epoch), ..owner() }
+/// The origin of calls of a task that made this claim of its run.
+pub(super) fn origin_at(epoch: u64) -> CallOrigin {
+    CallOrigin { epoch: Epoch(epoch), ..origin() }
 }
 
 /// The result that [`crate::tool::tests::harness::answer`] sends.

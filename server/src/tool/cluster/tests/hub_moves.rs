@@ -27,7 +27,7 @@ async fn moves(owner_of_runs: u64, from: usize, to: usize) {
     let mut host = replicas[from].host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
     of_runs.ready().await;
     of_runs.give_to(&mut host, "r/1.0").await;
-    assert_eq!(of_runs.tools.seek(&owner(), &call_id("s/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(of_runs.tools.seek(&origin(), &call_id("s/1.0"), "weather", None), Seek::Queued);
     tokio::time::sleep(Duration::from_millis(10)).await;
 
     net.hub(&replicas, replicas[to].number.0);

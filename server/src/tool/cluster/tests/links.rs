@@ -18,7 +18,7 @@ async fn a_call_that_waits_looks_again() {
     let [hub, other] = &replicas;
     let busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     other.ready().await;
-    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     net.down();
     other.lost().await;
     busy.say(HostFrame::Credit { total: 1 });
@@ -179,7 +179,7 @@ async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() 
     let [hub, other] = &replicas;
     let mut busy = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 0).await;
     other.ready().await;
-    assert_eq!(other.tools.seek(&owner(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     for _ in 0..20 {
         hears_nothing(&mut busy).await;
         busy.say(HostFrame::Pong);
@@ -311,7 +311,7 @@ async fn another_owner_takes_the_calls_of_one_that_is_gone() {
     hears_nothing(&mut host).await;
     net.own(3);
     let granted = agentloop_core::id::HostId::parse("h").unwrap();
-    next.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &granted, "weather"));
+    next.tools.reclaim(&origin(), &call_id("r/1.0"), offer("r/1.0", 1, &granted, "weather"));
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     assert_eq!((next.finished(1).await, gone.finished(0).await), (1, 0));
 }

@@ -89,12 +89,12 @@ impl ClusterTools {
         self.own.mirror_over(state.link);
         state.listed = Some(BTreeSet::new());
         for (call, open) in state.table.calls() {
-            let owner = open.owner;
+            let origin = open.origin;
             match open.state {
-                OpenCallState::Sought { tool, on, .. } => state.send(&ToHub::Seek { owner, call, tool, on }),
+                OpenCallState::Sought { tool, on, .. } => state.send(&ToHub::Seek { origin, call, tool, on }),
                 // Its run offers it, or gives it up. The room that it had is gone.
                 OpenCallState::Granted { .. } => {}
-                OpenCallState::Offered { offer, .. } => state.send(&ToHub::Reclaim { owner, call, offer }),
+                OpenCallState::Offered { offer, .. } => state.send(&ToHub::Reclaim { origin, call, offer }),
             }
         }
         for (no, command) in state.table.commands() {
