@@ -136,7 +136,7 @@ async fn start_r(engine: &Engine, model: &Silent) {
 /// Gives the session `s` away. Nothing of it is at work afterwards.
 async fn give_away(engine: &Engine, store: &PartStore) {
     store.intercept.lacks_s.store(true, Ordering::SeqCst);
-    in_time(engine.leave_shards([shard_of(&TenantId::local(), &s())].into(), PATIENCE)).await;
+    in_time(engine.give_away_shards([shard_of(&TenantId::local(), &s())].into(), PATIENCE)).await;
     until(|| engine.live_runs() == 0).await;
 }
 
@@ -190,7 +190,7 @@ async fn a_run_goes_on_if_its_session_comes_back_before_its_task_has_stopped() {
     start_r(&engine, &model).await;
     store.intercept.lacks_s.store(true, Ordering::SeqCst);
     let shard = shard_of(&TenantId::local(), &s());
-    let leaving = Box::pin(engine.leave_shards([shard].into(), PATIENCE)).now_or_never();
+    let leaving = Box::pin(engine.give_away_shards([shard].into(), PATIENCE)).now_or_never();
     assert!(leaving.is_none(), "its task has not run in between");
     store.intercept.lacks_s.store(false, Ordering::SeqCst);
     until(|| model.0.load(Ordering::SeqCst) == 2).await;

@@ -250,6 +250,6 @@ async fn a_session_that_is_given_away_does_not_wait_long_for_hosts_that_say_noth
     owner.engine.start(request("r")).await.expect("started");
     soon(owner.offered.recv()).await.expect("it is offered");
     let shard = shard_of(&TenantId::local(), &SessionId::parse("s").unwrap());
-    assert!(owner.engine.leave_shards([shard].into(), PATIENCE).await, "the run has stopped");
+    assert!(owner.engine.give_away_shards([shard].into(), PATIENCE).await, "the run has stopped");
     assert_eq!(owner.engine.live_runs(), 0);
 }

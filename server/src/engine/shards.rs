@@ -18,12 +18,12 @@ const SESSION_TRIES: usize = 4_096;
 
 /// Shards that are given away. Each run that has to stop holds a copy of the sender until it has stopped.
 #[derive(Clone)]
-pub(in crate::engine) struct Leaving {
+pub(in crate::engine) struct GivenAwayShards {
     shards: Arc<BTreeSet<ShardNo>>,
     _stopping: mpsc::Sender<()>,
 }
 
-impl Leaving {
+impl GivenAwayShards {
     /// True if the session is in one of the shards.
     pub(in crate::engine) fn has(&self, tenant: &TenantId, session: &SessionId) -> bool {
         self.shards.contains(&shard_of(tenant, session))
@@ -68,12 +68,12 @@ impl Engine {
     ///
     /// The store begins nothing more for these shards. A run that was starting before may still come up. So call this once more
     /// when the store has forgotten the shards. A run that comes up later still finds that its session is another replica's.
-    pub async fn leave_shards(&self, shards: BTreeSet<ShardNo>, wait: Duration) -> bool {
+    pub async fn give_away_shards(&self, shards: BTreeSet<ShardNo>, wait: Duration) -> bool {
         let shards = Arc::new(shards);
         let (stopping, mut stopped) = mpsc::channel(1);
-        let leaving = Leaving { shards: shards.clone(), _stopping: stopping };
+        let given_away = GivenAwayShards { shards: shards.clone(), _stopping: stopping };
         let all_stopped = async {
-            self.0.live_runs.tell_leaving(leaving).await;
+            self.0.live_runs.tell_given_away(given_away).await;
             stopped.recv().await
         };
         let have_stopped = tokio::time::timeout(wait, all_stopped).await.is_ok();
@@ -143,11 +143,11 @@ mod tests {
         }
         while unconstrained(runs[1].1.send(Input::Recovered)).now_or_never().is_some() {}
         let (_stopping, _) = mpsc::channel(1);
-        let leaving = Leaving { shards: Arc::default(), _stopping };
-        let mut telling = std::pin::pin!(unconstrained(table.tell_leaving(leaving)));
+        let given_away = GivenAwayShards { shards: Arc::default(), _stopping };
+        let mut telling = std::pin::pin!(unconstrained(table.tell_given_away(given_away)));
         assert!(poll!(telling.as_mut()).is_pending(), "one has no place for it");
         for place in [0, 2] {
-            assert!(matches!(runs[place].2.try_recv(), Ok(Mail::Leave(_))));
+            assert!(matches!(runs[place].2.try_recv(), Ok(Mail::GiveAway(_))));
         }
     }
 }

@@ -79,7 +79,7 @@ impl Shards {
                 if !leaving.is_empty() {
                     let shards: Vec<ShardNo> = leaving.iter().copied().collect();
                     store.leave_shards(&shards);
-                    if !engine.leave_shards(leaving.clone(), LEAVE_WAIT).await {
+                    if !engine.give_away_shards(leaving.clone(), LEAVE_WAIT).await {
                         tracing::warn!(
                             "some runs did not stop in time before their sessions were given away; they write nothing more"
                         );
@@ -89,7 +89,7 @@ impl Shards {
                         tokio::time::sleep(FORGET_AGAIN).await;
                     }
                     // A run that was starting at first has come up by now. Nothing that it does counts.
-                    engine.leave_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
+                    engine.give_away_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
                     given.extend(leaving);
                     replica.given_away(shards);
                 }

@@ -85,7 +85,7 @@ impl Engine {
             run_observers,
             write_by: None,
             has_wake_time: false,
-            leaving: None,
+            given_away: None,
         };
         (task, mailbox)
     }

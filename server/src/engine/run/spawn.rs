@@ -53,7 +53,7 @@ impl Engine {
                 self.advance_queue_after_end(&key.tenant, &task.session).await;
             }
             TaskEnd::Parked => {}
-            TaskEnd::Stopped if task.leaving.is_none() => {}
+            TaskEnd::Stopped if task.given_away.is_none() => {}
             TaskEnd::Stopped => self.go_on_if_own(task, key),
             TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
                 tracing::warn!("the run's journal has gone on without its task here, which ends");

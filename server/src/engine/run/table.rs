@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{self, Act};
 use crate::engine::error::EngineError;
-use crate::engine::shards::Leaving;
+use crate::engine::shards::GivenAwayShards;
 
 /// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
@@ -38,7 +38,7 @@ pub(in crate::engine) enum Mail {
     /// A request for the durable state.
     ReadState(oneshot::Sender<Box<RunState>>),
     /// Sessions are given away: the run stops if its own is among them.
-    Leave(Leaving),
+    GiveAway(GivenAwayShards),
 }
 
 /// The sending end of a run's mailbox. It is closed once the task has ended.
@@ -71,9 +71,9 @@ impl Mailbox {
         self.0.send(mail).await.ok()
     }
 
-    async fn leave(self, leaving: Leaving) {
+    async fn give_away(self, given_away: GivenAwayShards) {
         // A task that has ended has stopped.
-        let _ended = self.0.send(Mail::Leave(leaving)).await;
+        let _ended = self.0.send(Mail::GiveAway(given_away)).await;
     }
 
     /// Hands over an input without waiting for the verdict. False if the task has ended and did not take it.
@@ -190,13 +190,13 @@ impl LiveRuns {
 
     /// Tells all runs that have a task now which sessions are given away. Ends when each has a place for that in its mailbox: one
     /// whose mailbox is full holds up no other.
-    pub(in crate::engine) async fn tell_leaving(&self, leaving: Leaving) {
+    pub(in crate::engine) async fn tell_given_away(&self, given_away: GivenAwayShards) {
         let of = |entry: &Entry| match entry {
             Entry::Live(mailbox, _) => Some(mailbox.clone()),
             Entry::Starting(..) => None,
         };
         let mailboxes: Vec<Mailbox> = self.table().entries.values().filter_map(of).collect();
-        join_all(mailboxes.into_iter().map(|mailbox| mailbox.leave(leaving.clone()))).await;
+        join_all(mailboxes.into_iter().map(|mailbox| mailbox.give_away(given_away.clone()))).await;
     }
 
     /// Runs that are live or starting.

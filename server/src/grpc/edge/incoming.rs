@@ -84,7 +84,7 @@ impl Default for IncomingLink {
 #[derive(Debug, Default)]
 struct Open {
     /// True if the other side has said that it ends, or gives its calls up.
-    leaves: AtomicBool,
+    is_given_up: AtomicBool,
 }
 
 impl IncomingLink {
@@ -94,9 +94,9 @@ impl IncomingLink {
     }
 
     /// Notes that the other side ends: it resets calls that nobody has left.
-    pub(in crate::grpc) fn leaves(&self) {
+    pub(in crate::grpc) fn mark_given_up(&self) {
         if let Some(open) = self.open() {
-            open.leaves.store(true, Ordering::Relaxed);
+            open.is_given_up.store(true, Ordering::Relaxed);
         }
     }
 
@@ -104,7 +104,7 @@ impl IncomingLink {
     /// reset the call for its caller. The transport drops the calls of a lost connection a moment before the connection.
     pub(in crate::grpc) async fn is_lost(&self) -> bool {
         sleep(LOSS_WAIT).await;
-        self.open().is_none_or(|open| open.leaves.load(Ordering::Relaxed))
+        self.open().is_none_or(|open| open.is_given_up.load(Ordering::Relaxed))
     }
 
     fn open(&self) -> Option<Arc<Open>> {

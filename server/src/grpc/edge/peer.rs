@@ -24,11 +24,11 @@ use crate::auth::{ClientAuth, SubjectPattern};
 use crate::cluster::Ownerships;
 use crate::engine::Engine;
 use crate::grpc::edge::forward::layer::ForwardLayer;
-use crate::grpc::edge::forward::outcome::leave::LEAVE;
 use crate::grpc::edge::forward::outcome::refusals::{self, REFUSED};
 use crate::grpc::edge::forward::reach::HERE;
 use crate::grpc::edge::forward::request::call::Relayed;
 use crate::grpc::edge::forward::route::local::ServiceSet;
+use crate::grpc::edge::forward::route::shutdown::STOPPING;
 use crate::grpc::edge::forward::wire::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
@@ -155,9 +155,9 @@ impl PeerPort {
         let means_me =
             number_in(request.headers(), &REPLICA).map(OwnerNo) == Some(self.ownerships.borrow().me());
         let response = match (request.uri().path(), &self.tool_link, &self.run_changes) {
-            (LEAVE, ..) => {
+            (STOPPING, ..) => {
                 if let Some(replica) = request.extensions().get::<RemoteEnd>() {
-                    replica.link.leaves();
+                    replica.link.mark_given_up();
                 }
                 Status::ok("").into_http()
             }

@@ -37,7 +37,7 @@ use crate::engine::ports::RunObserver;
 use crate::engine::run::recovery_order::RecoveryPlace;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::WakeSignal;
-use crate::engine::shards::Leaving;
+use crate::engine::shards::GivenAwayShards;
 use crate::extension::RunContext;
 use crate::memory::Charge;
 use crate::store::StoreError;
@@ -116,7 +116,7 @@ pub(in crate::engine) struct RunTask {
     /// True if the run's row has a time at which the timer wakes the run.
     pub(in crate::engine) has_wake_time: bool,
     /// The run's session is given away: whoever gives it away waits until the task has ended.
-    pub(in crate::engine) leaving: Option<Leaving>,
+    pub(in crate::engine) given_away: Option<GivenAwayShards>,
 }
 
 /// A caller of `Step`, who waits until the step begins.
@@ -277,12 +277,14 @@ impl RunTask {
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)
             }
-            Mail::Leave(leaving) if self.leaving.is_none() && leaving.has(self.tenant(), &self.session) => {
-                self.leaving = Some(leaving);
+            Mail::GiveAway(given_away)
+                if self.given_away.is_none() && given_away.has(self.tenant(), &self.session) =>
+            {
+                self.given_away = Some(given_away);
                 let wait = LEAVING_OFFERS_WAIT.min(self.deps.options.offers_wait);
                 Box::pin(self.stop(wait)).await.map(Some)
             }
-            Mail::Leave(_) => Ok(None),
+            Mail::GiveAway(_) => Ok(None),
         }
     }
 

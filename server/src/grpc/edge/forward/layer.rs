@@ -13,8 +13,8 @@ use tower::{Layer, Service};
 
 use crate::cluster::locate::Locate;
 use crate::cluster::{HUB, Ownerships};
+use crate::grpc::edge::forward::caller_presence::{CallPlace, CallerPresence};
 use crate::grpc::edge::forward::host_stream;
-use crate::grpc::edge::forward::leaving::{CallPlace, CallerPresence};
 use crate::grpc::edge::forward::outcome::ending::done_here;
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status};
 use crate::grpc::edge::forward::passing::{pass, pass_host};

@@ -4,9 +4,9 @@
 //! replica, or sends them over a link to the owner, whose [`peer`](super::peer) port takes them. The caller is authenticated where it
 //! dials in.
 
+mod caller_presence;
 mod host_stream;
 pub mod layer;
-mod leaving;
 pub(in crate::grpc::edge) mod outcome;
 mod passing;
 pub mod reach;
@@ -16,7 +16,7 @@ mod send;
 mod streams;
 pub mod wire;
 
-pub(crate) use outcome::leave::RESPONSE_WAIT;
+pub(crate) use route::shutdown::RESPONSE_WAIT;
 
 #[cfg(test)]
 mod tests;

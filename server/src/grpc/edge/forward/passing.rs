@@ -8,8 +8,8 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::cluster::HUB;
+use crate::grpc::edge::forward::caller_presence::CallPlace;
 use crate::grpc::edge::forward::host_stream;
-use crate::grpc::edge::forward::leaving::CallPlace;
 use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
 use crate::grpc::edge::forward::request::call::Call;

@@ -9,8 +9,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::leaving::CallPlace;
-use crate::grpc::edge::forward::outcome::leave::shutting_down;
+use crate::grpc::edge::forward::caller_presence::CallPlace;
 use crate::grpc::edge::forward::outcome::{
     Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
     not_taken_status,
@@ -20,6 +19,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
     AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT, Search,
 };
+use crate::grpc::edge::forward::route::shutdown::shutting_down;
 
 /// An owner that had the call for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);

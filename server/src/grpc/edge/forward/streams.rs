@@ -12,8 +12,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
-use crate::grpc::edge::forward::leaving::{CallPlace, CallerPresence};
-use crate::grpc::edge::forward::outcome::leave::shutting_down;
+use crate::grpc::edge::forward::caller_presence::{CallPlace, CallerPresence};
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
@@ -24,6 +23,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
     AskedReplica, CallHandler, EndSignal, Routing, SEARCH_WAIT,
 };
+use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::edge::forward::send::{may_be_asked_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::leaves_it_to_another;

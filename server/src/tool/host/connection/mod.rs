@@ -176,7 +176,7 @@ impl HostStream {
                 },
             }
         }
-        self.tools.leave(&self.tenant, self.id);
+        self.tools.remove_stream(&self.tenant, self.id);
         while let Some(()) = results.next().await {}
     }
 
@@ -266,6 +266,6 @@ impl std::fmt::Debug for HostStream {
 impl Drop for HostStream {
     /// Removes the host also when the task is dropped before its end.
     fn drop(&mut self) {
-        self.tools.leave(&self.tenant, self.id);
+        self.tools.remove_stream(&self.tenant, self.id);
     }
 }

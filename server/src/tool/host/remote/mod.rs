@@ -170,7 +170,7 @@ impl RemoteTools {
     }
 
     /// Removes a stream that ended. Calling it twice does no harm.
-    pub(in crate::tool) fn leave(&self, tenant: &TenantId, connection: ConnectionId) {
+    pub(in crate::tool) fn remove_stream(&self, tenant: &TenantId, connection: ConnectionId) {
         self.input(tenant, Input::Disconnected { connection });
         self.lock().forget_stream(connection);
         self.extensions.leave(connection);

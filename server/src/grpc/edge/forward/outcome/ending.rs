@@ -5,12 +5,12 @@ use http_body::Frame;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::outcome::leave::shutting_down;
 use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing};
 use crate::grpc::edge::forward::route::rules::Rule;
+use crate::grpc::edge::forward::route::shutdown::shutting_down;
 
 /// Has a call done by the services of this replica, once and as it comes. Its stream ends when this replica
 /// [lets go](Routing::ownership_lost) of it; the services themselves end it when this replica stops.

@@ -1,7 +1,6 @@
 //! One attempt to have a call done, and its outcome.
 
 pub(in crate::grpc::edge::forward) mod ending;
-pub(in crate::grpc::edge) mod leave;
 pub(in crate::grpc::edge) mod refusals;
 
 use std::error::Error as StdError;

@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
-use crate::grpc::edge::forward::leaving::LEFT_MAX;
+use crate::grpc::edge::forward::caller_presence::LEFT_MAX;
 use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
 use crate::grpc::edge::forward::route::run_shards::RunShards;
@@ -97,7 +97,7 @@ impl CallHandler {
     /// Notes that this replica gives the call up, and that its caller has not left. Another replica is told by the link.
     pub(in crate::grpc::edge::forward) fn give_up(&self) {
         match self {
-            Self::Here(link) => link.leaves(),
+            Self::Here(link) => link.mark_given_up(),
             Self::Owner { .. } => {}
         }
     }

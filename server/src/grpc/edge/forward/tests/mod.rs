@@ -1,8 +1,8 @@
 //! Replicas in one process: owners whose services are scripted, a replica that callers dial, and real connections between them.
 
+mod caller_presence;
 mod calls;
 mod earlier;
-mod leaving;
 mod moves;
 mod port;
 mod refusals;

@@ -15,8 +15,8 @@ use tower::ServiceExt as _;
 use crate::engine::error::EngineError;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 
-/// The call with which a replica says that it stops. Only the port for replicas takes it.
-pub(in crate::grpc::edge) const LEAVE: &str = "/agentloop.replica/Leave";
+/// Path of the RPC with which a replica says that it stops. Only the port for replicas takes it.
+pub(in crate::grpc::edge) const STOPPING: &str = "/agentloop.replica/Leave";
 /// Time in which the others are told.
 const TELL_WAIT: Duration = Duration::from_millis(500);
 /// Time that is left to calls with one response at other replicas, from the moment at which this replica stops. Most need less.
@@ -58,15 +58,15 @@ impl Routing {
     }
 
     async fn tell(&self) {
-        join_all(self.links.all().into_iter().map(say_leave)).await;
+        join_all(self.links.all().into_iter().map(tell_stopping)).await;
     }
 }
 
-async fn say_leave(link: Channel) {
+async fn tell_stopping(link: Channel) {
     let mut request = http::Request::new(Body::empty());
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;
-    *request.uri_mut() = http::Uri::from_static(LEAVE);
+    *request.uri_mut() = http::Uri::from_static(STOPPING);
     if let Err(error) = link.oneshot(request).await {
         tracing::debug!(%error, "a replica cannot be told that this one stops");
     }
