@@ -26,7 +26,7 @@ use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::route::route_key::RouteKind;
 use crate::grpc::edge::forward::route::routing::{Destination, ResolvedTarget, Routing, SEARCH_WAIT};
-use crate::grpc::edge::forward::route::rules::{self, Rule};
+use crate::grpc::edge::forward::route::table::{self, ForwardMode};
 use crate::grpc::edge::forward::send::send;
 use crate::grpc::edge::forward::streams::follow;
 use crate::grpc::edge::forward::wire::links::Links;
@@ -140,11 +140,11 @@ where
 impl Inner {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         // An RPC that this version does not know is refused by the services of this replica.
-        let (rule, kind) = rules::of(request.uri().path()).unwrap_or((Rule::Upload, RouteKind::Here));
+        let (mode, kind) = table::of(request.uri().path()).unwrap_or((ForwardMode::Upload, RouteKind::Here));
         let routing = &self.routing;
         match kind {
-            RouteKind::Here => return self.here(rule, request).await,
-            RouteKind::Hub if rule == Rule::Upload => return self.at_hub(request).await,
+            RouteKind::Here => return self.here(mode, request).await,
+            RouteKind::Hub if mode == ForwardMode::Upload => return self.at_hub(request).await,
             _ => {}
         }
         let bytes_max = request_bytes_max(request.uri().path(), self.message_bytes_max);
@@ -154,32 +154,32 @@ impl Inner {
         };
         let has_new_ids = call.set_ids(&*self.ids);
         let route_key = kind.key(call.head().tenant(), call.message(), has_new_ids);
-        match rule {
-            Rule::Repeated => {
+        match mode {
+            ForwardMode::Unary => {
                 let mut caller = CallerPresence::new(routing, Position::join_of_run(&call));
                 let extent = ResponseExtent::Whole;
                 let sent = Box::pin(send(routing, &call, &route_key, true, extent, caller.at())).await;
                 caller.stays();
                 sent.response
             }
-            Rule::RepeatedForRun => {
+            ForwardMode::UnaryIfRunNamed => {
                 let repeats = call.names_a_run();
                 let (extent, at) = (ResponseExtent::Whole, CallPlace::default());
                 Box::pin(send(routing, &call, &route_key, repeats, extent, &at)).await.response
             }
-            Rule::Events => {
+            ForwardMode::Events => {
                 let position = Position::before_events(&call);
                 Box::pin(follow(routing.clone(), call, route_key, position)).await
             }
-            Rule::Changes => {
+            ForwardMode::Changes => {
                 Box::pin(follow(routing.clone(), call, route_key, Position::before_changes())).await
             }
-            Rule::Download | Rule::Upload => Box::pin(pass(routing, call, &route_key)).await,
+            ForwardMode::Download | ForwardMode::Upload => Box::pin(pass(routing, call, &route_key)).await,
         }
     }
 
     /// Gives a call to the services of this replica as soon as they are there. Nothing is kept of it.
-    async fn here(&self, rule: Rule, request: http::Request<Body>) -> http::Response<Body> {
+    async fn here(&self, mode: ForwardMode, request: http::Request<Body>) -> http::Response<Body> {
         let target = match self.routing.current_target(Destination::Here) {
             Some(target) => Some(target),
             None => self.routing.wait_for_target(Destination::Here, Instant::now() + SEARCH_WAIT).await,
@@ -187,7 +187,7 @@ impl Inner {
         let Some(target) = target else { return no_owner_status().into_http() };
         let asked = target.asked(Destination::Here);
         match target {
-            ResolvedTarget::Local(services) => done_here(&self.routing, services, asked, rule, request).await,
+            ResolvedTarget::Local(services) => done_here(&self.routing, services, asked, mode, request).await,
             ResolvedTarget::Owner { .. } => no_owner_status().into_http(),
         }
     }
@@ -198,7 +198,7 @@ impl Inner {
         if let Some(target) = routing.current_target(Destination::Owner(HUB)) {
             let asked = target.asked(Destination::Owner(HUB));
             if let ResolvedTarget::Local(services) = target {
-                return done_here(routing, services, asked, Rule::Upload, request).await;
+                return done_here(routing, services, asked, ForwardMode::Upload, request).await;
             }
         }
         let request = request.map(|body| host_stream::requests(routing, body));

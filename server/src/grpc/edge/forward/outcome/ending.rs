@@ -9,8 +9,8 @@ use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing};
-use crate::grpc::edge::forward::route::rules::Rule;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
+use crate::grpc::edge::forward::route::table::ForwardMode;
 
 /// Has a call done by the services of this replica, once and as it comes. Its stream ends when this replica
 /// [lets go](Routing::ownership_lost) of it; the services themselves end it when this replica stops.
@@ -18,13 +18,13 @@ pub(in crate::grpc::edge::forward) async fn done_here(
     routing: &Routing,
     services: ServiceSet,
     asked: AskedReplica,
-    rule: Rule,
+    mode: ForwardMode,
     request: http::Request<Body>,
 ) -> http::Response<Body> {
     let response = services.call(request).await;
-    match rule {
-        Rule::Repeated | Rule::RepeatedForRun => response,
-        Rule::Events | Rule::Changes | Rule::Download | Rule::Upload => {
+    match mode {
+        ForwardMode::Unary | ForwardMode::UnaryIfRunNamed => response,
+        ForwardMode::Events | ForwardMode::Changes | ForwardMode::Download | ForwardMode::Upload => {
             broken_off(response, routing.ownership_lost(asked), Box::pin(std::future::pending()))
         }
     }

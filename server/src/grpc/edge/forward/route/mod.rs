@@ -3,6 +3,6 @@
 pub mod local;
 pub(in crate::grpc::edge::forward) mod route_key;
 pub(in crate::grpc::edge::forward) mod routing;
-pub(in crate::grpc::edge::forward) mod rules;
 pub(in crate::grpc::edge::forward) mod run_shards;
 pub(in crate::grpc::edge) mod shutdown;
+pub(in crate::grpc::edge::forward) mod table;
