@@ -34,7 +34,7 @@
 //! | entry | one message of a session, or one compaction |
 //! | waiting message | a message for a run that enters the session later; the journal says *held* |
 //! | phase | the current activity of a run |
-//! | step | one instruction of a run that is moved by hand, one call of `Step` at a time |
+//! | step | one instruction of a run that is moved by hand, one `Step` at a time |
 //! | owner | the process that may write to a run's journal |
 //! | epoch | a number that rises with each start of a server and each claim of a run. A writer with an old epoch writes nothing |
 //! | park | to end a run's task while the run waits for something outside, and free its memory |
@@ -44,6 +44,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | replica | one start of a server, beside others that use the same database |
+//! | RPC | one request of the contract, with its response or stream. It is never named a call: calls are tool calls and model calls |
 //! | owner number | the number of a replica. It is never used again |
 //! | shard | a part of all sessions, which has one owner at a time |
 //! | term | the number of claims of a shard so far. It rises with every claim, whoever claims |

@@ -33,10 +33,10 @@ const HOST: Access = Access::Roles(&[Role::Host]);
 const OPERATE: Access = Access::Roles(&[Role::Operator]);
 
 /// The streams of an RPC that end with the caller's credential. A single response is given also if the credential ended while
-/// the call waited.
+/// the RPC waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Streams {
-    /// None: each call is one message and its response, or ends otherwise.
+    /// None: each RPC is one message and its response, or ends otherwise.
     None,
     /// The requests: of contents that are stored.
     Request,
@@ -51,7 +51,7 @@ struct Rpc {
     path: &'static str,
     access: Access,
     streams: Streams,
-    /// True if a call may change something, so that the audit log has it.
+    /// True if an RPC may change something, so that the audit log has it.
     changes: bool,
 }
 
@@ -117,7 +117,7 @@ fn row(path: &str) -> Option<&'static Rpc> {
     TABLE.iter().find(|rpc| rpc.path == path)
 }
 
-/// True if a call of the RPC of this path may change something, so that the audit log has it.
+/// True if the RPC of this path may change something, so that the audit log has it.
 pub(in crate::grpc) fn is_change(path: &str) -> bool {
     row(path).is_none_or(|rpc| rpc.changes)
 }

@@ -34,7 +34,7 @@ impl Caller {
         Self { tenant, principal, link: request.extensions().get().cloned() }
     }
 
-    /// The link over which a replica has sent the call on, this one or another; `None` in a server alone.
+    /// The link over which a replica has sent the RPC on, this one or another; `None` in a server alone.
     pub(in crate::grpc) fn link(&self) -> Option<IncomingLink> {
         self.link.clone()
     }

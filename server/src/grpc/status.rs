@@ -56,14 +56,14 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
     finished(code, message, details)
 }
 
-/// UNAVAILABLE, with RetryInfo: there is no owner that does the call now.
+/// UNAVAILABLE, with RetryInfo: there is no owner that does the RPC now.
 #[must_use]
 pub fn owner_unavailable(message: &str) -> Status {
     retryable(Code::Unavailable, ErrorReason::OwnerUnavailable, message)
 }
 
-/// The header of a response to a call that was not done, because another replica owns its session. The replica that sent the
-/// call looks for the owner again, and does not show the response to its caller.
+/// The header of a response to an RPC that was not done, because another replica owns its session. The replica that sent the
+/// RPC looks for the owner again, and does not show the response to its caller.
 pub const LOOK_AGAIN: &str = "agentloop-look-again";
 
 /// UNAVAILABLE, with RetryInfo and [`LOOK_AGAIN`].
@@ -74,7 +74,7 @@ pub fn look_again(message: &str) -> Status {
     status
 }
 
-/// True if the call was refused because a quota is used up.
+/// True if the RPC was refused because a quota is used up.
 #[must_use]
 pub fn is_quota(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && has_reason(status, ErrorReason::QuotaExceeded)
@@ -86,7 +86,7 @@ fn has_reason(status: &Status, reason: ErrorReason) -> bool {
     reason.as_str_name().trim_start_matches("ERROR_REASON_") == named
 }
 
-/// True if the replica that says so stops or has lost its sessions, so that another one may do the call.
+/// True if the replica that says so stops or has lost its sessions, so that another one may do the RPC.
 #[must_use]
 pub fn leaves_it_to_another(status: &Status) -> bool {
     let says = |reason: ErrorReason| has_reason(status, reason);

@@ -1,4 +1,4 @@
-//! Writes each call into the audit log, as the configuration wants it: what changes something with its first write, refusals
+//! Writes each RPC into the audit log, as the configuration wants it: what changes something with its first write, refusals
 //! and reads in commits of their own.
 
 use std::fmt::{self, Debug, Formatter};
@@ -32,15 +32,15 @@ const COMMIT_MAX: usize = 256;
 /// The time between two rows about refusals that were only counted.
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);
 /// A connection that was not accepted, as its row says. The text is also the name of their bucket: no tenant has a name with a
-/// space, and a flood of them must not hide calls without credentials.
+/// space, and a flood of them must not hide RPCs without credentials.
 const HANDSHAKE: &str = "TLS handshake";
 
 /// The parts of the configuration that say what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditScope {
-    /// True if a call whose row cannot be written is refused.
+    /// True if an RPC whose row cannot be written is refused.
     pub required: bool,
-    /// True if calls that only read are written too.
+    /// True if RPCs that only read are written too.
     pub reads: bool,
 }
 
@@ -59,16 +59,16 @@ struct Inner {
     failed: AtomicU64,
 }
 
-/// A call that was refused before it began.
+/// An RPC that was refused before it began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::grpc) struct RefusedCall {
+pub(in crate::grpc) struct RefusedRpc {
     /// Name of the cause, as metrics have it.
     pub(in crate::grpc) cause: String,
     /// The row that the audit log gets.
     pub(in crate::grpc) entry: AuditEntry,
 }
 
-impl RefusedCall {
+impl RefusedRpc {
     /// A connection from this address that was not accepted.
     pub(in crate::grpc) fn handshake(clock: &dyn Clock, from: Option<SocketAddr>, why: String) -> Self {
         let from = from.map(|address| address.to_string()).unwrap_or_default();
@@ -90,13 +90,13 @@ impl RefusedCall {
     }
 }
 
-/// A call before its caller is known.
-pub(in crate::grpc) struct Call {
+/// An RPC before its caller is known.
+pub(in crate::grpc) struct AuditedRpc {
     path: String,
     from: String,
 }
 
-impl Call {
+impl AuditedRpc {
     /// Takes the path and the address of the caller from a request.
     pub(in crate::grpc) fn of<B>(request: &http::Request<B>) -> Self {
         let peer = request.extensions().get::<RemoteEnd>().and_then(|peer| peer.address);
@@ -106,16 +106,16 @@ impl Call {
         }
     }
 
-    /// The refusal of the call. `why` is the real cause, for the audit log alone.
+    /// The refusal of the RPC. `why` is the real cause, for the audit log alone.
     pub(in crate::grpc) fn refused(
         &self,
         clock: &dyn Clock,
         principal: Option<&Principal>,
         cause: &'static str,
         why: String,
-    ) -> RefusedCall {
+    ) -> RefusedRpc {
         let entry = AuditEntry { why, ..self.entry(clock, principal) };
-        RefusedCall { cause: cause.to_owned(), entry: entry.cut() }
+        RefusedRpc { cause: cause.to_owned(), entry: entry.cut() }
     }
 
     fn entry(&self, clock: &dyn Clock, principal: Option<&Principal>) -> AuditEntry {
@@ -143,9 +143,9 @@ impl ActLog for AuditLog {
     }
 
     fn refused_late(&self, entry: AuditEntry) {
-        // The call may have begun long ago.
+        // The RPC may have begun long ago.
         let entry = AuditEntry { at_ms: self.0.clock.now().0, ..entry };
-        self.refused(RefusedCall { cause: "host".to_owned(), entry: entry.cut() });
+        self.refused(RefusedRpc { cause: "host".to_owned(), entry: entry.cut() });
     }
 }
 
@@ -172,10 +172,10 @@ impl AuditLog {
         (log, writing)
     }
 
-    /// Writes that a call was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
-    pub(in crate::grpc) fn refused(&self, refused: RefusedCall) {
+    /// Writes that an RPC was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
+    pub(in crate::grpc) fn refused(&self, refused: RefusedRpc) {
         let may_write = self.refusals().take(refused.bucket(), &refused.cause);
-        let RefusedCall { cause, entry } = refused;
+        let RefusedRpc { cause, entry } = refused;
         if may_write && self.0.queue.try_send(entry).is_err() {
             count(&mut self.refusals().counted, &cause, 1);
         }
@@ -183,7 +183,7 @@ impl AuditLog {
 
     /// Writes that a connection from this address was not accepted.
     pub(in crate::grpc) fn handshake_failed(&self, from: Option<SocketAddr>, why: String) {
-        self.refused(RefusedCall::handshake(&*self.0.clock, from, why));
+        self.refused(RefusedRpc::handshake(&*self.0.clock, from, why));
     }
 
     /// The rows since the start.
@@ -211,28 +211,28 @@ impl AuditLog {
         }
     }
 
-    /// The act of a call that may begin.
-    pub(in crate::grpc) fn begins(&self, call: &Call, principal: Option<&Principal>) -> Arc<Act> {
-        let mut entry = call.entry(&*self.0.clock, principal);
+    /// The act of an RPC that may begin.
+    pub(in crate::grpc) fn begins(&self, rpc: &AuditedRpc, principal: Option<&Principal>) -> Arc<Act> {
+        let mut entry = rpc.entry(&*self.0.clock, principal);
         if principal.is_none() {
             "local".clone_into(&mut entry.tenant);
         }
         entry.allowed = true;
-        Act::new(entry, is_change(&call.path), Some(Arc::new(self.clone())))
+        Act::new(entry, is_change(&rpc.path), Some(Arc::new(self.clone())))
     }
 
-    /// Writes how a call went, unless its own write did. `headers` are those of its response.
+    /// Writes how an RPC went, unless its own write did. `headers` are those of its response.
     ///
     /// # Errors
     /// UNAVAILABLE if the row is required and cannot be written.
     pub(in crate::grpc) async fn ended(
         &self,
-        call: &Call,
+        rpc: &AuditedRpc,
         act: &Act,
         headers: &HeaderMap,
     ) -> Result<(), Status> {
         let refused = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
-        let is_wanted = is_change(&call.path) || self.0.scope.reads;
+        let is_wanted = is_change(&rpc.path) || self.0.scope.reads;
         if let Some((cause, why)) = refusal(act, refused.as_ref(), is_wanted && !act.is_recorded()) {
             let entry = AuditEntry { allowed: false, why, ..act.entry() };
             let may_write = self.refusals().take(&entry.tenant, cause);
@@ -281,8 +281,8 @@ impl AuditLog {
     }
 }
 
-/// The name and the text of the cause, if the call was refused and the log is to say so. `tells_missing` is true if it also has
-/// calls on what is not there: an id that nobody has, one of another tenant, or one of another caller.
+/// The name and the text of the cause, if the RPC was refused and the log is to say so. `tells_missing` is true if it also has
+/// RPCs on what is not there: an id that nobody has, one of another tenant, or one of another caller.
 fn refusal(act: &Act, refused: Option<&Status>, tells_missing: bool) -> Option<(&'static str, String)> {
     let told = |status: &Status| status.message().to_owned();
     let (cause, answered) = match refused {
@@ -298,7 +298,7 @@ fn refusal(act: &Act, refused: Option<&Status>, tells_missing: bool) -> Option<(
     Some((cause, why))
 }
 
-/// Writes what waits, many rows in one commit, until the last call has ended; then what is left.
+/// Writes what waits, many rows in one commit, until the last RPC has ended; then what is left.
 async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, calls_ended: CancellationToken) {
     let mut summaries = tokio::time::interval(SUMMARY_EVERY);
     let mut rows = Vec::new();
@@ -323,10 +323,10 @@ async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, cal
     }
 }
 
-/// Does the work of a call, and writes how it went.
+/// Does the work of an RPC, and writes how it went.
 pub(in crate::grpc) async fn recorded<B, E>(
     log: AuditLog,
-    call: Call,
+    rpc: AuditedRpc,
     act: Arc<Act>,
     work: impl Future<Output = Result<http::Response<B>, E>>,
 ) -> Result<http::Response<B>, E>
@@ -334,7 +334,7 @@ where
     B: Default,
 {
     let response = audit::within(Some(act.clone()), work).await?;
-    match log.ended(&call, &act, response.headers()).await {
+    match log.ended(&rpc, &act, response.headers()).await {
         Ok(()) => Ok(response),
         Err(refused) => Ok(refused.into_http()),
     }
@@ -350,15 +350,15 @@ mod tests {
     use crate::store::AuditStore as _;
     use crate::store::sqlite::SqliteStore;
 
-    /// The end of a call that wrote nothing, where the log cannot be written.
+    /// The end of an RPC that wrote nothing, where the log cannot be written.
     async fn ends(path: &str, required: bool) -> Result<(), Code> {
         let store = SqliteStore::in_memory().await.unwrap();
         store.close().await;
         let (scope, stop) = (AuditScope { required, reads: false }, CancellationToken::new());
         let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), stop);
-        let call = Call { path: path.to_owned(), from: String::new() };
-        let act = log.begins(&call, None);
-        log.ended(&call, &act, &HeaderMap::new()).await.map_err(|status| status.code())
+        let rpc = AuditedRpc { path: path.to_owned(), from: String::new() };
+        let act = log.begins(&rpc, None);
+        log.ended(&rpc, &act, &HeaderMap::new()).await.map_err(|status| status.code())
     }
 
     /// A log over a store in memory, with what stops it.
@@ -376,8 +376,8 @@ mod tests {
         for _ in 0..10_000 {
             log.handshake_failed(from, "the peer sent no certificates".to_owned());
         }
-        let call = Call { path: "/agentloop.v1.AgentLoop/Run".to_owned(), from: String::new() };
-        log.refused(call.refused(&SystemClock, None, "missing", "no credentials".to_owned()));
+        let rpc = AuditedRpc { path: "/agentloop.v1.AgentLoop/Run".to_owned(), from: String::new() };
+        log.refused(rpc.refused(&SystemClock, None, "missing", "no credentials".to_owned()));
         stop.cancel();
         writing.await;
         let rows = store.audit_after(0).await.unwrap();
@@ -400,12 +400,12 @@ mod tests {
             ("/agentloop.v1.AgentLoop/GetRun", Code::NotFound, 1),
             ("/agentloop.v1.AgentLoop/ResumeRun", Code::NotFound, 2),
         ] {
-            let call = Call { path: path.to_owned(), from: String::new() };
-            let act = log.begins(&call, None);
+            let rpc = AuditedRpc { path: path.to_owned(), from: String::new() };
+            let act = log.begins(&rpc, None);
             audit::within(Some(act.clone()), async { audit::about("run_id", "r1") }).await;
             let answer = status(code, ErrorReason::RunNotFound, "no such run", []);
             let answer = answer.into_http::<tonic::body::Body>();
-            log.ended(&call, &act, answer.headers()).await.unwrap();
+            log.ended(&rpc, &act, answer.headers()).await.unwrap();
             let written = store.audit_after(0).await.unwrap();
             assert_eq!(written.len(), rows, "{path} {code:?}");
             let entry = &written[rows - 1].entry;
@@ -431,8 +431,8 @@ mod tests {
         let (scope, stop) = (AuditScope { required: false, reads: false }, CancellationToken::new());
         let clock = Arc::new(TestClock::at(Timestamp(1_000)));
         let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), stop.clone());
-        let call = Call { path: "/agentloop.v1.ToolHost/Connect".to_owned(), from: String::new() };
-        let act = log.begins(&call, None);
+        let rpc = AuditedRpc { path: "/agentloop.v1.ToolHost/Connect".to_owned(), from: String::new() };
+        let act = log.begins(&rpc, None);
         clock.advance(Millis::secs(60));
         act.refused_on_stream("host-1", "pay", "the name is reserved for another principal");
         stop.cancel();

@@ -1,4 +1,4 @@
-//! Answers calls whose own deadline (`grpc-timeout`) has passed. The transport would answer CANCELLED, which is the code of a
+//! Answers RPCs whose own deadline (`grpc-timeout`) has passed. The transport would answer CANCELLED, which is the code of a
 //! caller that has gone.
 
 use std::pin::Pin;

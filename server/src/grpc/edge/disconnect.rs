@@ -6,25 +6,25 @@ use crate::engine::Engine;
 use crate::engine::feed::{CallerGuard, Feed};
 use crate::grpc::edge::incoming::IncomingLink;
 
-/// A call that waits for a run, or streams it. Where it asked for that, the run is aborted when it is dropped and no other call is
+/// An RPC that waits for a run, or streams it. Where it asked for that, the run is aborted when it is dropped and no other RPC is
 /// left, unless it was disarmed. It lives in the handler's future or stream, which the transport drops when the client is gone.
-pub(in crate::grpc) struct CallOfRun {
+pub(in crate::grpc) struct DisconnectGuard {
     engine: Engine,
-    call: Option<CallerGuard>,
+    caller: Option<CallerGuard>,
     aborts: bool,
     feed: Option<Feed>,
     link: Option<IncomingLink>,
 }
 
-impl CallOfRun {
-    /// A call whose end leaves the run alone.
+impl DisconnectGuard {
+    /// An RPC whose end leaves the run alone.
     pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId) -> Self {
-        let call = Some(engine.enter_call(tenant, run));
-        Self { engine, call, aborts: false, feed: None, link: None }
+        let caller = Some(engine.enter_call(tenant, run));
+        Self { engine, caller, aborts: false, feed: None, link: None }
     }
 
-    /// The same call, with which the run ends. If `link` is given, a replica has sent the call on. Where that link is lost, or the
-    /// replica gives the call up, nobody knows if the caller has left: it may come back within `caller_grace`.
+    /// The same RPC, with which the run ends. If `link` is given, a replica has sent the RPC on. Where that link is lost, or the
+    /// replica gives the RPC up, nobody knows if the caller has left: it may come back within `caller_grace`.
     #[must_use]
     pub(in crate::grpc) fn aborting(mut self, link: Option<IncomingLink>) -> Self {
         (self.aborts, self.link) = (true, link);
@@ -42,12 +42,12 @@ impl CallOfRun {
     }
 }
 
-impl Drop for CallOfRun {
+impl Drop for DisconnectGuard {
     fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
+        let Some(caller) = self.caller.take() else { return };
         if self.aborts && !self.feed.as_ref().is_some_and(Feed::is_deleted) {
             let is_lost = self.link.take().map(|link| async move { link.is_lost().await });
-            self.engine.clone().caller_left(call, is_lost);
+            self.engine.clone().caller_left(caller, is_lost);
         }
     }
 }

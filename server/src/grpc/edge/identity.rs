@@ -18,7 +18,7 @@ use crate::auth::{
 };
 use crate::clock::Clock;
 use crate::grpc::access::{self, Access};
-use crate::grpc::edge::audit::{AuditLog, Call, recorded};
+use crate::grpc::edge::audit::{AuditLog, AuditedRpc, recorded};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, RemoteEnd};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
@@ -55,7 +55,7 @@ impl CredentialCheck {
         Self { authenticator, keys, clock, quotas, rejected: Box::new(rejected) }
     }
 
-    /// Puts the principal into the request, and returns its identity. `None` for calls that need no credentials.
+    /// Puts the principal into the request, and returns its identity. `None` for RPCs that need no credentials.
     async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Admitted>, Box<Refused>> {
         let access = Access::of(request.uri().path());
         let is_one = request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_none();
@@ -93,7 +93,7 @@ impl CredentialCheck {
         Ok(Some(Admitted { identity, use_permit }))
     }
 
-    /// Counts a call with a stream. Those of tool hosts are counted as hosts.
+    /// Counts an RPC with a stream. Those of tool hosts are counted as hosts.
     fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<UsePermit>, QuotaExceeded> {
         let is_stream = access::sends_stream(path) || access::answers_with_stream(path);
         let quotas = self.quotas.as_ref().filter(|_| is_stream && path != CONNECT);
@@ -132,7 +132,7 @@ impl CredentialCheck {
         })
     }
 
-    /// Does the work of a call. Its streams go on as long as the credential counts.
+    /// Does the work of an RPC. Its streams go on as long as the credential counts.
     async fn serve<S>(
         &self,
         Admitted { identity, use_permit }: Admitted,
@@ -156,14 +156,14 @@ impl CredentialCheck {
     }
 }
 
-/// A call that may begin.
+/// An RPC that may begin.
 struct Admitted {
     identity: Identity,
     /// Counts its stream, if it has one and there is a quota.
     use_permit: Option<UsePermit>,
 }
 
-/// A call that may not begin.
+/// An RPC that may not begin.
 struct Refused {
     status: Status,
     /// Name of the cause in metrics.
@@ -184,7 +184,7 @@ fn bearer_token(authorization: &str) -> Option<&str> {
 pub struct IdentityLayer {
     check: Option<Arc<CredentialCheck>>,
     audit: Option<AuditLog>,
-    /// The services of a replica. Calls that are refused here are written to their audit log.
+    /// The services of a replica. RPCs that are refused here are written to their audit log.
     local: Option<LocalServices>,
 }
 
@@ -195,7 +195,7 @@ impl IdentityLayer {
         Self { check: check.map(Arc::new), audit, local: None }
     }
 
-    /// The layer of a replica. The replica that does a call writes it to its audit log. Calls that are refused here are written to
+    /// The layer of a replica. The replica that does an RPC writes it to its audit log. RPCs that are refused here are written to
     /// the audit log of `local`, if it has one.
     #[must_use]
     pub fn of_replica(check: Option<CredentialCheck>, local: LocalServices) -> Self {
@@ -234,7 +234,7 @@ pub struct Identified<S> {
     layer: IdentityLayer,
 }
 
-/// The response to a call, which is inspected before it is sent.
+/// The response to an RPC, which is inspected before it is sent.
 type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
 impl<S> Service<http::Request<Body>> for Identified<S>
@@ -260,14 +260,14 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
-            let call = Call::of(&request);
+            let rpc = AuditedRpc::of(&request);
             let admitted = match &layer.check {
                 None => None,
                 Some(check) => match check.admit(&mut request).await {
                     Ok(admitted) => admitted,
                     Err(refused) => {
                         let Refused { status, cause, why, principal } = *refused;
-                        let refused = call.refused(&*check.clock, principal.as_deref(), cause, why);
+                        let refused = rpc.refused(&*check.clock, principal.as_deref(), cause, why);
                         if let Some(audit) = layer.refused() {
                             audit.refused(refused);
                         }
@@ -287,8 +287,8 @@ where
             match audit.filter(|_| !is_open) {
                 None => work.await,
                 Some(audit) => {
-                    let act = audit.begins(&call, principal.as_deref());
-                    recorded(audit, call, act, work).await
+                    let act = audit.begins(&rpc, principal.as_deref());
+                    recorded(audit, rpc, act, work).await
                 }
             }
         }))

@@ -27,7 +27,7 @@ use crate::grpc::edge::tls::{Accepted, Acceptor, HandshakeError};
 const PREFACE_BYTES: usize = 24;
 /// Time within which the preface must arrive. After it, the transport's keepalive watches the client.
 const PREFACE_WAIT: Duration = Duration::from_secs(10);
-/// Time in which a connection that is lost ends after its calls.
+/// Time in which a connection that is lost ends after its RPCs.
 const LOSS_WAIT: Duration = Duration::from_millis(100);
 /// Handshakes under way at one time, at most, and never more than a quarter of the connections. A further connection ends the
 /// oldest of them, so that clients who never finish theirs keep nobody out.
@@ -64,7 +64,7 @@ pub struct RemoteEnd {
     pub(in crate::grpc) link: IncomingLink,
 }
 
-/// The connection over which a call was forwarded: from another replica, or within this one.
+/// The connection over which an RPC was forwarded: from another replica, or within this one.
 #[derive(Debug, Clone)]
 pub struct IncomingLink(IncomingLinkEnd);
 
@@ -83,25 +83,25 @@ impl Default for IncomingLink {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// True if the other side has said that it ends, or gives its calls up.
+    /// True if the other side has said that it ends, or gives its RPCs up.
     is_given_up: AtomicBool,
 }
 
 impl IncomingLink {
-    /// The link of one call that this replica sends to its own services.
+    /// The link of one RPC that this replica sends to its own services.
     pub(in crate::grpc) fn here() -> Self {
         Self(IncomingLinkEnd::Here(Arc::default()))
     }
 
-    /// Notes that the other side ends: it resets calls that nobody has left.
+    /// Notes that the other side ends: it resets RPCs that nobody has left.
     pub(in crate::grpc) fn mark_given_up(&self) {
         if let Some(open) = self.open() {
             open.is_given_up.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Tells why a call of this link was dropped: true if the connection is lost or the other side ends, false if that side has
-    /// reset the call for its caller. The transport drops the calls of a lost connection a moment before the connection.
+    /// Tells why an RPC of this link was dropped: true if the connection is lost or the other side ends, false if that side has
+    /// reset the RPC for its caller. The transport drops the RPCs of a lost connection a moment before the connection.
     pub(in crate::grpc) async fn is_lost(&self) -> bool {
         sleep(LOSS_WAIT).await;
         self.open().is_none_or(|open| open.is_given_up.load(Ordering::Relaxed))

@@ -62,7 +62,7 @@ pub(super) fn lapsing_response(
     lapse: Lapse,
     use_permit: Option<UsePermit>,
 ) -> http::Response<Body> {
-    // A call that has failed has its status in the headers, and no more.
+    // An RPC that has failed has its status in the headers, and no more.
     if response.headers().contains_key(Status::GRPC_STATUS) {
         return response;
     }

@@ -1,5 +1,5 @@
 //! Handling that does not depend on the method: connections, TLS, identity, limits, deadlines, paging, disconnects,
-//! transport errors, and calls that another replica does.
+//! transport errors, and RPCs that another replica does.
 
 pub mod audit;
 pub(crate) mod deadline;

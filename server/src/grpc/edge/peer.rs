@@ -1,4 +1,4 @@
-//! The port for other replicas. It takes the calls that they send on, for callers whom they have authenticated, and their
+//! The port for other replicas. It takes the RPCs that they send on, for callers whom they have authenticated, and their
 //! streams: tool links and changes of runs.
 
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::forward::outcome::refusals::{self, REFUSED};
 use crate::grpc::edge::forward::reach::HERE;
-use crate::grpc::edge::forward::request::call::Relayed;
+use crate::grpc::edge::forward::request::forwarded_rpc::Relayed;
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::shutdown::STOPPING;
 use crate::grpc::edge::forward::wire::links::{
@@ -42,17 +42,17 @@ use crate::grpc::status::{self, unauthenticated};
 
 /// Connections of other replicas. Each replica keeps one.
 const CONNECTIONS_MAX: usize = 256;
-/// Calls on one link: those of all callers of a replica. The replica that sends them bounds them.
+/// RPCs on one link: those of all callers of a replica. The replica that sends them bounds them.
 const STREAMS_MAX: u32 = 1_000_000;
 /// Streams that may be reset before they are accepted. Many callers share a link, and many may leave at one time.
 const PENDING_RESETS_MAX: usize = 10_000;
-/// Time for which a call waits until a replica that has just joined has opened its services.
+/// Time for which an RPC waits until a replica that has just joined has opened its services.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// Time for the handshake of a connection.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
-/// Takes the calls and streams of other replicas. Calls of replicas of this version are done here. Replicas of an earlier
-/// version know only one owner, so the [`ForwardLayer`] sends their calls on to the right one.
+/// Takes the RPCs and streams of other replicas. RPCs of replicas of this version are done here. Replicas of an earlier
+/// version know only one owner, so the [`ForwardLayer`] sends their RPCs on to the right one.
 #[derive(Clone)]
 pub struct PeerPort {
     ownerships: Ownerships,
@@ -103,7 +103,7 @@ impl PeerPort {
         Self { run_changes: Some(engine), ..self }
     }
 
-    /// Serves until `stop`, then waits until every call has ended. Without an acceptor, whoever reaches the port is believed.
+    /// Serves until `stop`, then waits until every RPC has ended. Without an acceptor, whoever reaches the port is believed.
     ///
     /// # Errors
     /// The transport's.
@@ -147,7 +147,7 @@ impl PeerPort {
         }
     }
 
-    /// Takes what replicas ask for themselves. A call that one sends on comes back, if it means this replica.
+    /// Takes what replicas ask for themselves. An RPC that one sends on comes back, if it means this replica.
     async fn take_own(
         &self,
         request: http::Request<Body>,
@@ -171,7 +171,7 @@ impl PeerPort {
         ControlFlow::Break(response)
     }
 
-    /// Does a call that a replica sends on for its caller, or sends it on further for one of an earlier version.
+    /// Does an RPC that a replica sends on for its caller, or sends it on further for one of an earlier version.
     async fn take_relayed(&self, mut request: http::Request<Body>) -> http::Response<Body> {
         let services = if request.headers().contains_key(SHARD) {
             let shard = number_in(request.headers(), &SHARD).map(ShardNo);
@@ -216,7 +216,7 @@ impl PeerPort {
 
 impl PeerPort {
     /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments, so
-    /// this waits for them: that costs less than to send every call again.
+    /// this waits for them: that costs less than to send every RPC again.
     async fn services(&self, shard: ShardNo) -> Option<ServiceSet> {
         let (mut ownerships, mut local) = (self.ownerships.clone(), self.forward.local().subscribe());
         let until = Instant::now() + OPEN_WAIT;

@@ -1,4 +1,4 @@
-//! The largest request of each method. An import may be larger than the others, since a call comes with its result.
+//! The largest request of each method. An import may be larger than the others, since a tool call comes with its result.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -52,7 +52,7 @@ impl ToolHostService {
     }
 }
 
-/// The error that a call or stream of this service ends with.
+/// The error that an RPC or stream of this service ends with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum ToolHostError {
     #[error(transparent)]
@@ -130,7 +130,7 @@ fn end(reason: CloseReason, fault: String) -> Option<ToolHostError> {
 impl tool_host_server::ToolHost for ToolHostService {
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<ConnectResponse, Status>> + Send>>;
 
-    /// Returns at once, before the hello: a host's call blocks until the response headers arrive.
+    /// Returns at once, before the hello: the RPC of a host blocks until the response headers arrive.
     async fn connect(
         &self,
         request: Request<Streaming<ConnectRequest>>,

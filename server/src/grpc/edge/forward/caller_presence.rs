@@ -1,7 +1,7 @@
 //! Callers whose run is to end with them, and who leave.
 //!
-//! The owner of the run notices it by the end of the call, and aborts the run. If the run moves at that moment, the owner cannot
-//! write the abort any more, or there is no owner that has the call. So this replica joins the run at the next owner with its
+//! The owner of the run notices it by the end of the RPC, and aborts the run. If the run moves at that moment, the owner cannot
+//! write the abort any more, or there is no owner that has the RPC. So this replica joins the run at the next owner with its
 //! caller's policy, and leaves it there once other callers had time to come to that owner, too.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::grpc::edge::forward::outcome::{ResponseExtent, refusal};
-use crate::grpc::edge::forward::request::resume::JoinCall;
+use crate::grpc::edge::forward::request::resume::JoinRpc;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, Routing, SEARCH_WAIT, Search};
 use crate::grpc::edge::forward::send::send;
 
@@ -21,19 +21,19 @@ const OTHERS_COME_WITHIN: Duration = Duration::from_secs(3);
 /// Callers that have left and whose runs are followed, at most. For more of them the owner of that moment has to do.
 pub(super) const LEFT_MAX: usize = 4_096;
 
-/// The caller of a call that is under way here. When this is dropped before [`Self::stays`], the caller has left.
+/// The caller of an RPC that is under way here. When this is dropped before [`Self::stays`], the caller has left.
 pub(super) struct CallerPresence {
     routing: Arc<Routing>,
-    /// The call that joins the run; `None` if the run does not end with this caller.
-    join: Option<JoinCall>,
-    at: CallPlace,
+    /// The RPC that joins the run; `None` if the run does not end with this caller.
+    join: Option<JoinRpc>,
+    at: RpcPlace,
 }
 
-/// The replica that has a call. `None` while no replica is known to have it.
+/// The replica that has an RPC. `None` while no replica is known to have it.
 #[derive(Default)]
-pub(super) struct CallPlace(Mutex<Option<AskedReplica>>);
+pub(super) struct RpcPlace(Mutex<Option<AskedReplica>>);
 
-impl CallPlace {
+impl RpcPlace {
     pub(super) fn set(&self, at: Option<AskedReplica>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
@@ -44,22 +44,22 @@ impl CallPlace {
 }
 
 impl CallerPresence {
-    /// A caller whose call no replica has yet.
-    pub(super) fn new(routing: &Arc<Routing>, join: Option<JoinCall>) -> Self {
-        Self { routing: routing.clone(), join, at: CallPlace::default() }
+    /// A caller whose RPC no replica has yet.
+    pub(super) fn new(routing: &Arc<Routing>, join: Option<JoinRpc>) -> Self {
+        Self { routing: routing.clone(), join, at: RpcPlace::default() }
     }
 
-    /// Sets the call that joins the run, when more is known of it.
-    pub(super) fn set_join(&mut self, join: Option<JoinCall>) {
+    /// Sets the RPC that joins the run, when more is known of it.
+    pub(super) fn set_join(&mut self, join: Option<JoinRpc>) {
         self.join = join;
     }
 
-    /// The replica that has the call.
-    pub(super) fn at(&self) -> &CallPlace {
+    /// The replica that has the RPC.
+    pub(super) fn at(&self) -> &RpcPlace {
         &self.at
     }
 
-    /// The caller has its answer, or this replica ends the call: that says nothing about the caller.
+    /// The caller has its answer, or this replica ends the RPC: that says nothing about the caller.
     pub(super) fn stays(&mut self) {
         self.join = None;
     }
@@ -80,7 +80,7 @@ impl Drop for CallerPresence {
 }
 
 /// Leaves the run at its next owners, until one has had it for long enough to abort it. `at` has noticed that the caller has left.
-async fn leave(routing: &Routing, JoinCall { call, route_key }: &JoinCall, mut at: Option<AskedReplica>) {
+async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: Option<AskedReplica>) {
     if let Some(asked) = at.filter(|asked| asked.shard.is_none()) {
         // The run may have made its session there. By now its shard can be looked up.
         let found = routing.resolve(route_key, Search::Again, Instant::now() + SEARCH_WAIT).await;
@@ -92,14 +92,14 @@ async fn leave(routing: &Routing, JoinCall { call, route_key }: &JoinCall, mut a
         {
             return;
         }
-        let sent = send(routing, call, route_key, true, ResponseExtent::Begun, &CallPlace::default()).await;
+        let sent = send(routing, rpc, route_key, true, ResponseExtent::Begun, &RpcPlace::default()).await;
         if let Some(status) = refusal(&sent.response) {
             tracing::debug!(%status, "a run whose caller has left is not joined at its next owner");
             return;
         }
         let Some((asked, _handler)) = sent.from else { return };
         let _moved = routing.other_than(asked, Instant::now() + OTHERS_COME_WITHIN).await;
-        // The response is dropped here, and with that the call there.
+        // The response is dropped here, and with that the RPC there.
         at = Some(asked);
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of the public port, behind the check of credentials: each goes to whoever owns its session.
+//! The RPCs of the public port, behind the check of credentials: each goes to whoever owns its session.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tower::{Layer, Service};
 
 use crate::cluster::locate::Locate;
 use crate::cluster::{HUB, Ownerships};
-use crate::grpc::edge::forward::caller_presence::{CallPlace, CallerPresence};
+use crate::grpc::edge::forward::caller_presence::{CallerPresence, RpcPlace};
 use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ending::done_here;
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status};
 use crate::grpc::edge::forward::passing::{pass, pass_host};
 use crate::grpc::edge::forward::request::budget::BufferBudget;
-use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
-use crate::grpc::edge::forward::request::call::Call as _;
-use crate::grpc::edge::forward::request::replayable::ReplayableCall;
+use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
+use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
+use crate::grpc::edge::forward::request::replayable::ReplayableRpc;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::route::route_key::RouteKind;
@@ -35,10 +35,10 @@ use crate::grpc::edge::request_size::request_bytes_max;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 
-/// The calls that have an owner. Each replica answers the others itself: health and reflection.
+/// The RPCs that have an owner. Each replica answers the others itself: health and reflection.
 const CONTRACT: &str = "/agentloop.v1.";
 
-/// Sends the calls of the contract to their owners. Put it behind the layer that knows the caller.
+/// Sends the RPCs of the contract to their owners. Put it behind the layer that knows the caller.
 #[derive(Clone)]
 pub struct ForwardLayer(Arc<Inner>);
 
@@ -64,10 +64,10 @@ pub struct ForwardParts {
     pub ids: Arc<dyn Ids>,
     /// Length of a request that is sent on, in bytes, at most.
     pub message_bytes_max: usize,
-    /// When it is cancelled, the calls that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect to
+    /// When it is cancelled, the RPCs that were sent on end with UNAVAILABLE (`SHUTTING_DOWN`), so that their callers connect to
     /// another replica.
     pub stop: CancellationToken,
-    /// Starts the tasks that go on after a call.
+    /// Starts the tasks that go on after an RPC.
     pub tasks: Tasks,
     /// Cancelled when the runs of this replica have stopped after that. Until then the hosts that dialled it keep their streams.
     pub runs_stopped: CancellationToken,
@@ -91,7 +91,7 @@ impl ForwardLayer {
         &self.0.routing.local
     }
 
-    /// Serves one call of the contract. Its principal, if there is one, is in its extensions.
+    /// Serves one RPC of the contract. Its principal, if there is one, is in its extensions.
     pub(in crate::grpc::edge) async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         self.0.serve(request).await
     }
@@ -148,37 +148,37 @@ impl Inner {
             _ => {}
         }
         let bytes_max = request_bytes_max(request.uri().path(), self.message_bytes_max);
-        let mut call = match BufferedCall::read(request, bytes_max, &self.budget).await {
-            Ok(call) => call,
+        let mut rpc = match BufferedRpc::read(request, bytes_max, &self.budget).await {
+            Ok(rpc) => rpc,
             Err(refused) => return refused.into_http(),
         };
-        let has_new_ids = call.set_ids(&*self.ids);
-        let route_key = kind.key(call.head().tenant(), call.message(), has_new_ids);
+        let has_new_ids = rpc.set_ids(&*self.ids);
+        let route_key = kind.key(rpc.head().tenant(), rpc.message(), has_new_ids);
         match mode {
             ForwardMode::Unary => {
-                let mut caller = CallerPresence::new(routing, Position::join_of_run(&call));
+                let mut caller = CallerPresence::new(routing, Position::join_of_run(&rpc));
                 let extent = ResponseExtent::Whole;
-                let sent = Box::pin(send(routing, &call, &route_key, true, extent, caller.at())).await;
+                let sent = Box::pin(send(routing, &rpc, &route_key, true, extent, caller.at())).await;
                 caller.stays();
                 sent.response
             }
             ForwardMode::UnaryIfRunNamed => {
-                let repeats = call.names_a_run();
-                let (extent, at) = (ResponseExtent::Whole, CallPlace::default());
-                Box::pin(send(routing, &call, &route_key, repeats, extent, &at)).await.response
+                let repeats = rpc.names_a_run();
+                let (extent, at) = (ResponseExtent::Whole, RpcPlace::default());
+                Box::pin(send(routing, &rpc, &route_key, repeats, extent, &at)).await.response
             }
             ForwardMode::Events => {
-                let position = Position::before_events(&call);
-                Box::pin(follow(routing.clone(), call, route_key, position)).await
+                let position = Position::before_events(&rpc);
+                Box::pin(follow(routing.clone(), rpc, route_key, position)).await
             }
             ForwardMode::Changes => {
-                Box::pin(follow(routing.clone(), call, route_key, Position::before_changes())).await
+                Box::pin(follow(routing.clone(), rpc, route_key, Position::before_changes())).await
             }
-            ForwardMode::Download | ForwardMode::Upload => Box::pin(pass(routing, call, &route_key)).await,
+            ForwardMode::Download | ForwardMode::Upload => Box::pin(pass(routing, rpc, &route_key)).await,
         }
     }
 
-    /// Gives a call to the services of this replica as soon as they are there. Nothing is kept of it.
+    /// Gives an RPC to the services of this replica as soon as they are there. Nothing is kept of it.
     async fn here(&self, mode: ForwardMode, request: http::Request<Body>) -> http::Response<Body> {
         let target = match self.routing.current_target(Destination::Here) {
             Some(target) => Some(target),
@@ -202,7 +202,7 @@ impl Inner {
             }
         }
         let request = request.map(|body| host_stream::requests(routing, body));
-        let call = ReplayableCall::of(request, &self.budget);
-        Box::pin(pass_host(routing, call, self.runs_stopped.clone())).await
+        let rpc = ReplayableRpc::of(request, &self.budget);
+        Box::pin(pass_host(routing, rpc, self.runs_stopped.clone())).await
     }
 }

@@ -8,23 +8,23 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::cluster::HUB;
-use crate::grpc::edge::forward::caller_presence::CallPlace;
+use crate::grpc::edge::forward::caller_presence::RpcPlace;
 use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
-use crate::grpc::edge::forward::request::call::Call;
+use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 use crate::grpc::edge::forward::send::send;
 
-/// Has a call done that streams its response or its requests. Until the response begins, the call may be sent to another owner.
+/// Has an RPC done that streams its response or its requests. Until the response begins, the RPC may be sent to another owner.
 pub(super) async fn pass(
     routing: &Arc<Routing>,
-    call: impl Call,
+    rpc: impl ForwardedRpc,
     route_key: &RouteKey,
 ) -> http::Response<Body> {
-    let at = CallPlace::default();
-    let sent = send(routing, &call, route_key, true, ResponseExtent::Begun, &at).await;
+    let at = RpcPlace::default();
+    let sent = send(routing, &rpc, route_key, true, ResponseExtent::Begun, &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     // The services of this replica end their streams themselves when it stops.
     let stopping: EndSignal = match asked.number {
@@ -37,11 +37,11 @@ pub(super) async fn pass(
 /// The same for the stream of a tool host, which is taken out of use before its stream ends here.
 pub(super) async fn pass_host(
     routing: &Arc<Routing>,
-    call: impl Call,
+    rpc: impl ForwardedRpc,
     runs_stopped: CancellationToken,
 ) -> http::Response<Body> {
-    let at = CallPlace::default();
-    let sent = send(routing, &call, &RouteKey::Shard(HUB), true, ResponseExtent::Begun, &at).await;
+    let at = RpcPlace::default();
+    let sent = send(routing, &rpc, &RouteKey::Shard(HUB), true, ResponseExtent::Begun, &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     let ownership_lost = routing.ownership_lost(asked);
     match asked.number {

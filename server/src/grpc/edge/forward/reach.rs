@@ -11,12 +11,12 @@ use crate::grpc::edge::forward::outcome::{Outcome, ResponseExtent, ask};
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::REPLICA;
 
-/// The path of a call that does nothing.
+/// The path of an RPC that does nothing.
 pub(in crate::grpc::edge) const HERE: &str = "/agentloop.replica/Here";
 /// Longest wait for the response.
 const RESPONSE_WAIT: Duration = Duration::from_secs(2);
 
-/// Calls other replicas over the links that their calls take.
+/// Calls other replicas over the links that their RPCs take.
 #[derive(Clone)]
 pub struct Reach {
     ownerships: Ownerships,
@@ -24,7 +24,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// A check that takes the links which calls take.
+    /// A check that takes the links which RPCs take.
     #[must_use]
     pub fn new(ownerships: Ownerships, links: Links) -> Self {
         Self { ownerships, links }
@@ -44,7 +44,7 @@ impl Reach {
         request.headers_mut().insert(REPLICA, HeaderValue::from(peer.number.0));
         let asked = ask((*link).clone(), request, ResponseExtent::Begun);
         match timeout(RESPONSE_WAIT, asked).await {
-            // One of an earlier version refuses the call, so it was reached, too.
+            // One of an earlier version refuses the RPC, so it was reached, too.
             Ok(Outcome::Responded(_) | Outcome::Stopping(_)) => None,
             Ok(Outcome::NotDone) => Some("another replica has its address".to_owned()),
             Ok(Outcome::NotReached(why)) => Some(why),
@@ -53,7 +53,7 @@ impl Reach {
         }
     }
 
-    /// The links that calls take. There is none to this replica itself, so that one is made for this time only.
+    /// The links that RPCs take. There is none to this replica itself, so that one is made for this time only.
     fn links_to(&self, peer: &Peer) -> Links {
         match peer.number == self.ownerships.borrow().me() {
             true => self.links.apart(),

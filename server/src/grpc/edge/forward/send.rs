@@ -1,4 +1,4 @@
-//! Sends a buffered call until an owner responds.
+//! Sends a buffered RPC until an owner responds.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::caller_presence::CallPlace;
+use crate::grpc::edge::forward::caller_presence::RpcPlace;
 use crate::grpc::edge::forward::outcome::{
     Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
     not_taken_status,
 };
-use crate::grpc::edge::forward::request::call::Call;
+use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, CallHandler, ResolvedTarget, Routing, SEARCH_WAIT, Search,
+    AskedReplica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT, Search,
 };
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 
-/// An owner that had the call for this long was well. After it, a new search has all of its time.
+/// An owner that had the RPC for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
 
-/// The wait before a replica is asked again that could not do a call: it stops, or does not reach the database.
+/// The wait before a replica is asked again that could not do an RPC: it stops, or does not reach the database.
 const UNABLE_FOR: Duration = Duration::from_millis(500);
-/// The wait before the refusal of a call that cannot be sent again.
+/// The wait before the refusal of an RPC that cannot be sent again.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
-/// Owners that may be lost while they have a call. It may be the reason, so it is not sent to more of them.
+/// Owners that may be lost while they have an RPC. It may be the reason, so it is not sent to more of them.
 const LOST_OWNERS_MAX: usize = 3;
 
-/// The response of whoever did the call.
+/// The response of whoever did the RPC.
 pub(super) struct Sent {
     pub(super) response: http::Response<Body>,
     /// The replica that responded; `None` if nobody did, and the response says so.
-    pub(super) from: Option<(AskedReplica, CallHandler)>,
+    pub(super) from: Option<(AskedReplica, RpcHandler)>,
 }
 
 impl Sent {
@@ -44,15 +44,15 @@ impl Sent {
     }
 }
 
-/// Has a call done. `repeats` is true if the call may be sent again although an owner may have done it. `at` says who has it. When
-/// this replica stops, it ends calls at other replicas. Its own services end theirs themselves.
+/// Has an RPC done. `repeats` is true if the RPC may be sent again although an owner may have done it. `at` says who has it. When
+/// this replica stops, it ends RPCs at other replicas. Its own services end theirs themselves.
 pub(super) async fn send(
     routing: &Routing,
-    call: &impl Call,
+    rpc: &impl ForwardedRpc,
     route_key: &RouteKey,
     repeats: bool,
     until: ResponseExtent,
-    at: &CallPlace,
+    at: &RpcPlace,
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
@@ -67,7 +67,7 @@ pub(super) async fn send(
         search = Search::Again;
         let began = Instant::now();
         at.set(Some(asked));
-        let Some((outcome, handler)) = attempt(routing, call, target, asked, until).await else {
+        let Some((outcome, handler)) = attempt(routing, rpc, target, asked, until).await else {
             return Sent::refused(shutting_down());
         };
         if !matches!(outcome, Outcome::Responded(_)) {
@@ -76,19 +76,19 @@ pub(super) async fn send(
         let unable = match outcome {
             Outcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
-                let goes_on = repeats && call.is_whole() && may_be_asked_again(routing, asked, give_up).await;
+                let goes_on = repeats && rpc.is_whole() && may_be_asked_again(routing, asked, give_up).await;
                 if !goes_on {
                     return Sent { response, from: Some((asked, handler)) };
                 }
                 None
             }
-            Outcome::NotDone | Outcome::NotReached(_) if !call.is_whole() => {
+            Outcome::NotDone | Outcome::NotReached(_) if !rpc.is_whole() => {
                 return refused_later(routing, asked, no_owner_status()).await;
             }
-            Outcome::Broken if !call.is_whole() => {
+            Outcome::Broken if !rpc.is_whole() => {
                 return refused_later(routing, asked, no_response_status()).await;
             }
-            Outcome::Broken if !repeats || is_lost(&mut lost, asked, began, call) => {
+            Outcome::Broken if !repeats || is_lost(&mut lost, asked, began, rpc) => {
                 return Sent::refused(no_response_status());
             }
             Outcome::NotDone => asked.number.map(Unable::refuses),
@@ -105,7 +105,7 @@ pub(super) async fn send(
     }
 }
 
-/// The owner of a call's session, which did not take the call in all the time of a search.
+/// The owner of an RPC's session, which did not take the RPC in all the time of a search.
 struct Unable {
     number: OwnerNo,
     /// The reason, for the log.
@@ -147,15 +147,15 @@ impl Unable {
 /// Asks once. `None`: this replica stops.
 async fn attempt(
     routing: &Routing,
-    call: &impl Call,
+    rpc: &impl ForwardedRpc,
     target: ResolvedTarget,
     asked: AskedReplica,
     until: ResponseExtent,
-) -> Option<(Outcome, CallHandler)> {
+) -> Option<(Outcome, RpcHandler)> {
     match target {
         ResolvedTarget::Local(services) => {
-            let (request, link) = call.head().for_local(call.body());
-            let handler = CallHandler::Here(link);
+            let (request, link) = rpc.head().for_local(rpc.body());
+            let handler = RpcHandler::Here(link);
             let outcome = tokio::select! {
                 biased;
                 outcome = ask_here(services, request) => outcome,
@@ -167,19 +167,19 @@ async fn attempt(
             Some((outcome, handler))
         }
         ResolvedTarget::Owner { number, shard, link } => {
-            let request = call.head().for_replica(number, shard, call.body());
+            let request = rpc.head().for_replica(number, shard, rpc.body());
             let outcome = tokio::select! {
                 biased;
                 outcome = ask((*link).clone(), request, until) => outcome,
                 () = routing.ownership_lost(asked) => Outcome::Broken,
                 () = routing.stopped() => return None,
             };
-            Some((outcome, CallHandler::Owner { _link: link }))
+            Some((outcome, RpcHandler::Owner { _link: link }))
         }
     }
 }
 
-/// True if the call may be sent again, after the replica that was asked could not do it: another one has taken over, or the same one
+/// True if the RPC may be sent again, after the replica that was asked could not do it: another one has taken over, or the same one
 /// may be able to by now. False once the search ends at the given moment.
 pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, give_up: Instant) -> bool {
     if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
@@ -194,13 +194,13 @@ pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, g
     }
 }
 
-/// Notes that an owner was lost while it had the call. Returns true, and logs it, if too many were lost. When one had the call for
+/// Notes that an owner was lost while it had the RPC. Returns true, and logs it, if too many were lost. When one had the RPC for
 /// long, the count begins anew.
 fn is_lost(
     lost: &mut BTreeSet<Option<OwnerNo>>,
     asked: AskedReplica,
     began: Instant,
-    call: &impl Call,
+    rpc: &impl ForwardedRpc,
 ) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
@@ -208,13 +208,13 @@ fn is_lost(
     lost.insert(asked.number);
     let too_many = lost.len() >= LOST_OWNERS_MAX;
     if too_many {
-        let path = call.head().path();
+        let path = rpc.head().path();
         tracing::warn!(path, "owners were lost while they had this call; it is not sent to more");
     }
     too_many
 }
 
-/// The refusal of a call that cannot be sent again, after a moment, or as soon as the owner has lost the shard. Hosts wait longer
+/// The refusal of an RPC that cannot be sent again, after a moment, or as soon as the owner has lost the shard. Hosts wait longer
 /// after each refusal. If they were refused at once, they would still wait when there is an owner again.
 async fn refused_later(routing: &Routing, asked: AskedReplica, refusal: Status) -> Sent {
     let _moved = routing.other_than(asked, Instant::now() + REFUSED_AFTER).await;

@@ -12,17 +12,15 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
-use crate::grpc::edge::forward::caller_presence::{CallPlace, CallerPresence};
+use crate::grpc::edge::forward::caller_presence::{CallerPresence, RpcPlace};
 use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
-use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
-use crate::grpc::edge::forward::request::call::Call as _;
+use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
+use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::messages::Messages;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
-use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, CallHandler, EndSignal, Routing, SEARCH_WAIT,
-};
+use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing, RpcHandler, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::edge::forward::send::{may_be_asked_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
@@ -33,15 +31,15 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Fruitless streams in a row before the caller is refused. There is a pause after each.
 const FRUITLESS_MAX: u32 = 50;
 
-/// Has a call with a stream done, and goes on from `position` wherever the stream breaks.
+/// Has an RPC with a stream done, and goes on from `position` wherever the stream breaks.
 pub(super) async fn follow(
     routing: Arc<Routing>,
-    call: BufferedCall,
+    rpc: BufferedRpc,
     route_key: RouteKey,
     position: Position,
 ) -> http::Response<Body> {
-    let mut caller = CallerPresence::new(&routing, position.join(&call));
-    let sent = send(&routing, &call, &route_key, true, ResponseExtent::Begun, caller.at()).await;
+    let mut caller = CallerPresence::new(&routing, position.join(&rpc));
+    let sent = send(&routing, &rpc, &route_key, true, ResponseExtent::Begun, caller.at()).await;
     let Some(from) = sent.from.filter(|_| refusal(&sent.response).is_none()) else {
         caller.stays();
         return sent.response;
@@ -50,7 +48,7 @@ pub(super) async fn follow(
     let source = Source::new(&routing, from, body);
     let (fruitless, forgot_input) = (0, false);
     let stream =
-        ForwardedStream { routing, call, route_key, position, source, caller, fruitless, forgot_input };
+        ForwardedStream { routing, rpc, route_key, position, source, caller, fruitless, forgot_input };
     let frames = unfold(Some(stream), async |stream| stream?.next_frame().await);
     http::Response::from_parts(parts, of_frames(frames))
 }
@@ -58,7 +56,7 @@ pub(super) async fn follow(
 /// A stream on its way to its caller.
 struct ForwardedStream {
     routing: Arc<Routing>,
-    call: BufferedCall,
+    rpc: BufferedRpc,
     route_key: RouteKey,
     position: Position,
     source: Source,
@@ -72,7 +70,7 @@ struct ForwardedStream {
 /// The stream of one owner, which may be this replica.
 struct Source {
     asked: AskedReplica,
-    handler: CallHandler,
+    handler: RpcHandler,
     body: Body,
     ownership_lost: EndSignal,
     /// Resolves when this replica stops. Its own services end their streams themselves.
@@ -94,7 +92,7 @@ enum Next {
 }
 
 impl Source {
-    fn new(routing: &Arc<Routing>, (asked, handler): (AskedReplica, CallHandler), body: Body) -> Self {
+    fn new(routing: &Arc<Routing>, (asked, handler): (AskedReplica, RpcHandler), body: Body) -> Self {
         let stopping: EndSignal = match asked.number {
             None => Box::pin(std::future::pending()),
             Some(_) => routing.stopping_stream(),
@@ -183,10 +181,10 @@ impl ForwardedStream {
             None if self.fruitless > FRUITLESS_MAX => return Err(no_owner_status()),
             None => self.routing.pause(asked, Instant::now() + SEARCH_WAIT).await,
         }
-        let call = self.position.call(&self.call);
-        // A call that is reset before its response begins may not have reached the owner.
-        let (routing, at) = (&self.routing, CallPlace::default());
-        let sent = send(routing, &call, &self.route_key, true, ResponseExtent::Begun, &at).await;
+        let rpc = self.position.rpc(&self.rpc);
+        // An RPC that is reset before its response begins may not have reached the owner.
+        let (routing, at) = (&self.routing, RpcPlace::default());
+        let sent = send(routing, &rpc, &self.route_key, true, ResponseExtent::Begun, &at).await;
         match (refusal(&sent.response), sent.from) {
             (None, Some(from)) => {
                 self.source = Source::new(&self.routing, from, sent.response.into_body());
@@ -204,10 +202,10 @@ impl ForwardedStream {
             return;
         }
         self.forgot_input = true;
-        self.call = self.position.call(&self.call);
-        self.caller.set_join(self.position.join(&self.call));
+        self.rpc = self.position.rpc(&self.rpc);
+        self.caller.set_join(self.position.join(&self.rpc));
         let Some(session) = self.position.session() else { return };
-        let shard = shard_of(&self.call.head().tenant(), &session);
+        let shard = shard_of(&self.rpc.head().tenant(), &session);
         self.route_key = RouteKey::Shard(shard);
         let asked = AskedReplica { shard: Some(shard), ..self.source.asked };
         if asked != self.source.asked {

@@ -28,7 +28,7 @@ use crate::grpc::caller::Caller;
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{filter, human, instruction, masked, run, short};
-use crate::grpc::edge::disconnect::CallOfRun;
+use crate::grpc::edge::disconnect::DisconnectGuard;
 use crate::grpc::edge::page::{List, fit_page, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
 use crate::grpc::status::{Violations, permission_denied};
@@ -49,7 +49,7 @@ enum Shown {
     Durable,
     /// Durable events and work in progress.
     All,
-    /// The same, of a run that this call has started: it may be over before the first event is read.
+    /// The same, of a run that this RPC has started: it may be over before the first event is read.
     AllOfNewRun,
 }
 
@@ -69,19 +69,19 @@ impl AgentLoopService {
         run: &RunId,
         after: u64,
         shows: Shown,
-        call: Option<CallOfRun>,
+        guard: Option<DisconnectGuard>,
     ) -> Result<EventStream, Status> {
-        let mut call = call;
+        let mut guard = guard;
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await.inspect_err(|_| {
             // The server refuses the stream, so this is not a disconnect of the caller.
-            call.iter_mut().for_each(CallOfRun::disarm);
+            guard.iter_mut().for_each(DisconnectGuard::disarm);
         })?;
         let converter =
             EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
         let wanted = move |shown: &FeedItem| {
             is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
         };
-        call.iter_mut().for_each(|call| call.watches(&subscription.feed));
+        guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
         let shows_planning = match shows {
             Shown::Durable => false,
             // Of a run that is over, its journal is shown.
@@ -94,7 +94,7 @@ impl AgentLoopService {
                 Ok(shown) if !wanted(&shown) => [None, None],
                 Ok(shown) => {
                     if is_last(&shown) {
-                        call.iter_mut().for_each(CallOfRun::disarm);
+                        guard.iter_mut().for_each(DisconnectGuard::disarm);
                     }
                     let before = planning.as_mut().and_then(|planning| planning.before(&converter, &shown));
                     let before = before.map(|event| EventFrame { event: event.encode_to_vec().into() });
@@ -102,7 +102,7 @@ impl AgentLoopService {
                 }
                 Err(error) => {
                     // The server ends the stream, so this is not a disconnect of the caller.
-                    call.iter_mut().for_each(CallOfRun::disarm);
+                    guard.iter_mut().for_each(DisconnectGuard::disarm);
                     [None, Some(Err(Status::from(error)))]
                 }
             };
@@ -209,9 +209,9 @@ impl AgentLoop for AgentLoopService {
     async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
         let caller = Caller::of(&request);
         let traceparent = traceparent(&request);
-        let (started, mut call) = self.start(&caller, request.into_inner().input, traceparent).await?;
+        let (started, mut guard) = self.start(&caller, request.into_inner().input, traceparent).await?;
         let stopped = self.engine.wait(caller.tenant(), &started.run).await;
-        call.disarm();
+        guard.disarm();
         let StoppedRun { session, state } = stopped?;
         let mut result = run::result(&session, &state);
         masked::result(self.engine.masks(), &mut result);
@@ -228,9 +228,9 @@ impl AgentLoop for AgentLoopService {
         let traceparent = traceparent(&request);
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&caller, input.as_ref(), Seq(after_seq)).await?;
-        let (started, call) = self.start(&caller, input, traceparent).await?;
+        let (started, guard) = self.start(&caller, input, traceparent).await?;
         let shown = if started.joined { Shown::All } else { Shown::AllOfNewRun };
-        let events = self.events(caller.tenant(), &started.run, after_seq, shown, Some(call)).await?;
+        let events = self.events(caller.tenant(), &started.run, after_seq, shown, Some(guard)).await?;
         Ok(Response::new(events))
     }
 
@@ -324,7 +324,7 @@ impl AgentLoop for AgentLoopService {
         let run = required("run_id", message.run_id, RunId::parse)?;
         let request = required("request_id", message.request_id, RequestId::parse)?;
         let approve = optional("approve_request_id", message.approve_request_id, RequestId::parse)?;
-        // The question of another run is refused, and the call is about the run that it names.
+        // The question of another run is refused, and the RPC is about the run that it names.
         if let Some(approve) = approve.as_ref().filter(|approve| approve.run().as_ref() == Some(&run)) {
             about_question(&self.engine, tenant, approve).await?;
         }

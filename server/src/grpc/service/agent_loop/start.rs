@@ -14,33 +14,33 @@ use crate::grpc::caller::Caller;
 use crate::grpc::convert::input::{RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{masked, policy};
-use crate::grpc::edge::disconnect::CallOfRun;
+use crate::grpc::edge::disconnect::DisconnectGuard;
 use crate::grpc::service::ownership::{Right, check_run, check_session};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 
 impl AgentLoopService {
-    /// Starts or joins the run. If the request asks for it, the call aborts the run on disconnect, as soon as the run exists.
+    /// Starts or joins the run. If the request asks for it, the RPC aborts the run on disconnect, as soon as the run exists.
     pub(super) async fn start(
         &self,
         caller: &Caller,
         input: Option<wire::RunInput>,
         traceparent: Option<TraceParent>,
-    ) -> Result<(StartedRun, CallOfRun), Status> {
+    ) -> Result<(StartedRun, DisconnectGuard), Status> {
         let (tenant, author) = (caller.tenant(), caller.author());
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let (engine, of, link) = (self.engine.clone(), tenant.clone(), caller.link());
         // A steered run follows the disconnect policy of the request that started it.
-        let call = move |started: &StartedRun| {
-            let call = CallOfRun::new(engine, of, started.run.clone());
-            if cancel && !started.steered { call.aborting(link) } else { call }
+        let guard = move |started: &StartedRun| {
+            let guard = DisconnectGuard::new(engine, of, started.run.clone());
+            if cancel && !started.steered { guard.aborting(link) } else { guard }
         };
         if names_a_run_only(&input) {
             let run = required("input.run_id", input.run_id.unwrap_or_default(), RunId::parse)?;
             audit::about("run_id", run.as_str());
             let started = self.engine.join_named(tenant, &run, &author).await?;
-            let call = call(&started);
-            return Ok((started, call));
+            let guard = guard(&started);
+            return Ok((started, guard));
         }
         let identity = RequestIdentity::of(&input);
         // Messages that steer enter another run. The write that adds them names it.
@@ -50,7 +50,7 @@ impl AgentLoopService {
         let given = GivenFields::of(&input);
         // The write of a run names its session. A refusal has no other place for it.
         let session = input.session_id.clone().and_then(|id| SessionId::parse(id).ok());
-        let started = self.start_or_join(caller, input, identity, given, traceparent, call).await;
+        let started = self.start_or_join(caller, input, identity, given, traceparent, guard).await;
         if let (Err(_), Some(session)) = (&started, session) {
             audit::about("session_id", session.as_str());
         }
@@ -64,13 +64,13 @@ impl AgentLoopService {
         identity: RequestIdentity,
         given: GivenFields,
         traceparent: Option<TraceParent>,
-        call: impl FnOnce(&StartedRun) -> CallOfRun + Send + 'static,
-    ) -> Result<(StartedRun, CallOfRun), Status> {
+        guard: impl FnOnce(&StartedRun) -> DisconnectGuard + Send + 'static,
+    ) -> Result<(StartedRun, DisconnectGuard), Status> {
         let (tenant, author) = (caller.tenant(), caller.author());
         match self.request_to_start(caller, input, identity.clone()) {
             Ok(request) => {
                 let request = StartRequest { traceparent, author: author.clone(), ..request };
-                match self.engine.start_with(request.clone(), call).await {
+                match self.engine.start_with(request.clone(), guard).await {
                     Err(EngineError::IdReused) => Err(self.id_reused(caller, given, &request).await),
                     other => Ok(other?),
                 }
@@ -78,8 +78,8 @@ impl AgentLoopService {
             Err(refused) => {
                 // The configuration may have changed, but a run with this id may exist from before.
                 let started = self.join(tenant, &identity, &author).await?.ok_or(refused)?;
-                let call = call(&started);
-                Ok((started, call))
+                let guard = guard(&started);
+                Ok((started, guard))
             }
         }
     }

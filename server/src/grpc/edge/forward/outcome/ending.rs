@@ -1,4 +1,4 @@
-//! Calls that go to the services of this replica as they come, and streams that end before their services end them.
+//! RPCs that go to the services of this replica as they come, and streams that end before their services end them.
 
 use futures_util::stream::unfold;
 use http_body::Frame;
@@ -12,7 +12,7 @@ use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routin
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::edge::forward::route::table::ForwardMode;
 
-/// Has a call done by the services of this replica, once and as it comes. Its stream ends when this replica
+/// Has an RPC done by the services of this replica, once and as it comes. Its stream ends when this replica
 /// [lets go](Routing::ownership_lost) of it; the services themselves end it when this replica stops.
 pub(in crate::grpc::edge::forward) async fn done_here(
     routing: &Routing,

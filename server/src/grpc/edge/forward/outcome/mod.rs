@@ -1,4 +1,4 @@
-//! One attempt to have a call done, and its outcome.
+//! One attempt to have an RPC done, and its outcome.
 
 pub(in crate::grpc::edge::forward) mod ending;
 pub(in crate::grpc::edge) mod refusals;
@@ -20,15 +20,15 @@ use crate::telemetry::with_causes;
 
 /// The outcome of one attempt.
 pub(in crate::grpc::edge::forward) enum Outcome {
-    /// The call was done, or refused.
+    /// The RPC was done, or refused.
     Responded(http::Response<Body>),
     /// The replica stops, or has lost the session. The response says so.
     Stopping(http::Response<Body>),
-    /// The replica was not the one to do the call.
+    /// The replica was not the one to do the RPC.
     NotDone,
-    /// There was no connection to the replica, for this reason. It did not see the call.
+    /// There was no connection to the replica, for this reason. It did not see the RPC.
     NotReached(String),
-    /// The link broke, or the session was given away. The call may have been done.
+    /// The link broke, or the session was given away. The RPC may have been done.
     Broken,
 }
 
@@ -41,7 +41,7 @@ pub(in crate::grpc::edge::forward) enum ResponseExtent {
     Whole,
 }
 
-/// Sends a call over a link, and waits for its response.
+/// Sends an RPC over a link, and waits for its response.
 pub(in crate::grpc::edge::forward) async fn ask(
     link: Channel,
     request: http::Request<Body>,
@@ -63,7 +63,7 @@ pub(in crate::grpc::edge::forward) async fn ask(
     }
 }
 
-/// Has a call done by the services of this replica.
+/// Has an RPC done by the services of this replica.
 pub(in crate::grpc::edge::forward) async fn ask_here(
     services: ServiceSet,
     request: http::Request<Body>,
@@ -111,14 +111,14 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
     false
 }
 
-/// The owner of the call's session was not reached in time.
+/// The owner of the RPC's session was not reached in time.
 pub(in crate::grpc::edge::forward) fn not_reached_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
         "replica {number}, which has to do this call, cannot be reached by this one; try again"
     ))
 }
 
-/// The owner of the call's session did not take it in time.
+/// The owner of the RPC's session did not take it in time.
 pub(in crate::grpc::edge::forward) fn not_taken_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
         "replica {number}, which has to do this call, does not take it: it cannot reach the database, or another replica has \
@@ -126,12 +126,12 @@ pub(in crate::grpc::edge::forward) fn not_taken_status(number: OwnerNo) -> Statu
     ))
 }
 
-/// No owner took the call in time.
+/// No owner took the RPC in time.
 pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
     owner_unavailable("no replica owns the session of this call for now; try again")
 }
 
-/// A replica had the call, and its response did not come.
+/// A replica had the RPC, and its response did not come.
 pub(in crate::grpc::edge::forward) fn no_response_status() -> Status {
     owner_unavailable(
         "the replica that did this call was lost, or its work moved to another one, before the answer came; look whether the \

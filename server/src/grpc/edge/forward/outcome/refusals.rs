@@ -1,4 +1,4 @@
-//! Calls that a replica of an earlier version has refused. It reports them to the hub, because it has no audit log of its own. Each
+//! RPCs that a replica of an earlier version has refused. It reports them to the hub, because it has no audit log of its own. Each
 //! replica of this version has one.
 
 use serde::Deserialize;
@@ -6,10 +6,10 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::audit::{AuditLog, CountedRefusals, RefusedCall};
+use crate::grpc::edge::audit::{AuditLog, CountedRefusals, RefusedRpc};
 use crate::grpc::edge::forward::request::bodies::read;
 
-/// The call with which a replica tells of refusals. Only the port for replicas takes it.
+/// The RPC with which a replica tells of refusals. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const REFUSED: &str = "/agentloop.replica/Refused";
 /// Size of one report, in bytes: the texts of 64 rows fit, however they are escaped.
 const REPORT_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -17,8 +17,8 @@ const REPORT_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The message of one report.
 #[derive(Default, Deserialize)]
 struct Report {
-    refused: Vec<RefusedCall>,
-    /// The number of refused calls that have no row of their own, by cause.
+    refused: Vec<RefusedRpc>,
+    /// The number of refused RPCs that have no row of their own, by cause.
     counted: CountedRefusals,
 }
 

@@ -1,4 +1,4 @@
-//! The memory for requests that are kept so that they can be sent again. All calls of a replica share it.
+//! The memory for requests that are kept so that they can be sent again. All RPCs of a replica share it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of all requests that are kept at one time, beyond the first ones of each.
 const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Bytes of each request that are not counted, so small calls pass when the budget is used up.
+/// Bytes of each request that are not counted, so small RPCs pass when the budget is used up.
 const UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// The budget for requests that are kept.

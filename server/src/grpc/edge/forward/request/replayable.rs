@@ -1,4 +1,4 @@
-//! A call with a stream of requests. Its first bytes are kept until its response begins, so that it can begin at another owner.
+//! An RPC with a stream of requests. Its first bytes are kept until its response begins, so that it can begin at another owner.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use tonic::codegen::{Bytes, http};
 
 use crate::grpc::edge::forward::request::bodies::NextFrame;
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
-use crate::grpc::edge::forward::request::call::{Call, Head};
+use crate::grpc::edge::forward::request::forwarded_rpc::{ForwardedRpc, Head};
 
-/// Bytes of one call that are kept at most: more than the declarations of most hosts. A call that sends more before its response
+/// Bytes of one RPC that are kept at most: more than the declarations of most hosts. An RPC that sends more before its response
 /// begins is sent once.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
-/// A call whose stream of requests has no response yet.
-pub(in crate::grpc::edge::forward) struct ReplayableCall {
+/// An RPC whose stream of requests has no response yet.
+pub(in crate::grpc::edge::forward) struct ReplayableRpc {
     head: Head,
     requests: Arc<Mutex<Requests>>,
 }
@@ -43,7 +43,7 @@ struct AttemptBody {
     number: u64,
 }
 
-impl ReplayableCall {
+impl ReplayableRpc {
     pub(in crate::grpc::edge::forward) fn of(request: http::Request<Body>, budget: &BufferBudget) -> Self {
         let (parts, rest) = request.into_parts();
         let requests = Requests {
@@ -58,7 +58,7 @@ impl ReplayableCall {
     }
 }
 
-impl Call for ReplayableCall {
+impl ForwardedRpc for ReplayableRpc {
     fn head(&self) -> &Head {
         &self.head
     }
@@ -75,7 +75,7 @@ impl Call for ReplayableCall {
     }
 }
 
-impl Drop for ReplayableCall {
+impl Drop for ReplayableRpc {
     fn drop(&mut self) {
         lock(&self.requests).stop_keeping();
     }

@@ -1,19 +1,19 @@
-//! The position that a caller has reached in a stream, and the call that goes on from there.
+//! The position that a caller has reached in a stream, and the RPC that goes on from there.
 
 use agentloop_core::id::{RunId, RunKey, SessionId};
 use agentloop_proto::v1 as wire;
 use prost::Message;
 
-use crate::grpc::edge::forward::request::buffered_call::BufferedCall;
-use crate::grpc::edge::forward::request::call::Call as _;
+use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
+use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::message_prefix::PREFIX_BYTES;
 
-/// The call that goes on with the events of a run.
+/// The RPC that goes on with the events of a run.
 const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
-/// The call that starts or joins a run, and has its result.
+/// The RPC that starts or joins a run, and has its result.
 const RUN: &str = "/agentloop.v1.AgentLoop/Run";
-/// The call that joins a run, and shows its events.
+/// The RPC that joins a run, and shows its events.
 const RUN_STREAM: &str = "/agentloop.v1.AgentLoop/RunStream";
 
 /// The position that a caller has reached.
@@ -30,19 +30,19 @@ pub(in crate::grpc::edge::forward) enum Position {
 pub(in crate::grpc::edge::forward) struct RunPosition {
     /// The last durable event that the caller has; 0 before the first.
     after: u64,
-    /// The run that the call names.
+    /// The run that the RPC names.
     named: String,
     /// The run that the events are of, and its session; empty before the first.
     run: String,
     session: String,
     on_disconnect: i32,
-    /// The id of the call's own run, if its messages may go to another one. A call with this id would not find that run.
+    /// The id of the RPC's own run, if its messages may go to another one. An RPC with this id would not find that run.
     own_run: Option<String>,
 }
 
-/// A call that joins a run, with its caller's policy, and shows its events.
-pub(in crate::grpc::edge::forward) struct JoinCall {
-    pub(in crate::grpc::edge::forward) call: BufferedCall,
+/// An RPC that joins a run, with its caller's policy, and shows its events.
+pub(in crate::grpc::edge::forward) struct JoinRpc {
+    pub(in crate::grpc::edge::forward) rpc: BufferedRpc,
     pub(in crate::grpc::edge::forward) route_key: RouteKey,
 }
 
@@ -83,11 +83,11 @@ struct ChangeMessage {
 
 impl Position {
     /// The beginning of the stream of `RunStream` or `Subscribe`. The request of `Run` has the same first field.
-    pub(in crate::grpc::edge::forward) fn before_events(call: &BufferedCall) -> Self {
-        if call.head().path() == SUBSCRIBE {
+    pub(in crate::grpc::edge::forward) fn before_events(rpc: &BufferedRpc) -> Self {
+        if rpc.head().path() == SUBSCRIBE {
             return Self::Subscription(0);
         }
-        let input = call.message().and_then(|message| wire::RunStreamRequest::decode(message).ok()?.input);
+        let input = rpc.message().and_then(|message| wire::RunStreamRequest::decode(message).ok()?.input);
         let input = input.unwrap_or_default();
         Self::Run(RunPosition {
             after: 0,
@@ -135,7 +135,7 @@ impl Position {
         true
     }
 
-    /// True once the run is known, so that its id is all that is needed of the call.
+    /// True once the run is known, so that its id is all that is needed of the RPC.
     pub(in crate::grpc::edge::forward) fn names_the_run(&self) -> bool {
         matches!(self, Self::Run(position) if position.after > 0)
     }
@@ -146,42 +146,42 @@ impl Position {
         SessionId::parse(position.session.as_str()).ok()
     }
 
-    /// The call that joins the run of a call of `Run`, if that is to end with its caller. Calls of other RPCs have none.
-    pub(in crate::grpc::edge::forward) fn join_of_run(call: &BufferedCall) -> Option<JoinCall> {
-        (call.head().path() == RUN).then(|| Self::before_events(call)).and_then(|first| first.join(call))
+    /// The RPC that joins the run of a `Run`, if that is to end with its caller. Other RPCs have none.
+    pub(in crate::grpc::edge::forward) fn join_of_run(rpc: &BufferedRpc) -> Option<JoinRpc> {
+        (rpc.head().path() == RUN).then(|| Self::before_events(rpc)).and_then(|first| first.join(rpc))
     }
 
-    /// The call that joins the run, if the run is to end with this caller.
-    pub(in crate::grpc::edge::forward) fn join(&self, first: &BufferedCall) -> Option<JoinCall> {
+    /// The RPC that joins the run, if the run is to end with this caller.
+    pub(in crate::grpc::edge::forward) fn join(&self, first: &BufferedRpc) -> Option<JoinRpc> {
         let Self::Run(position) = self else { return None };
         position.join(first)
     }
 
-    /// The call that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
-    pub(in crate::grpc::edge::forward) fn call(&self, first: &BufferedCall) -> BufferedCall {
-        let mut call = first.clone();
+    /// The RPC that goes on from here. Of one that started a run, only the run's id is needed from its first event on.
+    pub(in crate::grpc::edge::forward) fn rpc(&self, first: &BufferedRpc) -> BufferedRpc {
+        let mut rpc = first.clone();
         match self {
             Self::Subscription(0) | Self::Run(RunPosition { after: 0, .. }) => {}
             // The last value of a field counts.
             Self::Subscription(after_seq) => {
                 let fields = wire::SubscribeRequest { after_seq: *after_seq, ..Default::default() };
-                call.set(&fields.encode_to_vec());
+                rpc.set(&fields.encode_to_vec());
             }
-            Self::Run(position) => return position.call(first),
+            Self::Run(position) => return position.rpc(first),
             Self::Changes(token) => {
                 // `WatchRuns` has it as its second field too.
                 let fields =
                     wire::SubscribeSessionRequest { resume_token: token.clone(), ..Default::default() };
-                call.set(&fields.encode_to_vec());
+                rpc.set(&fields.encode_to_vec());
             }
         }
-        call
+        rpc
     }
 }
 
 impl RunPosition {
     /// `RunStream` arms `on_disconnect` at the new owner too. A run that was steered has the policy of whoever started it.
-    fn call(&self, first: &BufferedCall) -> BufferedCall {
+    fn rpc(&self, first: &BufferedRpc) -> BufferedRpc {
         let (run_id, after_seq) = (self.run.clone(), self.after);
         if self.own_run.as_ref().is_some_and(|own| *own != run_id) {
             let request = wire::SubscribeRequest { run_id, after_seq, ..Default::default() };
@@ -190,7 +190,7 @@ impl RunPosition {
         self.join_run(first, run_id)
     }
 
-    fn join(&self, first: &BufferedCall) -> Option<JoinCall> {
+    fn join(&self, first: &BufferedRpc) -> Option<JoinRpc> {
         let is_others = match &self.own_run {
             Some(own) => *own != self.run,
             None => false,
@@ -200,11 +200,11 @@ impl RunPosition {
         }
         let run = if self.run.is_empty() { &self.named } else { &self.run };
         let key = RunKey::new(first.head().tenant(), RunId::parse(run.as_str()).ok()?);
-        let call = self.join_run(first, run.clone());
-        Some(JoinCall { call, route_key: RouteKey::Run(key) })
+        let rpc = self.join_run(first, run.clone());
+        Some(JoinRpc { rpc, route_key: RouteKey::Run(key) })
     }
 
-    fn join_run(&self, first: &BufferedCall, run_id: String) -> BufferedCall {
+    fn join_run(&self, first: &BufferedRpc, run_id: String) -> BufferedRpc {
         let on_disconnect = self.on_disconnect;
         let input = wire::RunInput { run_id: Some(run_id), on_disconnect, ..Default::default() };
         let request = wire::RunStreamRequest { input: Some(input), after_seq: self.after };

@@ -10,13 +10,13 @@ use tonic::service::Routes;
 use tower::Service as _;
 
 use crate::auth::Principal;
-use crate::grpc::edge::audit::{AuditLog, Call, recorded};
+use crate::grpc::edge::audit::{AuditLog, AuditedRpc, recorded};
 
 /// The place for the services of this replica. Clones share it.
 #[derive(Clone)]
 pub struct LocalServices(Arc<watch::Sender<Option<ServiceSet>>>);
 
-/// Services that take calls, with the audit log that they write.
+/// Services that take RPCs, with the audit log that they write.
 #[derive(Clone)]
 pub(in crate::grpc::edge) struct ServiceSet {
     routes: Routes,
@@ -30,8 +30,8 @@ impl LocalServices {
         Self(Arc::new(watch::Sender::new(None)))
     }
 
-    /// Puts the services there: from now on they take the calls of this replica's callers and of other replicas.
-    /// With a log, each call is written to it.
+    /// Puts the services there: from now on they take the RPCs of this replica's callers and of other replicas.
+    /// With a log, each RPC is written to it.
     pub fn open(&self, routes: Routes, audit: Option<AuditLog>) {
         self.0.send_replace(Some(ServiceSet { routes: routes.prepare(), audit }));
     }
@@ -59,13 +59,13 @@ impl LocalServices {
 }
 
 impl ServiceSet {
-    /// Has a call done. The principal is in its extensions.
+    /// Has an RPC done. The principal is in its extensions.
     pub(in crate::grpc::edge) async fn call(mut self, request: http::Request<Body>) -> http::Response<Body> {
         let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };
         let principal = request.extensions().get::<Arc<Principal>>().cloned();
-        let call = Call::of(&request);
-        let act = audit.begins(&call, principal.as_deref());
-        infallible(recorded(audit, call, act, self.routes.call(request)).await)
+        let rpc = AuditedRpc::of(&request);
+        let act = audit.begins(&rpc, principal.as_deref());
+        infallible(recorded(audit, rpc, act, self.routes.call(request)).await)
     }
 }
 

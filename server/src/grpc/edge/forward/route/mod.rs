@@ -1,4 +1,4 @@
-//! The replica that a call is for: its key, the row of each RPC, the owners that are known, and the end of this replica.
+//! The replica that an RPC is for: its key, the row of each RPC, the owners that are known, and the end of this replica.
 
 pub mod local;
 pub(in crate::grpc::edge::forward) mod route_key;

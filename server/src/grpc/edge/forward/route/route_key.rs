@@ -35,23 +35,23 @@ pub(in crate::grpc::edge::forward) enum RouteKind {
     Hub,
 }
 
-/// The key of a call, by which its replica is found.
+/// The key of an RPC, by which its replica is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) enum RouteKey {
-    /// Nothing: any replica does the call. Requests that the service refuses are among them.
+    /// Nothing: any replica does the RPC. Requests that the service refuses are among them.
     Nothing,
-    /// The shard of the session or user that the call names.
+    /// The shard of the session or user that the RPC names.
     Shard(ShardNo),
-    /// Nothing that has an owner, but only an owner may do the call: this replica if it owns any shard, or else the owner of this
+    /// Nothing that has an owner, but only an owner may do the RPC: this replica if it owns any shard, or else the owner of this
     /// one.
     Any(ShardNo),
     /// A run, whose shard is looked up. This replica reports a run that does not exist.
     Run(RunKey),
-    /// A run that begins with the call, or has begun before.
+    /// A run that begins with the RPC, or has begun before.
     Start {
         /// The run whose session's shard has to be looked up.
         key: RunKey,
-        /// True if this replica has just made the id, so that there can be no such run before the call is sent.
+        /// True if this replica has just made the id, so that there can be no such run before the RPC is sent.
         is_new: bool,
     },
 }
@@ -145,7 +145,7 @@ fn start(tenant: TenantId, LeadingIds { first, second }: LeadingIds, is_new: boo
     }
 }
 
-/// A shard for something that belongs to none. All replicas of a version choose the same one, so a repeated call goes where its
+/// A shard for something that belongs to none. All replicas of a version choose the same one, so a repeated RPC goes where its
 /// first try went.
 pub(in crate::grpc::edge::forward) fn spread(key: impl Hash) -> ShardNo {
     let mut hasher = DefaultHasher::new();

@@ -1,4 +1,4 @@
-//! Resolves the replica of a call: to the services of this replica, or to the owner of a shard.
+//! Resolves the replica of an RPC: to the services of this replica, or to the owner of a shard.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::incoming::IncomingLink;
 use crate::lifecycle::Tasks;
 
-/// Time for which a call waits for an owner.
+/// Time for which an RPC waits for an owner.
 pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
-/// The wait before a replica is asked again that did not take a call.
+/// The wait before a replica is asked again that did not take an RPC.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Finds the replica of each call.
+/// Finds the replica of each RPC.
 pub(in crate::grpc::edge::forward) struct Routing {
     pub(in crate::grpc::edge::forward) ownerships: Ownerships,
     pub(in crate::grpc::edge::forward) links: Links,
@@ -35,13 +35,13 @@ pub(in crate::grpc::edge::forward) struct Routing {
     pub(in crate::grpc::edge::forward) stop: CancellationToken,
     /// Set when the other replicas have been told that this one stops, to the moment at which that began.
     pub(in crate::grpc::edge::forward) told: OnceCell<Instant>,
-    /// Starts what goes on after a call.
+    /// Starts what goes on after an RPC.
     pub(in crate::grpc::edge::forward) tasks: Tasks,
     /// Has a permit for each caller that may have left at one time.
     pub(in crate::grpc::edge::forward) left: Arc<Semaphore>,
 }
 
-/// The destination of a call.
+/// The destination of an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) enum Destination {
     /// At this replica, whatever it owns.
@@ -50,13 +50,13 @@ pub(in crate::grpc::edge::forward) enum Destination {
     Owner(ShardNo),
 }
 
-/// The replica that does a call now.
+/// The replica that does an RPC now.
 pub(in crate::grpc::edge::forward) enum ResolvedTarget {
-    /// This replica does the call, with its own services.
+    /// This replica does the RPC, with its own services.
     Local(ServiceSet),
-    /// The call is sent to another replica.
+    /// The RPC is sent to another replica.
     Owner {
-        /// The number that the call means.
+        /// The number that the RPC means.
         number: OwnerNo,
         /// The shard that it owns.
         shard: ShardNo,
@@ -65,26 +65,26 @@ pub(in crate::grpc::edge::forward) enum ResolvedTarget {
     },
 }
 
-/// A search for the replica that does a call.
+/// A search for the replica that does an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) enum Search {
     First,
-    /// The call was sent before: its run may exist by now, and a remembered shard may be wrong.
+    /// The RPC was sent before: its run may exist by now, and a remembered shard may be wrong.
     Again,
 }
 
-/// The replica that was asked to do a call.
+/// The replica that was asked to do an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) struct AskedReplica {
     /// Number of the replica; `None` for this one.
     pub(in crate::grpc::edge::forward) number: Option<OwnerNo>,
-    /// The shard for which it was asked; `None` if any replica, or any owner, does the call.
+    /// The shard for which it was asked; `None` if any replica, or any owner, does the RPC.
     pub(in crate::grpc::edge::forward) shard: Option<ShardNo>,
 }
 
-/// The replica that does a call, kept as long as the call is open there.
-pub(in crate::grpc::edge::forward) enum CallHandler {
-    /// The services of this replica, which the call reaches over this link.
+/// The replica that does an RPC, kept as long as the RPC is open there.
+pub(in crate::grpc::edge::forward) enum RpcHandler {
+    /// The services of this replica, which the RPC reaches over this link.
     Here(IncomingLink),
     /// The replica that owns the shard.
     Owner {
@@ -93,8 +93,8 @@ pub(in crate::grpc::edge::forward) enum CallHandler {
     },
 }
 
-impl CallHandler {
-    /// Notes that this replica gives the call up, and that its caller has not left. Another replica is told by the link.
+impl RpcHandler {
+    /// Notes that this replica gives the RPC up, and that its caller has not left. Another replica is told by the link.
     pub(in crate::grpc::edge::forward) fn give_up(&self) {
         match self {
             Self::Here(link) => link.mark_given_up(),
@@ -103,7 +103,7 @@ impl CallHandler {
     }
 }
 
-/// Resolves when the replica that does a call must not go on with it.
+/// Resolves when the replica that does an RPC must not go on with it.
 pub(in crate::grpc::edge::forward) type EndSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl ResolvedTarget {
@@ -134,7 +134,7 @@ impl Routing {
         Self { ownerships, links, local, runs, stop, told, tasks, left }
     }
 
-    /// The replica that does a call at this moment; `None` if none takes it.
+    /// The replica that does an RPC at this moment; `None` if none takes it.
     pub(in crate::grpc::edge::forward) fn current_target(
         &self,
         destination: Destination,
@@ -156,7 +156,7 @@ impl Routing {
         }
     }
 
-    /// The replica that does a call. Waits for an owner until the given moment; `None` if there is none by then.
+    /// The replica that does an RPC. Waits for an owner until the given moment; `None` if there is none by then.
     pub(in crate::grpc::edge::forward) async fn wait_for_target(
         &self,
         destination: Destination,
@@ -177,7 +177,7 @@ impl Routing {
         }
     }
 
-    /// The replica that does a call with this key. Waits as [`wait_for_target`](Self::wait_for_target) does.
+    /// The replica that does an RPC with this key. Waits as [`wait_for_target`](Self::wait_for_target) does.
     pub(in crate::grpc::edge::forward) async fn resolve(
         &self,
         route_key: &RouteKey,
@@ -241,7 +241,7 @@ impl Routing {
         }
     }
 
-    /// Resolves when the replica that was asked can do nothing more for the call.
+    /// Resolves when the replica that was asked can do nothing more for the RPC.
     ///
     /// For another replica: when it is held to be dead, or a different one owns the shard. Until then its engine may still be at
     /// work, and would take the end of a stream for a caller that leaves.
@@ -287,7 +287,7 @@ async fn changed_until(mut ownerships: Ownerships, is_over: impl FnMut(&Ownershi
     }
 }
 
-/// Resolves when this replica has lost the lease under which it does calls itself, or the shard.
+/// Resolves when this replica has lost the lease under which it does RPCs itself, or the shard.
 async fn own_lease_lost(ownerships: Ownerships, shard: Option<ShardNo>) {
     let is_others = |ownership: &Ownership| {
         shard.is_some_and(|shard| ownership.has_owner(shard) && !ownership.is_mine(shard))

@@ -1,4 +1,4 @@
-//! The shards of runs that calls have named. A run's shard never changes, so most calls need no question to the database.
+//! The shards of runs that RPCs have named. A run's shard never changes, so most RPCs need no question to the database.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

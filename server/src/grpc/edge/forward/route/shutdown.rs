@@ -1,5 +1,5 @@
 //! The end of a replica. Its callers are told to connect again. The other replicas are told first, so that they do not take the
-//! ends of its calls for callers that leave.
+//! ends of its RPCs for callers that leave.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 pub(in crate::grpc::edge) const STOPPING: &str = "/agentloop.replica/Leave";
 /// Time in which the others are told.
 const TELL_WAIT: Duration = Duration::from_millis(500);
-/// Time that is left to calls with one response at other replicas, from the moment at which this replica stops. Most need less.
+/// Time that is left to RPCs with one response at other replicas, from the moment at which this replica stops. Most need less.
 /// Then their callers are told that it shuts down, so the process must live longer than this.
 pub(crate) const RESPONSE_WAIT: Duration = Duration::from_millis(700);
 
-/// The status of calls that end with this replica.
+/// The status of RPCs that end with this replica.
 pub(in crate::grpc::edge::forward) fn shutting_down() -> Status {
     EngineError::ShuttingDown.into()
 }
 
 impl Routing {
-    /// Resolves when this replica stops, as soon as the others have been told. From then on, a call that is given up here says
+    /// Resolves when this replica stops, as soon as the others have been told. From then on, an RPC that is given up here says
     /// nothing about its caller.
     pub(in crate::grpc::edge::forward) async fn stopping(&self) {
         self.stopping_since().await;
@@ -46,13 +46,13 @@ impl Routing {
         *told.await
     }
 
-    /// The same for a stream, which outlives its call.
+    /// The same for a stream, which outlives its RPC.
     pub(in crate::grpc::edge::forward) fn stopping_stream(self: &Arc<Self>) -> EndSignal {
         let routing = self.clone();
         Box::pin(async move { routing.stopping().await })
     }
 
-    /// Resolves when this replica stops and calls with one response had time for it.
+    /// Resolves when this replica stops and RPCs with one response had time for it.
     pub(in crate::grpc::edge::forward) async fn stopped(&self) {
         sleep_until(self.stopping_since().await + RESPONSE_WAIT).await;
     }

@@ -5,7 +5,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKind;
 /// The shape in which an RPC is forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) enum ForwardMode {
-    /// One request and one response, which the contract confirms when the call is repeated.
+    /// One request and one response, which the contract confirms when the RPC is repeated.
     Unary,
     /// The same, if the request names a run. For a session, a repetition would abort its next run.
     UnaryIfRunNamed,

@@ -105,7 +105,7 @@ async fn a_run_that_goes_on_without_its_caller_is_not_left() {
     first.sees().await.answers(&result("r"));
     soon(answered).await.unwrap().unwrap().unwrap();
     replica.ownership.send_replace(owned_by(&second));
-    // A call that would come before this one is seen before it.
+    // An RPC that would come before this one is seen before it.
     let next = replica.run(prompt());
     let seen = second.sees().await;
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/Run");

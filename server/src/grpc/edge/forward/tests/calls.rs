@@ -12,7 +12,7 @@ use tower::{Layer as _, ServiceExt as _};
 use super::*;
 use crate::grpc::status::retryable;
 
-/// True if the bytes of a client have a frame with the headers of a call.
+/// True if the bytes of a client have a frame with the headers of an RPC.
 fn has_call(bytes: &[u8]) -> bool {
     // After the preface, each frame has three bytes of length, its type, and five bytes more.
     let mut rest = bytes.get(24..).unwrap_or_default();
@@ -26,7 +26,7 @@ fn has_call(bytes: &[u8]) -> bool {
     false
 }
 
-/// The answer of a call that a test has started.
+/// The answer of an RPC that a test has started.
 async fn answer<T>(call: tokio::task::JoinHandle<Option<T>>) -> T {
     soon(call).await.unwrap().expect("nobody stopped it")
 }
@@ -71,7 +71,7 @@ async fn a_replica_believes_nobody_at_its_own_services_either() {
     request.metadata_mut().insert_bin("agentloop-principal-bin", BinaryMetadataValue::from_bytes(forged));
     let mut client = replica.client();
     let call = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
-    // The call waits for the services that a new replica has not opened yet.
+    // The RPC waits for the services that a new replica has not opened yet.
     replica.local.open_as(&local);
     let seen = soon(calls.recv()).await.unwrap();
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
@@ -317,7 +317,7 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
     assert_eq!(answer(call).await.unwrap(), result("r"));
 }
 
-/// A call in this process, so that the clock may be paused.
+/// An RPC in this process, so that the clock may be paused.
 async fn unserved(ownership: Ownership) -> (Status, Duration) {
     let (_ownership, ownerships) = watch::channel(ownership);
     let forward = forward_layer(ownerships, LocalServices::none());
@@ -354,12 +354,12 @@ async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
     let read = async |bytes: usize| {
         let message = frame(&wire::GetRunRequest { run_id: "r".repeat(bytes) });
         let request = http::Request::new(of_frames(futures_util::stream::iter([message])));
-        BufferedCall::read(request, BYTES_MAX, &budget).await
+        BufferedRpc::read(request, BYTES_MAX, &budget).await
     };
     let large = read(100_000).await.unwrap();
     assert_eq!(reason(&read(100_000).await.err().unwrap()), "QUEUE_FULL");
     assert!(read(1_000).await.is_ok());
-    // A call that goes on by the id of a run needs the budget no more.
+    // An RPC that goes on by the id of a run needs the budget no more.
     let small = large.with("/agentloop.v1.AgentLoop/Subscribe", b"");
     drop(large);
     assert!(read(100_000).await.is_ok());

@@ -1,4 +1,4 @@
-//! Replicas of an earlier version. They know of one owner, which keeps the tool hosts, and send all calls there.
+//! Replicas of an earlier version. They know of one owner, which keeps the tool hosts, and send all RPCs there.
 
 use agentloop_proto::v1::connect_request::Frame as HostFrame;
 use agentloop_proto::v1::tool_host_client::ToolHostClient;
@@ -19,7 +19,7 @@ fn dial(owner: &Owner) -> Channel {
     Endpoint::from_shared(format!("http://{}", owner.peer.address)).unwrap().connect_lazy()
 }
 
-/// A call as a replica of an earlier version sends it on: it names no shard.
+/// An RPC as a replica of an earlier version sends it on: it names no shard.
 fn sent_on<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     let metadata = request.metadata_mut();
@@ -41,7 +41,7 @@ async fn a_call_of_an_earlier_version_is_sent_on_for_its_caller() {
     });
     let seen = other.sees().await;
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
-    // If the call ends, its caller may still be there: the replica of the earlier version may have stopped.
+    // If the RPC ends, its caller may still be there: the replica of the earlier version may have stopped.
     assert!(seen.link.clone().unwrap().is_lost().await);
     seen.answers(&wire::GetRunResponse::default());
     soon(calling).await.unwrap().unwrap();

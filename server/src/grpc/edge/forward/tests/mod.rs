@@ -41,7 +41,7 @@ use tower::util::MapRequestLayer;
 use super::layer::{ForwardLayer, ForwardParts};
 use super::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use super::request::budget::BufferBudget;
-use super::request::buffered_call::BufferedCall;
+use super::request::buffered_rpc::BufferedRpc;
 use super::route::local::LocalServices;
 use super::wire::links::Links;
 use crate::auth::{HostGrant, Principal, Role};
@@ -61,7 +61,7 @@ const ME: u64 = 100;
 /// The largest request that a replica sends on.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// A call as it reached an owner.
+/// An RPC as it reached an owner.
 struct Seen {
     path: String,
     headers: http::HeaderMap,
@@ -72,7 +72,7 @@ struct Seen {
     rest: Option<Body>,
     /// The answer that the owner gives.
     answer: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
-    /// Closed when the owner has dropped the call.
+    /// Closed when the owner has dropped the RPC.
     dropped: mpsc::Receiver<()>,
 }
 
@@ -86,7 +86,7 @@ impl Seen {
         self.sends([frame(message), end_with(&Status::ok(""))]);
     }
 
-    /// Ends the call with this status, and no message.
+    /// Ends the RPC with this status, and no message.
     fn refuses(self, status: &Status) {
         self.sends([end_with(status)]);
     }
@@ -109,7 +109,7 @@ async fn next_message(body: &mut Body) -> Vec<u8> {
     frame.into_data().unwrap().split_off(PREFIX_BYTES).into()
 }
 
-/// Serves every RPC of a service by handing the calls to the test.
+/// Serves every RPC of a service by handing the RPCs to the test.
 #[derive(Clone)]
 struct Scripted<const SERVICE: u8>(mpsc::UnboundedSender<Seen>);
 
@@ -159,7 +159,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
                     (next_message(&mut body).await, Some(body))
                 }
                 _ => {
-                    let call = BufferedCall::read(request, BYTES_MAX, &BufferBudget::new()).await.unwrap();
+                    let call = BufferedRpc::read(request, BYTES_MAX, &BufferBudget::new()).await.unwrap();
                     (call.message().unwrap().to_vec(), None)
                 }
             };
@@ -395,7 +395,7 @@ impl Replica {
         AgentLoopClient::new(self.channel.clone())
     }
 
-    /// Starts a call of `Run`, which somebody has to answer.
+    /// Starts a `Run`, which somebody has to answer.
     fn run(
         &self,
         input: wire::RunInput,

@@ -48,7 +48,7 @@ async fn replicas_with_certificates_of_one_root_reach_each_other() {
 
 type Running = tokio::task::JoinHandle<Option<Result<wire::RunResponse, Status>>>;
 
-/// A replica and an owner whose certificates were renewed during a call.
+/// A replica and an owner whose certificates were renewed during an RPC.
 async fn renewed() -> (Replica, Owner, Running, Seen) {
     let (old, new) = (certificates("replica.test"), certificates("replica.test"));
     let (acceptor, acceptors) = watch::channel(peer_acceptor(&old).unwrap());
@@ -99,7 +99,7 @@ async fn a_client_without_a_certificate_of_the_root_is_refused() {
     assert!(owner.calls.try_recv().is_err());
 }
 
-/// A call of `GetRun` at the port of an owner, with this metadata.
+/// A `GetRun` at the port of an owner, with this metadata.
 async fn at_port(owner: &Owner, metadata: &[(&'static str, &str)]) -> Status {
     let channel = Endpoint::from_shared(format!("http://{}", owner.peer.address)).unwrap().connect_lazy();
     let mut request = tonic::Request::new(wire::GetRunRequest { run_id: "r".to_owned() });

@@ -7,8 +7,8 @@ use tonic::Streaming;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
-use crate::grpc::edge::forward::request::call::Call as _;
-use crate::grpc::edge::forward::request::replayable::ReplayableCall;
+use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
+use crate::grpc::edge::forward::request::replayable::ReplayableRpc;
 
 fn hello(host_id: &str) -> wire::ConnectRequest {
     let hello = wire::Hello { host_id: host_id.to_owned(), ..Default::default() };
@@ -62,7 +62,7 @@ async fn a_host_waits_for_an_owner_to_come() {
     assert!(soon(connecting).await.unwrap().is_ok());
 }
 
-/// A call of this path whose requests are these, while nobody can be reached at the owner's address.
+/// An RPC of this path whose requests are these, while nobody can be reached at the owner's address.
 async fn at_nobody(path: &'static str, requests: impl Stream<Item = NextFrame> + Send + 'static) -> Duration {
     let peer = Peer { number: OwnerNo(1), address: "127.0.0.1:1".to_owned() };
     let (_ownership, ownerships) = watch::channel(owned_by_peer(&peer));
@@ -113,11 +113,11 @@ async fn an_owner_that_stops_leaves_a_host_to_the_next_one() {
     assert!(soon(connecting).await.unwrap().is_ok());
 }
 
-/// A call with three messages of so many bytes each, and a fault behind them, if any.
-fn three_of(bytes: usize, fault: Option<Status>, budget: &BufferBudget) -> ReplayableCall {
+/// An RPC with three messages of so many bytes each, and a fault behind them, if any.
+fn three_of(bytes: usize, fault: Option<Status>, budget: &BufferBudget) -> ReplayableRpc {
     let messages = (0..3).map(|_| Ok(Frame::data(Bytes::from(vec![7; bytes]))));
     let messages: Vec<NextFrame> = messages.chain(fault.map(Err)).collect();
-    ReplayableCall::of(http::Request::new(of_frames(futures_util::stream::iter(messages))), budget)
+    ReplayableRpc::of(http::Request::new(of_frames(futures_util::stream::iter(messages))), budget)
 }
 
 /// Number of bytes up to the end.

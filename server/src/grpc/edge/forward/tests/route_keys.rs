@@ -44,7 +44,7 @@ impl RouteFixture {
         self.replica.ownership.send_replace(Self::ownership(&self.owners, others));
     }
 
-    /// Number of the replica that a call goes to. The call ends with a refusal.
+    /// Number of the replica that an RPC goes to. The RPC ends with a refusal.
     async fn of(&mut self, path: &str, message: NextFrame) -> u64 {
         let mut request = http::Request::new(of_frames(futures_util::stream::iter([message])));
         *request.uri_mut() = format!("/agentloop.v1.{path}").parse().unwrap();
@@ -170,7 +170,7 @@ async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
         found.insert(wanted);
     }
     assert!(found.len() > 1, "they are spread");
-    // Once it owns anything, it has new runs of its own. An id of the caller's may be a repetition of a call at another replica.
+    // Once it owns anything, it has new runs of its own. An id of the caller's may be a repetition of an RPC at another replica.
     fixture.change(one_here);
     assert_eq!(fixture.of("AgentLoop/Run", run_with(None)).await, ME);
     assert_eq!(fixture.of("AgentLoop/RunStream", run_with(None)).await, ME);

@@ -9,7 +9,7 @@ use super::*;
 use crate::grpc::edge::forward::route::routing::SEARCH_WAIT;
 use crate::grpc::edge::forward::wire::links::{PING_EVERY, PING_WAIT};
 
-/// The calls of this page, in the order in which they are started.
+/// The RPCs of this page, in the order in which they are started.
 const PATHS: [&str; 3] =
     ["/agentloop.v1.AgentLoop/GetRun", "/agentloop.v1.Tools/ListHosts", "/agentloop.v1.Tools/ListTools"];
 
@@ -59,7 +59,7 @@ async fn pass_until_frozen(mut near: TcpStream, to: String, mut frozen: watch::R
     }
 }
 
-/// Starts each of the calls, which somebody has to answer.
+/// Starts each of the RPCs, which somebody has to answer.
 fn start_calls(replica: &Replica) -> Vec<tokio::task::JoinHandle<Option<Result<(), Status>>>> {
     let (mut runs, mut tools) = (replica.client(), ToolsClient::new(replica.channel.clone()));
     let mut hosts = tools.clone();
@@ -77,7 +77,7 @@ fn start_calls(replica: &Replica) -> Vec<tokio::task::JoinHandle<Option<Result<(
     ]
 }
 
-/// The calls as the owner sees them, in any order.
+/// The RPCs as the owner sees them, in any order.
 async fn all_seen(owner: &mut Owner) -> Vec<Seen> {
     let mut seen = Vec::new();
     for _ in PATHS {
@@ -89,7 +89,7 @@ async fn all_seen(owner: &mut Owner) -> Vec<Seen> {
     seen
 }
 
-/// Answers a call with an empty message, which is one of each RPC.
+/// Answers an RPC with an empty message, which is one of each RPC.
 fn answer_empty(seen: Seen) {
     seen.answers(&());
 }

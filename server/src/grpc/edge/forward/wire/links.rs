@@ -1,4 +1,4 @@
-//! The links to other replicas: one HTTP/2 connection to each, made with the first call and kept.
+//! The links to other replicas: one HTTP/2 connection to each, made with the first RPC and kept.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,7 +19,7 @@ pub(in crate::grpc::edge) const PING_WAIT: Duration = Duration::from_secs(2);
 pub(in crate::grpc::edge) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// Bytes of all streams together: the most that HTTP/2 knows. So callers who do not read hold up nobody else.
 pub(in crate::grpc::edge) const LINK_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// All headers of a call together, in bytes. A principal with all the groups and patterns that it may have fits.
+/// All headers of an RPC together, in bytes. A principal with all the groups and patterns that it may have fits.
 pub(in crate::grpc::edge) const HEADERS_BYTES_MAX: u32 = 256 * 1024;
 
 /// Certificates for the links between replicas, as PEM.
@@ -59,7 +59,7 @@ struct State {
     tls: Option<LinkTls>,
     /// The peers that were called, by their numbers.
     links: BTreeMap<OwnerNo, (Peer, Arc<Channel>)>,
-    /// Links with earlier certificates, as long as there are calls on them.
+    /// Links with earlier certificates, as long as there are RPCs on them.
     earlier: Vec<Weak<Channel>>,
 }
 
@@ -76,7 +76,7 @@ impl Links {
         Self::new(self.state().tls.clone())
     }
 
-    /// Uses other certificates for links that are made from now on. Calls under way keep theirs.
+    /// Uses other certificates for links that are made from now on. RPCs under way keep theirs.
     pub fn renew(&self, tls: Option<LinkTls>) {
         let state = &mut *self.state();
         state.tls = tls;
@@ -85,8 +85,8 @@ impl Links {
         state.earlier.retain(|channel| channel.strong_count() > 0);
     }
 
-    /// The link to this peer. It connects with its first call, and again after it broke. A new link drops those to replicas that
-    /// are gone. A call keeps its link until it ends. When this replica stops, it tells the peer so over this link.
+    /// The link to this peer. It connects with its first RPC, and again after it broke. A new link drops those to replicas that
+    /// are gone. An RPC keeps its link until it ends. When this replica stops, it tells the peer so over this link.
     ///
     /// # Errors
     /// [`BadLink`]

@@ -1,18 +1,18 @@
-//! The metadata with which replicas speak about a call. Callers cannot set it: the public port takes it out.
+//! The metadata with which replicas speak about an RPC. Callers cannot set it: the public port takes it out.
 
 use tonic::codegen::http::header::{self, HeaderMap, HeaderName};
 
 use crate::grpc::status;
 
-/// Number of the replica that a call means.
+/// Number of the replica that an RPC means.
 pub(in crate::grpc::edge) const REPLICA: HeaderName = HeaderName::from_static("agentloop-replica");
-/// The shard whose owner a call means. Replicas of earlier versions do not set it.
+/// The shard whose owner an RPC means. Replicas of earlier versions do not set it.
 pub(in crate::grpc::edge) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
 /// The principal that the accepting replica has authenticated.
 pub(in crate::grpc::edge) const PRINCIPAL: HeaderName = HeaderName::from_static("agentloop-principal-bin");
 /// Address and port of the caller, for the audit log.
 pub(in crate::grpc::edge) const CALLER: HeaderName = HeaderName::from_static("agentloop-caller");
-/// The sender has the call from a replica of an earlier version. If the call ends, its caller may still be there: that replica may
+/// The sender has the RPC from a replica of an earlier version. If the RPC ends, its caller may still be there: that replica may
 /// have stopped.
 pub(in crate::grpc::edge) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
 /// In a response: the session is another replica's, and nothing was done.

@@ -1,4 +1,4 @@
-//! The traffic between replicas: the links, and the metadata of a call that goes over one.
+//! The traffic between replicas: the links, and the metadata of an RPC that goes over one.
 
 pub mod links;
 pub(in crate::grpc::edge) mod metadata;

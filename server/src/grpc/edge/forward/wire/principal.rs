@@ -1,4 +1,4 @@
-//! The principal of a call, as one entry of binary metadata between replicas.
+//! The principal of an RPC, as one entry of binary metadata between replicas.
 
 use std::sync::Arc;
 

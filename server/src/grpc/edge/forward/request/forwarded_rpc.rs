@@ -1,4 +1,4 @@
-//! A call that is sent to an owner, and its head: everything but its messages.
+//! An RPC that is sent to an owner, and its head: everything but its messages.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REP
 use crate::grpc::edge::forward::wire::principal;
 use crate::grpc::edge::incoming::{IncomingLink, RemoteEnd};
 
-/// A call that is sent to an owner.
-pub(in crate::grpc::edge::forward) trait Call {
+/// An RPC that is sent to an owner.
+pub(in crate::grpc::edge::forward) trait ForwardedRpc {
     /// Everything but its messages.
     fn head(&self) -> &Head;
 
@@ -24,11 +24,11 @@ pub(in crate::grpc::edge::forward) trait Call {
     fn is_whole(&self) -> bool;
 }
 
-/// Marks a call that a replica of an earlier version has sent here.
+/// Marks an RPC that a replica of an earlier version has sent here.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::grpc::edge) struct Relayed;
 
-/// A call without its messages.
+/// An RPC without its messages.
 #[derive(Clone)]
 pub(in crate::grpc::edge::forward) struct Head {
     parts: Parts,
@@ -37,7 +37,7 @@ pub(in crate::grpc::edge::forward) struct Head {
 }
 
 impl Head {
-    /// The head of a call whose caller is known.
+    /// The head of an RPC whose caller is known.
     pub(in crate::grpc::edge::forward) fn of(parts: Parts) -> Self {
         let mut for_replicas = sent_on(&parts.headers);
         if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
@@ -63,14 +63,14 @@ impl Head {
         principal.map_or_else(TenantId::local, |principal| principal.tenant.clone())
     }
 
-    /// The same caller's call of another RPC.
+    /// The same caller's RPC at another path.
     pub(in crate::grpc::edge::forward) fn to_path(&self, path: &'static str) -> Self {
         let mut head = self.clone();
         head.parts.uri = http::Uri::from_static(path);
         head
     }
 
-    /// The call for the services of this replica, and the link that it comes over: the one of an earlier version that sent it here,
+    /// The RPC for the services of this replica, and the link that it comes over: the one of an earlier version that sent it here,
     /// or one of its own.
     pub(in crate::grpc::edge::forward) fn for_local(
         &self,
@@ -81,7 +81,7 @@ impl Head {
         (request, link)
     }
 
-    /// The call for the replica of this number, which owns this shard.
+    /// The RPC for the replica of this number, which owns this shard.
     pub(in crate::grpc::edge::forward) fn for_replica(
         &self,
         number: OwnerNo,

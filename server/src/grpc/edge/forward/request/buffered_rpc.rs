@@ -1,4 +1,4 @@
-//! A call with its one request message, kept so that it can be sent again.
+//! An RPC with its one request message, kept so that it can be sent again.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use tonic::{Code, Status};
 
 use crate::grpc::edge::forward::request::bodies::{next_frame, of_bytes};
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
-use crate::grpc::edge::forward::request::call::{Call, Head};
+use crate::grpc::edge::forward::request::forwarded_rpc::{ForwardedRpc, Head};
 use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES, framed};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;
 
-/// A call with its one request message.
+/// An RPC with its one request message.
 #[derive(Clone)]
-pub(in crate::grpc::edge::forward) struct BufferedCall {
+pub(in crate::grpc::edge::forward) struct BufferedRpc {
     head: Head,
     /// The message with its prefix, as it came.
     framed: Bytes,
@@ -25,8 +25,8 @@ pub(in crate::grpc::edge::forward) struct BufferedCall {
     _share: Option<Arc<BudgetShare>>,
 }
 
-impl BufferedCall {
-    /// Reads the request of a call, of at most so many bytes.
+impl BufferedRpc {
+    /// Reads the request of an RPC, of at most so many bytes.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED if it is larger or there is no budget for it; the error of its body if that breaks off.
@@ -66,12 +66,12 @@ impl BufferedCall {
         }
     }
 
-    /// The same caller's call of another RPC, with this message, which is small.
+    /// The same caller's RPC at another path, with this message, which is small.
     pub(in crate::grpc::edge::forward) fn with(&self, path: &'static str, message: &[u8]) -> Self {
         Self { head: self.head.to_path(path), framed: framed(&[message]), _share: None }
     }
 
-    /// Adds the ids that the caller left to the server. A call that is repeated then finds what its first try created. Returns true
+    /// Adds the ids that the caller left to the server. An RPC that is repeated then finds what its first try created. Returns true
     /// if it added any.
     pub(in crate::grpc::edge::forward) fn set_ids(&mut self, ids: &dyn Ids) -> bool {
         let fields = self.message().and_then(|message| missing_ids(self.head.path(), message, ids));
@@ -88,7 +88,7 @@ impl BufferedCall {
     }
 }
 
-impl Call for BufferedCall {
+impl ForwardedRpc for BufferedRpc {
     fn head(&self) -> &Head {
         &self.head
     }
