@@ -90,7 +90,7 @@ impl Tools for RemoteTools {
             Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,
         };
-        self.route(&mut state, out, now);
+        self.perform(&mut state, out, now);
         seek
     }
 
@@ -99,11 +99,11 @@ impl Tools for RemoteTools {
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
-        self.input(tenant, Input::CloseRuntime { host: host.clone(), runtime: runtime.to_string() });
+        self.handle(tenant, Input::CloseRuntime { host: host.clone(), runtime: runtime.to_string() });
     }
 
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
-        self.input(tenant, Input::StopSeeking { call: call.clone() });
+        self.handle(tenant, Input::StopSeeking { call: call.clone() });
     }
 
     fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
@@ -112,30 +112,30 @@ impl Tools for RemoteTools {
     }
 
     fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
-        self.input(&origin.tenant, Input::Reclaim(translate::request(origin, call, offer)));
+        self.handle(&origin.tenant, Input::Reclaim(translate::request(origin, call, offer)));
     }
 
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
         let call = CallRef { call: call.clone(), attempt };
-        self.input(tenant, Input::Cancel { call, cause, reason: reason.to_owned() });
+        self.handle(tenant, Input::Cancel { call, cause, reason: reason.to_owned() });
     }
 
     fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
         let call = CallRef { call: call.clone(), attempt };
-        self.input(tenant, Input::AnswerInput { call, input: input.to_owned(), answer });
+        self.handle(tenant, Input::AnswerInput { call, input: input.to_owned(), answer });
     }
 
     fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
         let call = CallRef { call: call.clone(), attempt };
-        self.input(tenant, Input::AckResumeState { call, resume_no });
+        self.handle(tenant, Input::AckResumeState { call, resume_no });
     }
 
     fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
-        self.input(tenant, Input::ReleaseCall { call: CallRef { call: call.clone(), attempt } });
+        self.handle(tenant, Input::ReleaseCall { call: CallRef { call: call.clone(), attempt } });
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {
-        self.input(tenant, Input::Release { run: run.clone() });
+        self.handle(tenant, Input::Release { run: run.clone() });
     }
 }
 
@@ -166,7 +166,7 @@ impl RemoteTools {
         unfit: Option<UnfitArguments>,
     ) {
         let request = translate::request(origin, call, offer);
-        self.input(&origin.tenant, Input::Offer { request, unfit });
+        self.handle(&origin.tenant, Input::Offer { request, unfit });
     }
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {

@@ -181,7 +181,7 @@ impl HostStream {
         let unused: Vec<Result<Option<String>, SinkUnavailable>> = looked_up.collect().await;
         for runtime in unused.into_iter().flatten().flatten() {
             let host = host.clone();
-            self.tools.input(&self.tenant, Input::CloseRuntime { host, runtime });
+            self.tools.handle(&self.tenant, Input::CloseRuntime { host, runtime });
         }
     }
 

@@ -168,7 +168,7 @@ impl HostStream {
                         results.extend(self.frame(host, frame).await.into_iter().map(|result| self.record(result)));
                     }
                     Some(Ok(Inbound::Reply(reply))) => {
-                        self.tools.input(&self.tenant, Input::Touch { connection: self.id });
+                        self.tools.handle(&self.tenant, Input::Touch { connection: self.id });
                         self.tools.extensions().respond(self.id, *reply);
                     }
                     Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
@@ -184,7 +184,7 @@ impl HostStream {
     /// cannot show that, so its lease is renewed here.
     fn show_life(&self, nonce: u64, is_unread: bool) {
         if is_unread {
-            self.tools.input(&self.tenant, Input::Touch { connection: self.id });
+            self.tools.handle(&self.tenant, Input::Touch { connection: self.id });
         }
         self.tools.send(self.id, ServerFrame::Ping { nonce });
     }
@@ -210,7 +210,7 @@ impl HostStream {
                 if frame == HostFrame::Draining {
                     self.tools.extensions().drain(connection);
                 }
-                self.tools.input(&self.tenant, Input::Frame { connection, frame })
+                self.tools.handle(&self.tenant, Input::Frame { connection, frame })
             }
         }
     }
@@ -242,18 +242,18 @@ impl HostStream {
     fn go_away(&self, reason: CloseReason, message: &str) {
         let reconnect_after = self.tools.options().reconnect_after;
         self.tools.send(self.id, ServerFrame::GoAway { reconnect_after, reason: message.to_owned() });
-        self.tools.input(&self.tenant, Input::CloseStream { connection: self.id, reason });
+        self.tools.handle(&self.tenant, Input::CloseStream { connection: self.id, reason });
     }
 
     fn refuse(&self, reason: CloseReason, message: String) {
         tracing::debug!(connection.id = %self.id, message, "tool host refused");
         self.tools.send(self.id, ServerFrame::ProtocolError { message, call: None });
-        self.tools.input(&self.tenant, Input::CloseStream { connection: self.id, reason });
+        self.tools.handle(&self.tenant, Input::CloseStream { connection: self.id, reason });
     }
 
     fn violation(&self, message: String, call: Option<CallId>) {
         tracing::debug!(connection.id = %self.id, message, "tool host broke the protocol");
-        self.tools.input(&self.tenant, Input::Violation { connection: self.id, message, call });
+        self.tools.handle(&self.tenant, Input::Violation { connection: self.id, message, call });
     }
 }
 

@@ -89,7 +89,7 @@ impl RemoteTools {
             self.unsaved.notify_one();
             out.insert(0, Output::Send { connection, frame });
         }
-        self.route(state, out, now);
+        self.perform(state, out, now);
     }
 
     fn welcome_frame(

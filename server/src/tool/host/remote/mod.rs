@@ -171,36 +171,37 @@ impl RemoteTools {
 
     /// Removes a stream that ended. Calling it twice does no harm.
     pub(in crate::tool) fn remove_stream(&self, tenant: &TenantId, connection: ConnectionId) {
-        self.input(tenant, Input::Disconnected { connection });
+        self.handle(tenant, Input::Disconnected { connection });
         self.lock().forget_stream(connection);
         self.extensions.leave(connection);
     }
 
     /// Gives a host more time to come back: its stream ended because the replica broke off through which it came.
     pub(crate) fn link_lost(&self, tenant: &TenantId, host: HostId) {
-        self.input(tenant, Input::LinkLost { host });
+        self.handle(tenant, Input::LinkLost { host });
     }
 
     /// Sends a host a frame that does not concern the fleet.
     pub(in crate::tool) fn send(&self, connection: ConnectionId, frame: ServerFrame) {
         let mut state = self.lock();
-        self.route(&mut state, vec![Output::Send { connection, frame }], self.now());
+        self.perform(&mut state, vec![Output::Send { connection, frame }], self.now());
     }
 
-    /// Gives the fleet an input and carries out its outputs. Results of calls are returned for the caller to record.
-    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
+    /// Gives the fleet an input and performs its outputs. Results of calls are returned for the caller to record.
+    pub(in crate::tool) fn handle(&self, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let mut state = self.lock();
-        self.step(&mut state, tenant, input)
+        self.handle_locked(&mut state, tenant, input)
     }
 
-    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
+    /// The same, with the state locked by the caller.
+    fn handle_locked(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
-        self.route(state, out, now)
+        self.perform(state, out, now)
     }
 
-    /// Carries out the fleet's outputs. A host whose send queue is full is dropped, which may lead to more outputs.
-    pub(in crate::tool) fn route(
+    /// Performs the fleet's outputs. A host whose send queue is full is dropped, which may lead to more outputs.
+    pub(in crate::tool) fn perform(
         &self,
         state: &mut State,
         out: Vec<Output>,
@@ -246,7 +247,7 @@ impl RemoteTools {
                 // `enter` has registered the tool.
                 Output::Served { .. } => {}
                 Output::Joined { .. } | Output::ToolsReplaced { .. } => {
-                    unreachable!("admit_tools takes these outputs out before it routes the rest")
+                    unreachable!("`admit` takes these outputs out before it performs the rest")
                 }
             }
         }

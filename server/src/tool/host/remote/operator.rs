@@ -124,7 +124,7 @@ impl RemoteTools {
         let (after, now) = (self.options.reconnect_after, self.now());
         let reason = format!("the declaration of the tool {name} was accepted: connect again");
         let out = state.ask_to_reconnect(connections, after, &reason, now);
-        self.route(&mut state, out, now);
+        self.perform(&mut state, out, now);
     }
 
     /// Begins to forget a tool and its terms: the store is to forget them, then [`ForgettingTool::finish`]. Waits for a save of
@@ -156,7 +156,7 @@ impl RemoteTools {
         }
         // The other replicas are told after the lock is free, so they learn that the terms are forgotten too.
         state.catalogue.remove(tenant, name);
-        self.step(&mut state, tenant, Input::Forget { tool: name.to_owned() });
+        self.handle_locked(&mut state, tenant, Input::Forget { tool: name.to_owned() });
         state.terms.forget(tenant, name)
     }
 

@@ -21,7 +21,7 @@ impl RemoteTools {
         let host = self.lock().fleet.holder(tenant, &result.call.call);
         let host = host.unwrap_or_else(|| HostId::parse(UNARY).expect("it is a valid id"));
         let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
-        self.input(tenant, input);
+        self.handle(tenant, input);
         self.record(tenant, AcceptedResult { host, result: Box::new(result) }).await
     }
 
@@ -79,6 +79,6 @@ impl Drop for ResultRecording<'_> {
             true => Input::ResultHandled { call },
             false => Input::ResultNotRecorded { call },
         };
-        self.tools.input(self.tenant, then);
+        self.tools.handle(self.tenant, then);
     }
 }

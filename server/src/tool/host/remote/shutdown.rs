@@ -47,7 +47,7 @@ impl RemoteTools {
         state.closing = true;
         self.hub_changed.notify_waiters();
         let out = state.fleet.go_away(self.options.reconnect_after);
-        self.route(&mut state, out, self.now());
+        self.perform(&mut state, out, self.now());
     }
 
     /// Ends every host's stream, at the end of the shutdown.
@@ -56,7 +56,7 @@ impl RemoteTools {
         state.closing = true;
         self.hub_changed.notify_waiters();
         let out = state.fleet.close_all();
-        self.route(&mut state, out, self.now());
+        self.perform(&mut state, out, self.now());
     }
 
     /// True once a shutdown has begun.

@@ -63,7 +63,7 @@ impl RemoteTools {
         let mut state = self.lock();
         let now = self.now();
         let out = state.fleet.handle_time(now);
-        self.route(&mut state, out, now);
+        self.perform(&mut state, out, now);
     }
 
     async fn refresh_catalogue(&self) {
