@@ -17,8 +17,8 @@
 //! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
 //! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs) later.
 
+mod extensions;
 mod frame;
-mod hosts;
 mod hub;
 mod hub_history;
 mod hub_link;

@@ -1,6 +1,5 @@
 //! Tools on tool hosts: their connections, the fleet that places calls, and delivery of results to the engine.
 
-pub(in crate::tool) mod calls;
 pub(in crate::tool) mod connection;
 pub(in crate::tool) mod deliver;
 pub(in crate::tool) mod identity;
@@ -11,4 +10,5 @@ pub(in crate::tool) mod remote;
 pub(in crate::tool) mod rows;
 pub(in crate::tool) mod snapshot;
 pub(in crate::tool) mod state;
+pub(in crate::tool) mod tools;
 pub(in crate::tool) mod translate;
