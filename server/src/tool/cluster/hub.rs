@@ -189,22 +189,22 @@ impl OpenLink<'_> {
         }
         match frame {
             ToHub::Seek { origin, call, tool, on } => {
-                if self.is_latest_claim(&mut state, &origin, &call.run) {
+                if self.claim_for_peer(&mut state, &origin, &call.run) {
                     self.seek(origin, call, &tool, on);
                 }
             }
             ToHub::StopSeeking { tenant, call } => {
-                if !self.is_others(&state, &tenant, &call.run) {
+                if !cluster.is_at_another(&state, &tenant, &call.run, Some(self.peer)) {
                     own.stop_seeking(&tenant, &call);
                 }
             }
             ToHub::Offer { origin, call, offer } => {
-                if self.is_latest_claim(&mut state, &origin, &call.run) {
+                if self.claim_for_peer(&mut state, &origin, &call.run) {
                     own.offer_checked(&origin, &call, *offer, unfit);
                 }
             }
             ToHub::Reclaim { origin, call, offer } => {
-                if self.is_latest_claim(&mut state, &origin, &call.run) {
+                if self.claim_for_peer(&mut state, &origin, &call.run) {
                     self.reclaim(&origin, &call, *offer);
                 }
             }
@@ -215,7 +215,7 @@ impl OpenLink<'_> {
             }
             ToHub::Command { no, command } => self.carry_out(&state, no, command),
             ToHub::Heard { tenant, call, attempt } => {
-                if !self.is_others(&state, &tenant, &call.run) {
+                if !cluster.is_at_another(&state, &tenant, &call.run, Some(self.peer)) {
                     cluster.pending_updates.forget_end(&tenant, &call, attempt);
                 }
             }
@@ -251,7 +251,7 @@ impl OpenLink<'_> {
     /// Carries out a command of the replica. It may be one of an earlier owner of the run.
     fn carry_out(&self, state: &State, no: u64, command: Command) {
         let (tenant, run) = command.run();
-        if self.is_others(state, tenant, run) {
+        if self.cluster.is_at_another(state, tenant, run, Some(self.peer)) {
             self.cluster.carry_out_late(command);
         } else {
             self.cluster.carry_out(command);
@@ -275,9 +275,9 @@ impl OpenLink<'_> {
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
     /// then deposed, or its task has not ended yet, and it may not ask for them.
-    fn is_latest_claim(&self, state: &mut State, origin: &CallOrigin, run: &RunId) -> bool {
+    fn claim_for_peer(&self, state: &mut State, origin: &CallOrigin, run: &RunId) -> bool {
         let is_latest = !state.table.has_claim_after(&origin.tenant, run, origin.epoch)
-            && self.cluster.routes.route(&origin.tenant, run, self.peer, origin.epoch);
+            && self.cluster.routes.claim_for_peer(&origin.tenant, run, self.peer, origin.epoch);
         if is_latest {
             // The calls that this replica has of the run are of an earlier claim.
             state.table.release(&origin.tenant, run);
@@ -285,12 +285,6 @@ impl OpenLink<'_> {
             tracing::info!(replica = self.peer.0, run.id = %run, "a frame of an earlier owner of a run is left out");
         }
         is_latest
-    }
-
-    /// True if another replica has a task of the run by now.
-    fn is_others(&self, state: &State, tenant: &TenantId, run: &RunId) -> bool {
-        let routed = self.cluster.routes.of_run(tenant, run);
-        routed.is_some_and(|peer| peer != self.peer) || state.table.has_run(tenant, run)
     }
 }
 

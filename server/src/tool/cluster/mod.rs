@@ -294,7 +294,7 @@ impl ClusterTools {
     fn command(&self, state: &mut State, command: Command) {
         if matches!(state.hub, HubConnection::Here) {
             let (tenant, run) = command.run();
-            if self.is_elsewhere(tenant, run) {
+            if self.is_at_another(state, tenant, run, None) {
                 self.carry_out_late(command);
             } else {
                 self.carry_out(command);
@@ -305,9 +305,10 @@ impl ClusterTools {
         state.send(&ToHub::Command { no, command });
     }
 
-    /// As the hub: true if another replica has asked for calls of the run since this one did.
-    fn is_elsewhere(&self, tenant: &TenantId, run: &RunId) -> bool {
-        self.routes.of_run(tenant, run).is_some()
+    /// As the hub: true if a replica other than `peer` has asked for calls of the run since that one did. `None` is this replica.
+    fn is_at_another(&self, state: &State, tenant: &TenantId, run: &RunId, peer: Option<OwnerNo>) -> bool {
+        let is_here = peer.is_some() && state.table.has_run(tenant, run);
+        is_here || self.routes.of_run(tenant, run).is_some_and(|routed| Some(routed) != peer)
     }
 
     /// Tells the run that the attempt did not begin: it never left this replica.

@@ -126,7 +126,7 @@ impl Routes {
 
     /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
     /// known.
-    pub(super) fn route(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo, epoch: Epoch) -> bool {
+    pub(super) fn claim_for_peer(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo, epoch: Epoch) -> bool {
         let mut inner = self.lock();
         let is_latest = inner.forget_up_to(tenant, run, epoch);
         if is_latest {
@@ -136,7 +136,7 @@ impl Routes {
     }
 
     /// The same for the hub itself, which has no route.
-    pub(super) fn take_home(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
+    pub(super) fn claim_here(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
         self.lock().forget_up_to(tenant, run, epoch)
     }
 

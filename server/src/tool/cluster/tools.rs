@@ -46,7 +46,7 @@ impl Tools for ClusterTools {
         let sought =
             || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
         if matches!(state.hub, HubConnection::Here) {
-            if !self.take_home(origin, call) {
+            if !self.claim_here(origin, call) {
                 // The task that asks is at its end.
                 return Seek::Queued;
             }
@@ -95,7 +95,7 @@ impl Tools for ClusterTools {
         let mut state = self.lock();
         state.table.stop_seeking(tenant, call);
         match &state.hub {
-            HubConnection::Here if self.is_elsewhere(tenant, &call.run) => {}
+            HubConnection::Here if self.is_at_another(&state, tenant, &call.run, None) => {}
             HubConnection::Here => self.own.stop_seeking(tenant, call),
             HubConnection::Link(link) => {
                 link.send(&ToHub::StopSeeking { tenant: tenant.clone(), call: call.clone() })
@@ -109,7 +109,7 @@ impl Tools for ClusterTools {
         let unfit = self.is_hub().then(|| self.own.unfit(&origin.tenant, &offer)).flatten();
         let mut state = self.lock();
         if matches!(state.hub, HubConnection::Here) {
-            if !self.take_home(origin, call) {
+            if !self.claim_here(origin, call) {
                 return self.not_sent(&origin.tenant, call, offer.attempt);
             }
             state.table.offered(origin, call, &offer);
@@ -139,7 +139,7 @@ impl Tools for ClusterTools {
 
     fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
         let mut state = self.lock();
-        if matches!(state.hub, HubConnection::Here) && !self.take_home(origin, call) {
+        if matches!(state.hub, HubConnection::Here) && !self.claim_here(origin, call) {
             return;
         }
         state.table.offered(origin, call, &offer);
@@ -200,8 +200,8 @@ impl Tools for ClusterTools {
 
 impl ClusterTools {
     /// As the hub: the run's calls come from this replica itself. Returns false if another owner has claimed the run since.
-    fn take_home(&self, origin: &CallOrigin, call: &CallId) -> bool {
-        let is_latest = self.routes.take_home(&origin.tenant, &call.run, origin.epoch);
+    fn claim_here(&self, origin: &CallOrigin, call: &CallId) -> bool {
+        let is_latest = self.routes.claim_here(&origin.tenant, &call.run, origin.epoch);
         if !is_latest {
             tracing::info!(run.id = %call.run, "a call of an earlier claim of its run is left out");
         }

@@ -175,7 +175,7 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
     hub.pending_updates.keep(&tenant(), &call, &ended(1));
     let mut link = Raw::open(&replicas[0]).await;
     for (owner, kept) in [(3, 1), (2, 0)] {
-        assert!(hub.routes.route(&tenant(), &call.run, OwnerNo(owner), origin_at(1).epoch));
+        assert!(hub.routes.claim_for_peer(&tenant(), &call.run, OwnerNo(owner), origin_at(1).epoch));
         link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: 1 });
         link.done().await;
         assert_eq!(hub.pending_updates.of(&tenant(), &call).len(), kept);
