@@ -36,7 +36,7 @@ pub struct Ownership {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShardOwner {
     /// This replica, and its lease is valid.
-    Me,
+    Here,
     /// Another replica, which can be called at its address.
     Peer(Peer),
     /// Nobody for the moment, or nobody who is known.
@@ -96,7 +96,7 @@ impl Ownership {
     #[must_use]
     pub fn owner(&self, shard: ShardNo) -> ShardOwner {
         match self.number_of(shard) {
-            Some(owner) if owner == self.me && self.is_valid => ShardOwner::Me,
+            Some(owner) if owner == self.me && self.is_valid => ShardOwner::Here,
             Some(owner) if owner != self.me => {
                 self.peers.get(&owner).cloned().map_or(ShardOwner::Nobody, ShardOwner::Peer)
             }

@@ -46,16 +46,16 @@ impl ClusterTools {
         while !self.lock().is_closed {
             let hub = ownerships.borrow_and_update().owner(HUB);
             hub_history.note(match &hub {
-                ShardOwner::Me => Some(self.me),
+                ShardOwner::Here => Some(self.me),
                 ShardOwner::Peer(peer) => Some(peer.number),
                 ShardOwner::Nobody => None,
             });
             match hub {
-                ShardOwner::Me if self.is_hub() => {}
-                ShardOwner::Me => {
+                ShardOwner::Here if self.is_hub() => {}
+                ShardOwner::Here => {
                     let mut later = ownerships.clone();
                     tokio::select! { biased;
-                        _moved = later.wait_for(|now| !matches!(now.owner(HUB), ShardOwner::Me)) => {}
+                        _moved = later.wait_for(|now| !matches!(now.owner(HUB), ShardOwner::Here)) => {}
                         saved = self.saved_tools() => self.become_hub(hub_history.kept_for(), saved),
                     }
                 }
@@ -176,7 +176,7 @@ async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
         match ownerships.borrow_and_update().owner(HUB) {
             ShardOwner::Peer(now) if now == *peer => {}
             ShardOwner::Nobody => {}
-            ShardOwner::Me | ShardOwner::Peer(_) => return true,
+            ShardOwner::Here | ShardOwner::Peer(_) => return true,
         }
     }
 }

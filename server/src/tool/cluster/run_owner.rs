@@ -46,7 +46,7 @@ impl RunOwners for LocatedOwners {
     async fn owner_of(&self, tenant: &TenantId, run: &RunId) -> RunOwner {
         match self.locate.shard_of_run(tenant, run).await {
             Ok(Some(shard)) => match self.ownerships.borrow().owner(shard) {
-                ShardOwner::Me => RunOwner::Here,
+                ShardOwner::Here => RunOwner::Here,
                 ShardOwner::Peer(peer) => RunOwner::Peer(peer.number),
                 ShardOwner::Nobody => RunOwner::Nobody,
             },

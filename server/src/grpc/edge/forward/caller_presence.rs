@@ -84,7 +84,7 @@ async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: 
     if let Some(asked) = at.filter(|asked| asked.shard.is_none()) {
         // The run may have made its session there. By now its shard can be looked up.
         let found = routing.resolve(route_key, Search::Again, Instant::now() + SEARCH_WAIT).await;
-        at = found.map(|(_target, owner)| owner).filter(|owner| owner.number == asked.number);
+        at = found.map(|(_target, owner)| owner).filter(|owner| owner.replica == asked.replica);
     }
     loop {
         if let Some(asked) = at

@@ -187,7 +187,7 @@ impl Inner {
         let Some(target) = target else { return no_owner_status().into_http() };
         let asked = target.asked(Destination::Here);
         match target {
-            ResolvedTarget::Local(services) => done_here(&self.routing, services, asked, mode, request).await,
+            ResolvedTarget::Here(services) => done_here(&self.routing, services, asked, mode, request).await,
             ResolvedTarget::Owner { .. } => no_owner_status().into_http(),
         }
     }
@@ -197,7 +197,7 @@ impl Inner {
         let routing = &self.routing;
         if let Some(target) = routing.current_target(Destination::Owner(HUB)) {
             let asked = target.asked(Destination::Owner(HUB));
-            if let ResolvedTarget::Local(services) = target {
+            if let ResolvedTarget::Here(services) = target {
                 return done_here(routing, services, asked, ForwardMode::Upload, request).await;
             }
         }

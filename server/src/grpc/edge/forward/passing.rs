@@ -14,7 +14,7 @@ use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
-use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
+use crate::grpc::edge::forward::route::routing::{EndSignal, Replica, Routing};
 use crate::grpc::edge::forward::send::send;
 
 /// Has an RPC done that streams its response or its requests. Until the response begins, the RPC may be sent to another owner.
@@ -27,9 +27,9 @@ pub(super) async fn pass(
     let sent = send(routing, &rpc, route_key, true, ResponseExtent::Begun, &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     // The services of this replica end their streams themselves when it stops.
-    let stopping: EndSignal = match asked.number {
-        None => Box::pin(std::future::pending()),
-        Some(_) => routing.stopping_stream(),
+    let stopping: EndSignal = match asked.replica {
+        Replica::Here => Box::pin(std::future::pending()),
+        Replica::Peer(_) => routing.stopping_stream(),
     };
     broken_off(sent.response, routing.ownership_lost(asked), stopping)
 }
@@ -44,8 +44,8 @@ pub(super) async fn pass_host(
     let sent = send(routing, &rpc, &RouteKey::Shard(HUB), true, ResponseExtent::Begun, &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     let ownership_lost = routing.ownership_lost(asked);
-    match asked.number {
-        None => broken_off(sent.response, ownership_lost, Box::pin(std::future::pending())),
-        Some(_) => host_stream::responses(routing, sent.response, ownership_lost, runs_stopped),
+    match asked.replica {
+        Replica::Here => broken_off(sent.response, ownership_lost, Box::pin(std::future::pending())),
+        Replica::Peer(_) => host_stream::responses(routing, sent.response, ownership_lost, runs_stopped),
     }
 }

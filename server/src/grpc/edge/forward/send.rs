@@ -17,7 +17,7 @@ use crate::grpc::edge::forward::outcome::{
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT, Search,
+    AskedReplica, Replica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT, Search,
 };
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 
@@ -91,9 +91,11 @@ pub(super) async fn send(
             Outcome::Broken if !repeats || is_lost(&mut lost, asked, began, rpc) => {
                 return Sent::refused(no_response_status());
             }
-            Outcome::NotDone => asked.number.map(Unable::refuses),
-            Outcome::Broken => asked.number.filter(|_| routing.is_still_owner(asked)).map(Unable::breaks),
-            Outcome::NotReached(why) => asked.number.map(|number| Unable::not_reached(number, why)),
+            Outcome::NotDone => asked.replica.peer().map(Unable::refuses),
+            Outcome::Broken => {
+                asked.replica.peer().filter(|_| routing.is_still_owner(asked)).map(Unable::breaks)
+            }
+            Outcome::NotReached(why) => asked.replica.peer().map(|number| Unable::not_reached(number, why)),
         };
         routing.pause(asked, give_up).await;
         if began.elapsed() >= WAS_WELL || !routing.is_still_owner(asked) {
@@ -153,7 +155,7 @@ async fn attempt(
     until: ResponseExtent,
 ) -> Option<(Outcome, RpcHandler)> {
     match target {
-        ResolvedTarget::Local(services) => {
+        ResolvedTarget::Here(services) => {
             let (request, link) = rpc.head().for_local(rpc.body());
             let handler = RpcHandler::Here(link);
             let outcome = tokio::select! {
@@ -182,7 +184,7 @@ async fn attempt(
 /// True if the RPC may be sent again, after the replica that was asked could not do it: another one has taken over, or the same one
 /// may be able to by now. False once the search ends at the given moment.
 pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, give_up: Instant) -> bool {
-    if asked.number.is_none() && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
+    if asked.replica == Replica::Here && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
         return false;
     }
     tokio::select! {
@@ -197,7 +199,7 @@ pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, g
 /// Notes that an owner was lost while it had the RPC. Returns true, and logs it, if too many were lost. When one had the RPC for
 /// long, the count begins anew.
 fn is_lost(
-    lost: &mut BTreeSet<Option<OwnerNo>>,
+    lost: &mut BTreeSet<Replica>,
     asked: AskedReplica,
     began: Instant,
     rpc: &impl ForwardedRpc,
@@ -205,7 +207,7 @@ fn is_lost(
     if began.elapsed() >= WAS_WELL {
         lost.clear();
     }
-    lost.insert(asked.number);
+    lost.insert(asked.replica);
     let too_many = lost.len() >= LOST_OWNERS_MAX;
     if too_many {
         let path = rpc.head().path();

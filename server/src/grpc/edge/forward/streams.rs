@@ -20,7 +20,9 @@ use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::messages::Messages;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing, RpcHandler, SEARCH_WAIT};
+use crate::grpc::edge::forward::route::routing::{
+    AskedReplica, EndSignal, Replica, Routing, RpcHandler, SEARCH_WAIT,
+};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::edge::forward::send::{may_be_asked_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
@@ -93,9 +95,9 @@ enum Next {
 
 impl Source {
     fn new(routing: &Arc<Routing>, (asked, handler): (AskedReplica, RpcHandler), body: Body) -> Self {
-        let stopping: EndSignal = match asked.number {
-            None => Box::pin(std::future::pending()),
-            Some(_) => routing.stopping_stream(),
+        let stopping: EndSignal = match asked.replica {
+            Replica::Here => Box::pin(std::future::pending()),
+            Replica::Peer(_) => routing.stopping_stream(),
         };
         let (ownership_lost, messages, began) =
             (routing.ownership_lost(asked), Messages::default(), Instant::now());

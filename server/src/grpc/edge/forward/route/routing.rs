@@ -53,7 +53,7 @@ pub(in crate::grpc::edge::forward) enum Destination {
 /// The replica that does an RPC now.
 pub(in crate::grpc::edge::forward) enum ResolvedTarget {
     /// This replica does the RPC, with its own services.
-    Local(ServiceSet),
+    Here(ServiceSet),
     /// The RPC is sent to another replica.
     Owner {
         /// The number that the RPC means.
@@ -73,11 +73,29 @@ pub(in crate::grpc::edge::forward) enum Search {
     Again,
 }
 
+/// A replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::grpc::edge::forward) enum Replica {
+    /// This one.
+    Here,
+    /// The one with this number.
+    Peer(OwnerNo),
+}
+
+impl Replica {
+    /// Its number; `None` for this replica.
+    pub(in crate::grpc::edge::forward) fn peer(self) -> Option<OwnerNo> {
+        match self {
+            Self::Here => None,
+            Self::Peer(number) => Some(number),
+        }
+    }
+}
+
 /// The replica that was asked to do an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) struct AskedReplica {
-    /// Number of the replica; `None` for this one.
-    pub(in crate::grpc::edge::forward) number: Option<OwnerNo>,
+    pub(in crate::grpc::edge::forward) replica: Replica,
     /// The shard for which it was asked; `None` if any replica, or any owner, does the RPC.
     pub(in crate::grpc::edge::forward) shard: Option<ShardNo>,
 }
@@ -114,8 +132,8 @@ impl ResolvedTarget {
             Destination::Owner(shard) => Some(shard),
         };
         match self {
-            Self::Local(_) => AskedReplica { number: None, shard },
-            Self::Owner { number, .. } => AskedReplica { number: Some(*number), shard },
+            Self::Here(_) => AskedReplica { replica: Replica::Here, shard },
+            Self::Owner { number, .. } => AskedReplica { replica: Replica::Peer(*number), shard },
         }
     }
 }
@@ -140,11 +158,11 @@ impl Routing {
         destination: Destination,
     ) -> Option<ResolvedTarget> {
         let Destination::Owner(shard) = destination else {
-            return self.local.get().map(ResolvedTarget::Local);
+            return self.local.get().map(ResolvedTarget::Here);
         };
         let ownership = self.ownerships.borrow();
         match ownership.owner(shard) {
-            ShardOwner::Me => self.local.get().map(ResolvedTarget::Local),
+            ShardOwner::Here => self.local.get().map(ResolvedTarget::Here),
             ShardOwner::Nobody => None,
             ShardOwner::Peer(peer) => match self.links.to(&peer, &ownership) {
                 Ok(link) => Some(ResolvedTarget::Owner { number: peer.number, shard, link }),
@@ -235,9 +253,9 @@ impl Routing {
     pub(in crate::grpc::edge::forward) fn is_still_owner(&self, asked: AskedReplica) -> bool {
         let Some(shard) = asked.shard else { return true };
         let ownership = self.ownerships.borrow();
-        match asked.number {
-            None => ownership.is_mine(shard),
-            Some(number) => ownership.is_owned_by(shard, number),
+        match asked.replica {
+            Replica::Here => ownership.is_mine(shard),
+            Replica::Peer(number) => ownership.is_owned_by(shard, number),
         }
     }
 
@@ -250,8 +268,8 @@ impl Routing {
     /// database, and others may own its shards without its knowledge.
     pub(in crate::grpc::edge::forward) fn ownership_lost(&self, asked: AskedReplica) -> EndSignal {
         let ownerships = self.ownerships.clone();
-        match (asked.number, asked.shard) {
-            (Some(number), shard) => Box::pin(async move {
+        match (asked.replica, asked.shard) {
+            (Replica::Peer(number), shard) => Box::pin(async move {
                 let is_others = |ownership: &Ownership| {
                     shard.is_some_and(|shard| {
                         ownership.has_owner(shard) && !ownership.is_owned_by(shard, number)
@@ -260,7 +278,7 @@ impl Routing {
                 let is_gone = |ownership: &Ownership| ownership.peers().all(|peer| peer.number != number);
                 changed_until(ownerships, |ownership| is_others(ownership) || is_gone(ownership)).await;
             }),
-            (None, shard) => Box::pin(own_lease_lost(ownerships, shard)),
+            (Replica::Here, shard) => Box::pin(own_lease_lost(ownerships, shard)),
         }
     }
 
