@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::grpc::edge::forward::outcome::{ResponseExtent, refusal};
+use crate::grpc::edge::forward::outcome::refusal;
 use crate::grpc::edge::forward::request::resume::JoinRpc;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, Routing, SEARCH_WAIT, Search};
-use crate::grpc::edge::forward::send::send;
+use crate::grpc::edge::forward::send::{SendOptions, send};
 
 /// Time in which an owner writes an abort, or has given the run away. One that stops first waits for its runs.
 const ABORTED_WITHIN: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: 
         {
             return;
         }
-        let sent = send(routing, rpc, route_key, true, ResponseExtent::Begun, &RpcPlace::default()).await;
+        let sent = send(routing, rpc, route_key, SendOptions::stream(), &RpcPlace::default()).await;
         if let Some(status) = refusal(&sent.response) {
             tracing::debug!(%status, "a run whose caller has left is not joined at its next owner");
             return;

@@ -16,7 +16,7 @@ use crate::cluster::{HUB, Ownerships};
 use crate::grpc::edge::forward::caller_presence::{CallerPresence, RpcPlace};
 use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ending::done_here;
-use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status};
+use crate::grpc::edge::forward::outcome::no_owner_status;
 use crate::grpc::edge::forward::passing::{pass, pass_host};
 use crate::grpc::edge::forward::request::budget::BufferBudget;
 use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
@@ -27,7 +27,7 @@ use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::route::route_key::RouteKind;
 use crate::grpc::edge::forward::route::routing::{Destination, ResolvedTarget, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::table::{self, ForwardMode};
-use crate::grpc::edge::forward::send::send;
+use crate::grpc::edge::forward::send::{SendOptions, send};
 use crate::grpc::edge::forward::streams::follow;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::strip;
@@ -157,15 +157,14 @@ impl Inner {
         match mode {
             ForwardMode::Unary => {
                 let mut caller = CallerPresence::new(routing, Position::join_of_run(&rpc));
-                let extent = ResponseExtent::Whole;
-                let sent = Box::pin(send(routing, &rpc, &route_key, true, extent, caller.at())).await;
+                let options = SendOptions::unary();
+                let sent = Box::pin(send(routing, &rpc, &route_key, options, caller.at())).await;
                 caller.stays();
                 sent.response
             }
             ForwardMode::UnaryIfRunNamed => {
-                let repeats = rpc.names_a_run();
-                let (extent, at) = (ResponseExtent::Whole, RpcPlace::default());
-                Box::pin(send(routing, &rpc, &route_key, repeats, extent, &at)).await.response
+                let (options, at) = (SendOptions::unary_if(rpc.names_a_run()), RpcPlace::default());
+                Box::pin(send(routing, &rpc, &route_key, options, &at)).await.response
             }
             ForwardMode::Events => {
                 let position = Position::before_events(&rpc);

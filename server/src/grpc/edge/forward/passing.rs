@@ -10,12 +10,11 @@ use tonic::codegen::http;
 use crate::cluster::HUB;
 use crate::grpc::edge::forward::caller_presence::RpcPlace;
 use crate::grpc::edge::forward::host_stream;
-use crate::grpc::edge::forward::outcome::ResponseExtent;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
-use crate::grpc::edge::forward::route::routing::{EndSignal, Replica, Routing};
-use crate::grpc::edge::forward::send::send;
+use crate::grpc::edge::forward::route::routing::{Replica, Routing};
+use crate::grpc::edge::forward::send::{SendOptions, send};
 
 /// Has an RPC done that streams its response or its requests. Until the response begins, the RPC may be sent to another owner.
 pub(super) async fn pass(
@@ -24,14 +23,9 @@ pub(super) async fn pass(
     route_key: &RouteKey,
 ) -> http::Response<Body> {
     let at = RpcPlace::default();
-    let sent = send(routing, &rpc, route_key, true, ResponseExtent::Begun, &at).await;
+    let sent = send(routing, &rpc, route_key, SendOptions::stream(), &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
-    // The services of this replica end their streams themselves when it stops.
-    let stopping: EndSignal = match asked.replica {
-        Replica::Here => Box::pin(std::future::pending()),
-        Replica::Peer(_) => routing.stopping_stream(),
-    };
-    broken_off(sent.response, routing.ownership_lost(asked), stopping)
+    broken_off(sent.response, routing.ownership_lost(asked), routing.stopping_for(asked))
 }
 
 /// The same for the stream of a tool host, which is taken out of use before its stream ends here.
@@ -41,11 +35,11 @@ pub(super) async fn pass_host(
     runs_stopped: CancellationToken,
 ) -> http::Response<Body> {
     let at = RpcPlace::default();
-    let sent = send(routing, &rpc, &RouteKey::Shard(HUB), true, ResponseExtent::Begun, &at).await;
+    let sent = send(routing, &rpc, &RouteKey::Shard(HUB), SendOptions::stream(), &at).await;
     let Some((asked, _handler)) = sent.from else { return sent.response };
     let ownership_lost = routing.ownership_lost(asked);
     match asked.replica {
-        Replica::Here => broken_off(sent.response, ownership_lost, Box::pin(std::future::pending())),
+        Replica::Here => broken_off(sent.response, ownership_lost, routing.stopping_for(asked)),
         Replica::Peer(_) => host_stream::responses(routing, sent.response, ownership_lost, runs_stopped),
     }
 }

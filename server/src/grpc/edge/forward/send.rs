@@ -44,14 +44,38 @@ impl Sent {
     }
 }
 
-/// Has an RPC done. `repeats` is true if the RPC may be sent again although an owner may have done it. `at` says who has it. When
-/// this replica stops, it ends RPCs at other replicas. Its own services end theirs themselves.
+/// The way in which an RPC is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendOptions {
+    /// True if the RPC may be sent again although an owner may have done it.
+    is_repeatable: bool,
+    extent: ResponseExtent,
+}
+
+impl SendOptions {
+    /// For an RPC with one response.
+    pub(super) fn unary() -> Self {
+        Self { is_repeatable: true, extent: ResponseExtent::Whole }
+    }
+
+    /// The same, sent at most once to an owner that may have done it, unless the RPC `is_repeatable`.
+    pub(super) fn unary_if(is_repeatable: bool) -> Self {
+        Self { is_repeatable, ..Self::unary() }
+    }
+
+    /// For an RPC with a stream of responses or requests.
+    pub(super) fn stream() -> Self {
+        Self { is_repeatable: true, extent: ResponseExtent::Begun }
+    }
+}
+
+/// Has an RPC done. `at` says who has it. When this replica stops, it ends RPCs at other replicas. Its own services end theirs
+/// themselves.
 pub(super) async fn send(
     routing: &Routing,
     rpc: &impl ForwardedRpc,
     route_key: &RouteKey,
-    repeats: bool,
-    until: ResponseExtent,
+    SendOptions { is_repeatable, extent }: SendOptions,
     at: &RpcPlace,
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
@@ -67,7 +91,7 @@ pub(super) async fn send(
         search = Search::Again;
         let began = Instant::now();
         at.set(Some(asked));
-        let Some((outcome, handler)) = attempt(routing, rpc, target, asked, until).await else {
+        let Some((outcome, handler)) = attempt(routing, rpc, target, asked, extent).await else {
             return Sent::refused(shutting_down());
         };
         if !matches!(outcome, Outcome::Responded(_)) {
@@ -76,7 +100,8 @@ pub(super) async fn send(
         let unable = match outcome {
             Outcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
             Outcome::Stopping(response) => {
-                let goes_on = repeats && rpc.is_whole() && may_be_asked_again(routing, asked, give_up).await;
+                let goes_on =
+                    is_repeatable && rpc.is_whole() && may_be_asked_again(routing, asked, give_up).await;
                 if !goes_on {
                     return Sent { response, from: Some((asked, handler)) };
                 }
@@ -88,7 +113,7 @@ pub(super) async fn send(
             Outcome::Broken if !rpc.is_whole() => {
                 return refused_later(routing, asked, no_response_status()).await;
             }
-            Outcome::Broken if !repeats || is_lost(&mut lost, asked, began, rpc) => {
+            Outcome::Broken if !is_repeatable || is_lost(&mut lost, asked, began, rpc) => {
                 return Sent::refused(no_response_status());
             }
             Outcome::NotDone => asked.replica.peer().map(Unable::refuses),
@@ -152,7 +177,7 @@ async fn attempt(
     rpc: &impl ForwardedRpc,
     target: ResolvedTarget,
     asked: AskedReplica,
-    until: ResponseExtent,
+    extent: ResponseExtent,
 ) -> Option<(Outcome, RpcHandler)> {
     match target {
         ResolvedTarget::Here(services) => {
@@ -172,7 +197,7 @@ async fn attempt(
             let request = rpc.head().for_replica(number, shard, rpc.body());
             let outcome = tokio::select! {
                 biased;
-                outcome = ask((*link).clone(), request, until) => outcome,
+                outcome = ask((*link).clone(), request, extent) => outcome,
                 () = routing.ownership_lost(asked) => Outcome::Broken,
                 () = routing.stopped() => return None,
             };

@@ -13,18 +13,16 @@ use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
 use crate::grpc::edge::forward::caller_presence::{CallerPresence, RpcPlace};
-use crate::grpc::edge::forward::outcome::{ResponseExtent, no_owner_status, refusal};
+use crate::grpc::edge::forward::outcome::{no_owner_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::messages::Messages;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
-use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, EndSignal, Replica, Routing, RpcHandler, SEARCH_WAIT,
-};
+use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing, RpcHandler, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
-use crate::grpc::edge::forward::send::{may_be_asked_again, send};
+use crate::grpc::edge::forward::send::{SendOptions, may_be_asked_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::leaves_it_to_another;
 
@@ -41,7 +39,7 @@ pub(super) async fn follow(
     position: Position,
 ) -> http::Response<Body> {
     let mut caller = CallerPresence::new(&routing, position.join(&rpc));
-    let sent = send(&routing, &rpc, &route_key, true, ResponseExtent::Begun, caller.at()).await;
+    let sent = send(&routing, &rpc, &route_key, SendOptions::stream(), caller.at()).await;
     let Some(from) = sent.from.filter(|_| refusal(&sent.response).is_none()) else {
         caller.stays();
         return sent.response;
@@ -95,12 +93,8 @@ enum Next {
 
 impl Source {
     fn new(routing: &Arc<Routing>, (asked, handler): (AskedReplica, RpcHandler), body: Body) -> Self {
-        let stopping: EndSignal = match asked.replica {
-            Replica::Here => Box::pin(std::future::pending()),
-            Replica::Peer(_) => routing.stopping_stream(),
-        };
-        let (ownership_lost, messages, began) =
-            (routing.ownership_lost(asked), Messages::default(), Instant::now());
+        let (ownership_lost, stopping) = (routing.ownership_lost(asked), routing.stopping_for(asked));
+        let (messages, began) = (Messages::default(), Instant::now());
         Self { asked, handler, body, ownership_lost, stopping, messages, began, is_fruitful: false }
     }
 
@@ -186,7 +180,7 @@ impl ForwardedStream {
         let rpc = self.position.rpc(&self.rpc);
         // An RPC that is reset before its response begins may not have reached the owner.
         let (routing, at) = (&self.routing, RpcPlace::default());
-        let sent = send(routing, &rpc, &self.route_key, true, ResponseExtent::Begun, &at).await;
+        let sent = send(routing, &rpc, &self.route_key, SendOptions::stream(), &at).await;
         match (refusal(&sent.response), sent.from) {
             (None, Some(from)) => {
                 self.source = Source::new(&self.routing, from, sent.response.into_body());

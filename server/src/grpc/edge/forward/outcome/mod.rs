@@ -45,7 +45,7 @@ pub(in crate::grpc::edge::forward) enum ResponseExtent {
 pub(in crate::grpc::edge::forward) async fn ask(
     link: Channel,
     request: http::Request<Body>,
-    until: ResponseExtent,
+    extent: ResponseExtent,
 ) -> Outcome {
     let response = match link.oneshot(request).await {
         Ok(response) => response,
@@ -55,7 +55,7 @@ pub(in crate::grpc::edge::forward) async fn ask(
             return Outcome::Broken;
         }
     };
-    match (outcome(response), until) {
+    match (outcome(response), extent) {
         (Outcome::Responded(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
             whole(response).await.map_or(Outcome::Broken, Outcome::Responded)
         }

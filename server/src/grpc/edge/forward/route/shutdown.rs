@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
-use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
+use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Replica, Routing};
 
 /// Path of the RPC with which a replica says that it stops. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const STOPPING: &str = "/agentloop.replica/Leave";
@@ -50,6 +50,14 @@ impl Routing {
     pub(in crate::grpc::edge::forward) fn stopping_stream(self: &Arc<Self>) -> EndSignal {
         let routing = self.clone();
         Box::pin(async move { routing.stopping().await })
+    }
+
+    /// The same for a stream of the replica that was asked. The services of this replica end their streams themselves.
+    pub(in crate::grpc::edge::forward) fn stopping_for(self: &Arc<Self>, asked: AskedReplica) -> EndSignal {
+        match asked.replica {
+            Replica::Here => Box::pin(std::future::pending()),
+            Replica::Peer(_) => self.stopping_stream(),
+        }
     }
 
     /// Resolves when this replica stops and RPCs with one response had time for it.
