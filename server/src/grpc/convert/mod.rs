@@ -8,6 +8,7 @@ pub(crate) mod extension;
 pub mod filter;
 pub(crate) mod host;
 pub mod human;
+pub(in crate::grpc) mod id;
 pub(crate) mod import;
 pub mod input;
 pub mod instruction;

@@ -1,17 +1,16 @@
 //! The service `AgentLoop`: each RPC converts the request, calls the engine and converts the result.
 
+mod question;
 mod start;
+mod stream;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{RequestId, RunId, Seq, SessionId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
-use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::refusal::Refusal;
-use agentloop_core::tool::Digest;
-use agentloop_proto::EventFrame;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
@@ -19,21 +18,21 @@ use prost::Message as _;
 use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
-use crate::audit;
+use self::question::about_question;
+use self::stream::{EventStream, Shown};
 use crate::auth::Role;
 use crate::engine::error::EngineError;
-use crate::engine::feed::FeedItem;
 use crate::engine::{Engine, Resolution, RunView, StoppedRun};
 use crate::grpc::caller::Caller;
-use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
+use crate::grpc::convert::event::EventConverter;
+use crate::grpc::convert::id::{optional, required};
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{filter, human, instruction, masked, run, short};
-use crate::grpc::edge::disconnect::DisconnectGuard;
 use crate::grpc::edge::page::{List, fit_page, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
 use crate::grpc::status::{Violations, permission_denied};
 use crate::model::Models;
-use crate::store::{RequestFilter, RequestRow, RunFilter};
+use crate::store::{RequestFilter, RunFilter};
 
 /// Serves `agentloop.v1.AgentLoop` for one engine.
 pub struct AgentLoopService {
@@ -42,110 +41,12 @@ pub struct AgentLoopService {
     agents: Arc<Agents>,
 }
 
-/// The events that a subscriber of a run is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    /// Durable events, and nothing of work in progress.
-    Durable,
-    /// Durable events and work in progress.
-    All,
-    /// The same, of a run that this RPC has started: it may be over before the first event is read.
-    AllOfNewRun,
-}
-
 type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchRunsResponse, Status>> + Send>>;
-
-type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl AgentLoopService {
     /// `agents` are the configured agents that a request may name.
     pub fn new(engine: Engine, models: Arc<dyn Models>, agents: Arc<Agents>) -> Self {
         Self { engine, models, agents }
-    }
-
-    async fn events(
-        &self,
-        tenant: &TenantId,
-        run: &RunId,
-        after: u64,
-        shows: Shown,
-        guard: Option<DisconnectGuard>,
-    ) -> Result<EventStream, Status> {
-        let mut guard = guard;
-        let subscription = self.engine.subscribe(tenant, run, Seq(after)).await.inspect_err(|_| {
-            // The server refuses the stream, so this is not a disconnect of the caller.
-            guard.iter_mut().for_each(DisconnectGuard::disarm);
-        })?;
-        let converter =
-            EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
-        let wanted = move |shown: &FeedItem| {
-            is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
-        };
-        guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
-        let shows_planning = match shows {
-            Shown::Durable => false,
-            // Of a run that is over, its journal is shown.
-            Shown::All => !subscription.has_ended,
-            Shown::AllOfNewRun => true,
-        };
-        let mut planning = shows_planning.then(PlanningEvents::default);
-        let events = subscription.events.flat_map(move |item| {
-            let frames = match item {
-                Ok(shown) if !wanted(&shown) => [None, None],
-                Ok(shown) => {
-                    if is_last(&shown) {
-                        guard.iter_mut().for_each(DisconnectGuard::disarm);
-                    }
-                    let before = planning.as_mut().and_then(|planning| planning.before(&converter, &shown));
-                    let before = before.map(|event| EventFrame { event: event.encode_to_vec().into() });
-                    [before.map(Ok), Some(Ok(converter.frame(&shown)))]
-                }
-                Err(error) => {
-                    // The server ends the stream, so this is not a disconnect of the caller.
-                    guard.iter_mut().for_each(DisconnectGuard::disarm);
-                    [None, Some(Err(Status::from(error)))]
-                }
-            };
-            futures_util::stream::iter(frames.into_iter().flatten())
-        });
-        Ok(Box::pin(events))
-    }
-
-    async fn request(&self, tenant: &TenantId, request: &RequestId) -> Result<wire::HumanRequest, Status> {
-        let row = self.engine.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
-        Ok(self.shown_request(&row))
-    }
-
-    /// A request as people see it: without sensitive arguments.
-    fn shown_request(&self, row: &RequestRow) -> wire::HumanRequest {
-        let mut request = human::row(row);
-        masked::request(self.engine.masks(), &mut request);
-        request
-    }
-
-    /// Puts the true values into edited arguments where the person who edited them saw the mask, and replaces the digest that a
-    /// person was shown by the true one.
-    async fn unmask(
-        &self,
-        tenant: &TenantId,
-        request: &RequestId,
-        mut resolution: Resolution,
-    ) -> Result<Resolution, Status> {
-        let masks = self.engine.masks();
-        let is_edited = matches!(resolution.decision, Decision::ApproveWithEdits { .. });
-        if masks.is_empty() || (!is_edited && resolution.digest.is_none()) {
-            return Ok(resolution);
-        }
-        let Some(row) = self.engine.store().request(tenant, request).await? else { return Ok(resolution) };
-        if let Decision::ApproveWithEdits { arguments } = &mut resolution.decision {
-            let edited = std::mem::take(arguments);
-            *arguments = masks.restore(&row.question.tool, edited, &row.question.arguments);
-        }
-        let shown = Digest::claimed(self.shown_request(&row).digest);
-        if resolution.digest.as_ref() == Some(&shown) {
-            resolution.digest = Some(row.question.digest);
-        }
-        Ok(resolution)
     }
 }
 
@@ -164,44 +65,6 @@ fn take_fitting(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Ve
         bytes <= room
     };
     events.take_while(fits).collect()
-}
-
-/// Notes in the audit log which run a question is of, and, if there is such a question, its session and tool. An act that is
-/// refused has no write that could tell them.
-async fn about_question(engine: &Engine, tenant: &TenantId, question: &RequestId) -> Result<(), Status> {
-    if audit::current().is_none() {
-        return Ok(());
-    }
-    if let Some(run) = question.run() {
-        audit::about("run_id", run.as_str());
-    }
-    if let Some(row) = engine.store().request(tenant, question).await? {
-        audit::about("session_id", row.session.as_str());
-        audit::about("tool", &row.question.tool);
-    }
-    Ok(())
-}
-
-/// Parses an id that a request must have.
-pub(in crate::grpc) fn required<T, E: std::fmt::Display>(
-    field: &str,
-    text: String,
-    parse: impl FnOnce(String) -> Result<T, E>,
-) -> Result<T, Status> {
-    if text.is_empty() {
-        return Err(Violations::single(field, "is required"));
-    }
-    audit::about(field, &text);
-    parse(text).map_err(|problem| Violations::single(field, problem.to_string()))
-}
-
-/// Parses an id that a request may leave empty.
-pub(in crate::grpc) fn optional<T, E: std::fmt::Display>(
-    field: &str,
-    text: String,
-    parse: impl FnOnce(String) -> Result<T, E>,
-) -> Result<Option<T>, Status> {
-    if text.is_empty() { Ok(None) } else { required(field, text, parse).map(Some) }
 }
 
 #[tonic::async_trait]

@@ -6,11 +6,12 @@ use agentloop_core::trace::TraceParent;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
 
-use super::{AgentLoopService, required};
+use super::AgentLoopService;
 use crate::audit;
 use crate::engine::error::EngineError;
 use crate::engine::{Author, OnBusy, STRATEGIES, StartRequest, StartedRun};
 use crate::grpc::caller::Caller;
+use crate::grpc::convert::id::required;
 use crate::grpc::convert::input::{RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::reuse::{GivenFields, names_a_run_only};
 use crate::grpc::convert::{masked, policy};
