@@ -15,6 +15,7 @@ mod name;
 mod principal;
 mod private_file;
 mod quota;
+mod reserved_name;
 pub mod tokens;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,6 +34,7 @@ pub use self::principal::{Principal, Role};
 pub use self::quota::{
     Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit,
 };
+pub use self::reserved_name::ReservedName;
 use self::tokens::TokenTable;
 
 /// The beginning of every token.

@@ -10,7 +10,9 @@ use super::host_grant::host_grant;
 use super::jwt::{self, JwtOptions};
 use super::section::Section;
 use super::tools::tool_pattern;
-use crate::auth::{CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, Role, Scope, SubjectPattern};
+use crate::auth::{
+    CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, ReservedName, Scope, SubjectPattern,
+};
 
 /// Most subjects that one list may have.
 const SUBJECTS_MAX: usize = 1_024;
@@ -45,8 +47,8 @@ pub struct AuthOptions {
     pub certificates: Vec<CertificateRule>,
     /// The tokens of an identity provider.
     pub jwt: Option<JwtOptions>,
-    /// Names of principals by patterns of tool names: only their hosts may offer these tools.
-    pub reserved_tools: Vec<(String, String)>,
+    /// Names of tools that only the hosts of one principal may offer.
+    pub reserved_tools: Vec<ReservedName>,
 }
 
 /// Reads `[tls]`; `None` without a certificate.
@@ -126,17 +128,14 @@ pub(super) fn auth(section: &mut Section<'_, '_>, tls: Option<&TlsOptions>) -> O
     Some(AuthOptions { tokens, certificates, jwt, reserved_tools })
 }
 
-/// Reads the holders of tool names. One that nobody can be would keep every host from the name.
-fn reserved_tools(section: &mut Section<'_, '_>) -> Vec<(String, String)> {
-    let reserved = section.get_texts("reserved_tools");
-    for (pattern, holder) in &reserved {
-        let (tenant, name) = match holder.split_once('/') {
-            Some((tenant, name)) => (Some(tenant), name),
-            None => (None, holder.as_str()),
-        };
-        let holder = Principal::new(name, tenant, [Role::Host.name()], []).map(drop);
-        if let Err(problem) = tool_pattern(pattern).and(holder.map_err(|problem| problem.to_string())) {
-            section.problem(&["reserved_tools"], format!("{pattern:?}: {problem}"));
+/// Reads the holders of tool names.
+fn reserved_tools(section: &mut Section<'_, '_>) -> Vec<ReservedName> {
+    let mut reserved = Vec::new();
+    for (pattern, holder) in section.get_texts("reserved_tools") {
+        let name = ReservedName::parse(&pattern, &holder).map_err(|problem| problem.to_string());
+        match tool_pattern(&pattern).and(name) {
+            Ok(name) => reserved.push(name),
+            Err(problem) => section.problem(&["reserved_tools"], format!("{pattern:?}: {problem}")),
         }
     }
     reserved

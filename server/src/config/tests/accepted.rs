@@ -11,6 +11,7 @@ use agentloop_core::policy::{ArgumentPattern, PolicyAction};
 use agentloop_core::time::Millis;
 
 use super::*;
+use crate::auth::ReservedName;
 use crate::secret::Secret;
 
 fn parsed_with(text: &str, variables: &[(&str, &str)]) -> Config {
@@ -525,6 +526,7 @@ fn variables_of_lists_and_tables() {
             ],
         );
         assert_eq!(config.metrics.allowed_hosts, ["a", "b"], "{list}");
-        assert_eq!(config.auth.unwrap().reserved_tools, [("get_*".to_owned(), "red/x".to_owned())]);
+        let reserved = ReservedName::parse("get_*", "red/x").unwrap();
+        assert_eq!(config.auth.unwrap().reserved_tools, [reserved]);
     }
 }

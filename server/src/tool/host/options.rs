@@ -5,6 +5,7 @@ use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::TermsOptions;
 
+use crate::auth::ReservedName;
 use crate::mask::Masks;
 
 /// Times and limits for serving tool hosts. The server's configuration fills them from `[hosts]`.
@@ -27,8 +28,8 @@ pub struct RemoteToolsOptions {
     pub max_frame_bytes: usize,
     /// The terms that the configuration sets for tools, and the answer to weaker ones. Default: weaker ones are refused.
     pub terms: TermsOptions,
-    /// Patterns of tool names, each with the principal whose hosts alone may offer them. Default: none.
-    pub reserved: Vec<(String, String)>,
+    /// Names of tools that only the hosts of one principal may offer. Default: none.
+    pub reserved: Vec<ReservedName>,
     /// The arguments of tools that people do not see, not even in the title of a call. Default: none.
     pub masks: Masks,
 }

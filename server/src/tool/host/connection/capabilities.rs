@@ -19,7 +19,7 @@ const KNOWN_TOOLS_INLINE_MAX: usize = 16;
 impl HostStream {
     /// Checks a host's offer, in its order.
     pub(super) async fn check(&self, host: &HostId, mut capabilities: Vec<Capability>) -> Vec<CheckedOffer> {
-        let refused = self.identity.bound(&self.tenant, &mut capabilities, &self.tools.options().reserved);
+        let refused = self.identity.restrict(&self.tenant, &mut capabilities, &self.tools.options().reserved);
         let mut checked = self.check_declarations(capabilities).await;
         for (verdict, refused) in checked.iter_mut().zip(refused) {
             if let Some(refused) = refused {
