@@ -13,7 +13,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::store::{HostClaim, Store, StoreError, ToolRow};
 use crate::tool::{
-    HostIds, OwnTools, RememberedTool, RemoteTools, RemoteToolsOptions, SavedTools, SinkUnavailable, ToolRows,
+    HostIds, OwnTools, RemoteTools, RemoteToolsOptions, SinkUnavailable, StoredCatalogue, StoredTool,
+    ToolRows,
 };
 
 /// Time between two notes that the hosts that are connected are there.
@@ -56,30 +57,25 @@ pub(super) async fn remembered_tools(
     now: Timestamp,
     own: OwnTools,
 ) -> Result<Arc<RemoteTools>, StoreError> {
-    let SavedTools { tools, lost } = saved_tools(store).await?;
+    let StoredCatalogue { tools, lost } = stored_tools(store).await?;
     let tools = RemoteTools::with_own(options, now, own, tools);
     tools.lose_terms(lost);
     Ok(tools)
 }
 
-async fn saved_tools(store: &dyn Store) -> Result<SavedTools, StoreError> {
+async fn stored_tools(store: &dyn Store) -> Result<StoredCatalogue, StoreError> {
     let stored = store.tools().await?;
-    let saved = stored.tools.into_iter().map(|(tenant, row)| RememberedTool {
-        tenant,
-        declaration: row.declaration,
-        last_seen: row.last_seen,
-        terms: row.terms,
-    });
-    Ok(SavedTools { tools: saved.collect(), lost: stored.damaged })
+    let tools = stored.tools.into_iter().map(StoredTool::from).collect();
+    Ok(StoredCatalogue { tools, lost: stored.damaged })
 }
 
 /// The tools in the store.
-pub(super) struct StoredTools(pub(super) Arc<dyn Store>);
+pub(super) struct StoreToolRows(pub(super) Arc<dyn Store>);
 
 #[async_trait]
-impl ToolRows for StoredTools {
-    async fn read(&self) -> Result<SavedTools, SinkUnavailable> {
-        saved_tools(&*self.0).await.map_err(|_unavailable| SinkUnavailable)
+impl ToolRows for StoreToolRows {
+    async fn read(&self) -> Result<StoredCatalogue, SinkUnavailable> {
+        stored_tools(&*self.0).await.map_err(|_unavailable| SinkUnavailable)
     }
 }
 
@@ -151,15 +147,10 @@ impl HostIds for StoredIds {
 }
 
 /// Saves tools, those of one tenant together. Returns those that could not be saved.
-async fn save(store: &dyn Store, unsaved: &[RememberedTool]) -> Vec<RememberedTool> {
+async fn save(store: &dyn Store, unsaved: &[StoredTool]) -> Vec<StoredTool> {
     let mut failed = Vec::new();
     for tools in unsaved.chunk_by(|a, b| a.tenant == b.tenant) {
-        let row = |tool: &RememberedTool| ToolRow {
-            declaration: tool.declaration.clone(),
-            last_seen: tool.last_seen,
-            terms: tool.terms.clone(),
-        };
-        let rows: Vec<ToolRow> = tools.iter().map(row).collect();
+        let rows: Vec<ToolRow> = tools.iter().cloned().map(ToolRow::from).collect();
         if store.save_tools(&tools[0].tenant, &rows).await.is_err() {
             failed.extend_from_slice(tools);
         }

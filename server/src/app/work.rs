@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::audit::{AuditLines, follow, open_file};
-use crate::app::hosts::{StoredIds, StoredTools, host_options, remember_tools, remembered_tools};
+use crate::app::hosts::{StoreToolRows, StoredIds, host_options, remember_tools, remembered_tools};
 use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
 use crate::app::store::OwnStore;
@@ -329,7 +329,7 @@ impl ClusterParts {
         let Self { replicas: _, ownerships, locate, links } = self;
         let me = ownerships.borrow().me();
         let owners = Arc::new(LocatedOwners::new(locate, ownerships.clone()));
-        let tools = ClusterTools::new(me, hosts, owners, Arc::new(StoredTools(store)), ENCODE_REQUEST);
+        let tools = ClusterTools::new(me, hosts, owners, Arc::new(StoreToolRows(store)), ENCODE_REQUEST);
         let dialer = Arc::new(ToolLinkDialer::new(links, ownerships.clone()));
         let linking = tools.clone().keep_linked(ownerships, dialer);
         (tools, linking)

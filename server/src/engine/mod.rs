@@ -17,6 +17,7 @@ mod quota;
 mod run;
 mod session;
 mod shards;
+mod tool_rows;
 mod watch;
 
 use std::sync::Arc;

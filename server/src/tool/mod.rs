@@ -25,7 +25,7 @@ pub use agentloop_core::host::FleetCounts;
 pub use agentloop_core::host::frame::{CallInHand, Disposition};
 
 pub use self::catalogue::own::{BadTool, OwnTools};
-pub use self::catalogue::registry::RememberedTool;
+pub use self::catalogue::registry::StoredTool;
 pub use self::catalogue::terms::{RefusedDeclaration, TermsError};
 pub use self::cluster::{
     ClusterTools, EncodeRequest, HubEnd, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound,
@@ -36,8 +36,8 @@ pub use self::host::identity::HostIdentity;
 pub use self::host::ids::HostIds;
 pub use self::host::options::RemoteToolsOptions;
 pub use self::host::outbound::{Outbound, OutboundFrames};
-pub use self::host::remote::{AcceptingTerms, ForgettingTool, RemoteTools, UnsavedTools};
-pub use self::host::rows::{SavedTools, ToolRows};
+pub use self::host::remote::{RemoteTools, UnsavedTools};
+pub use self::host::rows::{StoredCatalogue, ToolRows};
 pub use self::host::snapshot::{HostSnapshot, ToolSnapshot};
 pub(crate) use in_process::{InProcess, ToolExecutors};
 pub use in_process::{ToolExecution, ToolExecutor};

@@ -11,7 +11,7 @@ use agentloop_server::engine::{EngineOptions, EngineParts};
 use agentloop_server::extension::remote::Remote;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{JournalStore as _, ToolStore as _};
-use agentloop_server::tool::{RememberedTool, RemoteTools, RemoteToolsOptions};
+use agentloop_server::tool::{RemoteTools, RemoteToolsOptions, StoredTool};
 
 use crate::gate::Gate;
 use crate::model::FakeModels;
@@ -63,12 +63,10 @@ async fn start(world: &Arc<World>, store: MemoryStore) -> Server {
     world.processes.fetch_add(1, Ordering::Relaxed);
     world.trace.line("server", &format!("{number} starts"));
     let rows = store.tools().await.expect("the truth does not fail");
-    let remembered = rows.tools.into_iter().map(|(tenant, row)| RememberedTool {
-        tenant,
-        declaration: row.declaration,
-        last_seen: world.clock.now(),
-        terms: row.terms,
-    });
+    let remembered = rows
+        .tools
+        .into_iter()
+        .map(|row| StoredTool { last_seen: world.clock.now(), ..StoredTool::from(row) });
     let tools = RemoteTools::new(RemoteToolsOptions::default(), world.clock.now(), remembered.collect());
     let gate = Arc::new(Gate::new(world.clone(), store, tasks.clone()));
     let parts = EngineParts {

@@ -22,8 +22,8 @@ use crate::grpc::edge::page::List;
 use crate::grpc::service::ownership::{Right, check_session};
 use crate::grpc::service::policy::{PolicyChecker, remembered};
 use crate::grpc::status::{Violations, status};
-use crate::store::{PageRequest, ToolRow};
-use crate::tool::{HostSnapshot, RefusedDeclaration, RememberedTool, RemoteTools, TermsError, ToolSnapshot};
+use crate::store::PageRequest;
+use crate::tool::{HostSnapshot, RefusedDeclaration, RemoteTools, StoredTool, TermsError, ToolSnapshot};
 
 /// Bytes of a row's tag and length in a message, at most.
 const FIELD_BYTES_MAX: usize = 6;
@@ -141,13 +141,11 @@ impl tools_server::Tools for ToolsService {
         let v1::AcceptToolRequest { name, terms_digest } = request.into_inner();
         check_tool_name(&name)?;
         audit::about("name", &name);
-        let accepting = self.tools.begin_accepting(&tenant, &name, &terms_digest).await;
-        if let Some(accepting) = accepting.map_err(|error| terms_status(&error))? {
-            let RememberedTool { declaration, last_seen, terms, .. } = accepting.row.clone();
-            let row = ToolRow { declaration, last_seen, terms };
-            self.engine.store().save_tools(&tenant, &[row]).await?;
-            accepting.finish();
-        }
+        let (store, of) = (self.engine.store(), &tenant);
+        let save = |tool: StoredTool| async move {
+            store.save_tools(of, &[tool.into()]).await.map_err(Status::from)
+        };
+        self.tools.accept_declaration(&tenant, &name, &terms_digest, save).await?;
         let known = self.tools.tools_snapshot(&tenant).into_iter().find(|tool| tool.declaration.name == name);
         Ok(Response::new(v1::AcceptToolResponse { tool: known.map(tool) }))
     }
@@ -160,10 +158,9 @@ impl tools_server::Tools for ToolsService {
         let v1::ForgetToolRequest { name } = request.into_inner();
         check_tool_name(&name)?;
         audit::about("name", &name);
-        let forgetting = self.tools.begin_forgetting(&tenant, &name).await;
-        let forgetting = forgetting.map_err(|error| terms_status(&error))?;
-        let stored = self.engine.store().forget_tool(&tenant, &name).await?;
-        let existed = forgetting.finish() || stored;
+        let (store, of, named) = (self.engine.store(), &tenant, &name);
+        let forget = || async move { store.forget_tool(of, named).await.map_err(Status::from) };
+        let existed = self.tools.forget_tool(&tenant, &name, forget).await?;
         if !existed {
             audit::denied(NO_TOOL);
         }
@@ -179,13 +176,15 @@ fn check_tool_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-fn terms_status(error: &TermsError) -> Status {
-    let message = error.to_string();
-    match error {
-        TermsError::Unknown(_) => status(Code::NotFound, ErrorReason::ToolNotFound, message, []),
-        TermsError::Several { .. } => Violations::single("terms_digest", message),
-        TermsError::Configured(_) | TermsError::NothingRefused(_) | TermsError::Served(_) => {
-            status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
+impl From<TermsError> for Status {
+    fn from(error: TermsError) -> Self {
+        let message = error.to_string();
+        match error {
+            TermsError::Unknown(_) => status(Code::NotFound, ErrorReason::ToolNotFound, message, []),
+            TermsError::Several { .. } => Violations::single("terms_digest", message),
+            TermsError::Configured(_) | TermsError::NothingRefused(_) | TermsError::Served(_) => {
+                status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
+            }
         }
     }
 }

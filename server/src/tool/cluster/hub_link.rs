@@ -56,7 +56,7 @@ impl ClusterTools {
                     let mut later = ownerships.clone();
                     tokio::select! { biased;
                         _moved = later.wait_for(|now| !matches!(now.owner(HUB), ShardOwner::Here)) => {}
-                        saved = self.saved_tools() => self.become_hub(hub_history.kept_for(), saved),
+                        stored = self.stored_tools() => self.become_hub(hub_history.kept_for(), stored),
                     }
                 }
                 ShardOwner::Nobody => {}
@@ -99,12 +99,12 @@ impl ClusterTools {
     }
 
     /// The tools in the store, once it answers.
-    async fn saved_tools(&self) -> CheckedRows {
+    async fn stored_tools(&self) -> CheckedRows {
         loop {
             match self.rows.read().await {
-                Ok(saved) => {
+                Ok(stored) => {
                     let own = self.own.clone();
-                    match tokio::task::spawn_blocking(move || own.check_saved(saved)).await {
+                    match tokio::task::spawn_blocking(move || own.check_stored(stored)).await {
                         Ok(checked) => return checked,
                         Err(fault) => {
                             tracing::error!(%fault, "the tools in the store cannot be checked; trying again")

@@ -186,13 +186,13 @@ impl ClusterTools {
 
     /// This replica is the hub from now on, with the tools that the store has. `kept_for` is the time for which the one before may
     /// yet keep its hosts.
-    fn become_hub(&self, kept_for: Millis, saved: CheckedRows) {
+    fn become_hub(&self, kept_for: Millis, stored: CheckedRows) {
         let mut state = self.lock();
         if matches!(state.hub, HubConnection::Here) {
             return;
         }
         self.drop_hosts(&mut state);
-        self.own.step_up(kept_for, saved);
+        self.own.step_up(kept_for, stored);
         state.hub = HubConnection::Here;
         state.link += 1;
         state.listed = None;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use crate::tool::SinkUnavailable;
-use crate::tool::catalogue::registry::RememberedTool;
+use crate::tool::catalogue::registry::StoredTool;
 
 /// The tools of all tenants, as the store has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SavedTools {
+pub struct StoredCatalogue {
     /// Tools whose row is as it was written.
-    pub tools: Vec<RememberedTool>,
+    pub tools: Vec<StoredTool>,
     /// Names of tools whose terms were lost with their row, see [`RemoteTools::lose_terms`](crate::tool::RemoteTools::lose_terms).
     pub lost: BTreeSet<String>,
 }
@@ -23,5 +23,5 @@ pub trait ToolRows: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the store does not answer.
-    async fn read(&self) -> Result<SavedTools, SinkUnavailable>;
+    async fn read(&self) -> Result<StoredCatalogue, SinkUnavailable>;
 }

@@ -9,7 +9,7 @@ use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
 
-use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool};
+use crate::tool::catalogue::registry::{Catalogue, CheckedTool, StoredTool};
 use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::remote::CheckedRows;
@@ -103,15 +103,15 @@ impl State {
 
     /// Has the tools and terms of the store, and no others. A tool that was known here may have been served later than the store
     /// knows.
-    pub(in crate::tool) fn begin_with(&mut self, saved: CheckedRows, now: Timestamp) {
-        let CheckedRows { rows, lost } = saved;
-        let key = |row: &RememberedTool| ToolKey::new(row.tenant.clone(), row.declaration.name.clone());
+    pub(in crate::tool) fn begin_with(&mut self, stored: CheckedRows, now: Timestamp) {
+        let CheckedRows { rows, lost } = stored;
+        let key = |row: &StoredTool| ToolKey::new(row.tenant.clone(), row.declaration.name.clone());
         let listed: BTreeSet<ToolKey> = rows.iter().map(|(_, row)| key(row)).collect();
         self.catalogue.keep_mirrored(&listed);
         self.terms.keep(&listed);
         self.terms.lose_only(lost);
         for (checked, row) in rows {
-            let RememberedTool { tenant, declaration, last_seen, terms } = row;
+            let StoredTool { tenant, declaration, last_seen, terms } = row;
             let terms = terms.unwrap_or_else(|| declaration.terms());
             self.terms.admit(&tenant, &declaration.name, Arc::new(terms));
             if let Some(tool) = checked {
@@ -123,7 +123,7 @@ impl State {
     }
 
     /// Takes the rows that the store should write.
-    pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
+    pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<StoredTool> {
         let mut rows = self.catalogue.take_unsaved(now);
         if !self.is_hub {
             // The replica that has the hosts saves their tools.

@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 
 use super::harness::*;
 use crate::tool::{
-    CallUpdate, HostIdentity, HostIds, NotAccepted, Outbound, RemoteTools, RemoteToolsOptions, SavedTools,
-    Seek, SinkUnavailable, Tools as _,
+    CallUpdate, HostIdentity, HostIds, NotAccepted, Outbound, RemoteTools, RemoteToolsOptions, Seek,
+    SinkUnavailable, StoredCatalogue, Tools as _,
 };
 
 fn offered(harness: &Harness) -> Vec<String> {
@@ -270,7 +270,7 @@ async fn a_host_waits_for_the_replica_that_becomes_the_hub() {
     let mut early = harness.dial();
     early.say(HostFrame::Hello(hello("early", &["a"])));
     tokio::task::yield_now().await;
-    let saved = harness.tools.check_saved(SavedTools::default());
+    let saved = harness.tools.check_stored(StoredCatalogue::default());
     harness.tools.step_up(Millis(0), saved);
     early.welcome().await;
     harness.tools.step_down();

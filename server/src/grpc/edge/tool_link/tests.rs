@@ -18,7 +18,7 @@ use super::*;
 use crate::cluster::{Ownership, Ownerships};
 use crate::tool::tests::harness::{FakeEngine, Harness, Heard, NOW, call_id, call_ref, hello, offer, origin};
 use crate::tool::{
-    CallUpdate, RemoteTools, RemoteToolsOptions, RunOwner, RunOwners, SavedTools, Seek, SinkUnavailable,
+    CallUpdate, RemoteTools, RemoteToolsOptions, RunOwner, RunOwners, Seek, SinkUnavailable, StoredCatalogue,
     ToolRows, Tools as _,
 };
 
@@ -37,8 +37,8 @@ struct NoRows;
 
 #[async_trait]
 impl ToolRows for NoRows {
-    async fn read(&self) -> Result<SavedTools, SinkUnavailable> {
-        Ok(SavedTools::default())
+    async fn read(&self) -> Result<StoredCatalogue, SinkUnavailable> {
+        Ok(StoredCatalogue::default())
     }
 }
 

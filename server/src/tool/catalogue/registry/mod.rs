@@ -29,7 +29,7 @@ const EARLIER_OUTPUTS_MAX: usize = 3;
 
 /// A tool as the store keeps it across restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RememberedTool {
+pub struct StoredTool {
     /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// The declaration, as the host sent it after normalisation.
@@ -163,19 +163,19 @@ impl Tool {
 }
 
 impl Catalogue {
-    /// A catalogue of the embedder's tools and those that the store remembers. A remembered tool that fails the checks
+    /// A catalogue of the embedder's tools and those in the store. A stored tool that fails the checks
     /// of this version is left out; its host declares it again when it connects.
     pub(in crate::tool) fn new(
         retention: Millis,
         own: Vec<CheckedTool>,
-        remembered: Vec<RememberedTool>,
+        stored: Vec<StoredTool>,
         now: Timestamp,
     ) -> Self {
         let own = own.into_iter().map(|tool| (tool.declaration.name.clone(), Tool::served(tool, now)));
         let own = own.collect();
         let (unsaved, followers) = (BTreeSet::new(), Followers::default());
         let mut catalogue = Self { retention, own, by_tenant: BTreeMap::new(), unsaved, followers };
-        for row in remembered {
+        for row in stored {
             if catalogue.own.contains_key(&row.declaration.name) {
                 continue;
             }
@@ -291,20 +291,20 @@ impl Catalogue {
     }
 
     /// Takes the rows that the store should write.
-    pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
+    pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<StoredTool> {
         std::mem::take(&mut self.unsaved)
             .into_iter()
             .filter_map(|ToolKey { tenant, name }| {
                 let tool = self.tool(&tenant, &name)?;
                 let declaration = ToolDeclaration::clone(&tool.declaration);
                 let last_seen = tool.last_seen(now);
-                Some(RememberedTool { tenant, declaration, last_seen, terms: None })
+                Some(StoredTool { tenant, declaration, last_seen, terms: None })
             })
             .collect()
     }
 
     /// Marks rows as unsaved again after the store failed to write them.
-    pub(in crate::tool) fn put_back(&mut self, rows: Vec<RememberedTool>) {
+    pub(in crate::tool) fn put_back(&mut self, rows: Vec<StoredTool>) {
         self.unsaved.extend(rows.into_iter().map(|row| ToolKey::new(row.tenant, row.declaration.name)));
     }
 

@@ -196,7 +196,7 @@ fn a_tool_without_a_host_is_offered_for_a_while() {
 
 #[test]
 fn remembered_tools_are_offered_while_they_are_fresh() {
-    let row = |name: &str, age: Millis| RememberedTool {
+    let row = |name: &str, age: Millis| StoredTool {
         tenant: tenant(),
         declaration: declaration(name),
         last_seen: Timestamp(NOW.0 - age.0),
@@ -214,7 +214,7 @@ fn remembered_tools_are_offered_while_they_are_fresh() {
 #[test]
 fn the_store_is_told_what_changed() {
     let mut catalogue = catalogue(&["a", "b"]);
-    let told = |rows: &[RememberedTool]| -> Vec<(String, u64)> {
+    let told = |rows: &[StoredTool]| -> Vec<(String, u64)> {
         rows.iter().map(|row| (row.declaration.name.clone(), row.last_seen.0)).collect()
     };
     let rows = catalogue.take_unsaved(NOW);

@@ -21,8 +21,8 @@ use crate::tool::tests::harness::{
     FakeEngine, FakeHost, Harness, Heard, NOW, call_id, call_ref, hello, offer, origin, tenant,
 };
 use crate::tool::{
-    CallOrigin, RememberedTool, RemoteTools, RemoteToolsOptions, SavedTools, Seek, SinkUnavailable, ToolRows,
-    Tools as _,
+    CallOrigin, RemoteTools, RemoteToolsOptions, Seek, SinkUnavailable, StoredCatalogue, StoredTool,
+    ToolRows, Tools as _,
 };
 
 /// All replicas of a test, and the links between them.
@@ -38,7 +38,7 @@ pub(super) struct Net {
     /// Links that were opened.
     pub(super) dialed: AtomicUsize,
     /// The tools in the database of all replicas.
-    pub(super) database: Mutex<BTreeMap<ToolKey, RememberedTool>>,
+    pub(super) database: Mutex<BTreeMap<ToolKey, StoredTool>>,
     /// The replicas that have saved tools, with the names.
     pub(super) saves: Mutex<Vec<(OwnerNo, String)>>,
     /// True while the database does not answer.
@@ -68,12 +68,12 @@ struct Database(Arc<Net>);
 
 #[async_trait]
 impl ToolRows for Database {
-    async fn read(&self) -> Result<SavedTools, SinkUnavailable> {
+    async fn read(&self) -> Result<StoredCatalogue, SinkUnavailable> {
         if self.0.is_database_down.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
         let tools = self.0.database.lock().unwrap().values().cloned().collect();
-        Ok(SavedTools { tools, ..SavedTools::default() })
+        Ok(StoredCatalogue { tools, ..StoredCatalogue::default() })
     }
 }
 
@@ -114,13 +114,13 @@ impl Net {
     }
 
     /// Saves a tool, as the store does.
-    pub(super) fn save(&self, row: &RememberedTool) {
+    pub(super) fn save(&self, row: &StoredTool) {
         let key = ToolKey::new(row.tenant.clone(), row.declaration.name.clone());
         self.database.lock().unwrap().insert(key, row.clone());
     }
 
     /// The row of a tool in the database.
-    pub(super) fn saved(&self, name: &str) -> Option<RememberedTool> {
+    pub(super) fn saved(&self, name: &str) -> Option<StoredTool> {
         let key = ToolKey::new(tenant(), name.to_owned());
         self.database.lock().unwrap().get(&key).cloned()
     }

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::RemoteTools;
 use crate::extension::changes::Changes;
-use crate::tool::catalogue::registry::{CheckedTool, KnownTool, RememberedTool, check};
-use crate::tool::host::rows::SavedTools;
+use crate::tool::catalogue::registry::{CheckedTool, KnownTool, StoredTool, check};
+use crate::tool::host::rows::StoredCatalogue;
 use crate::tool::host::state::{HostQueue, State};
 
 /// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
@@ -55,7 +55,7 @@ impl Mirrors {
 /// The tools of the store, with those that pass the checks of this version.
 #[derive(Debug)]
 pub(in crate::tool) struct CheckedRows {
-    pub(in crate::tool) rows: Vec<(Option<CheckedTool>, RememberedTool)>,
+    pub(in crate::tool) rows: Vec<(Option<CheckedTool>, StoredTool)>,
     pub(in crate::tool) lost: BTreeSet<String>,
 }
 
@@ -87,16 +87,16 @@ impl RemoteTools {
     }
 
     /// Checks the tools of the store. Their schemas are compiled, unless the tool is known, which may take a while.
-    pub(in crate::tool) fn check_saved(&self, saved: SavedTools) -> CheckedRows {
-        let SavedTools { tools, lost } = saved;
-        let checked = |row: RememberedTool| (self.checked(&row.tenant, &row.declaration), row);
+    pub(in crate::tool) fn check_stored(&self, stored: StoredCatalogue) -> CheckedRows {
+        let StoredCatalogue { tools, lost } = stored;
+        let checked = |row: StoredTool| (self.checked(&row.tenant, &row.declaration), row);
         CheckedRows { rows: tools.into_iter().map(checked).collect(), lost }
     }
 
     /// This replica takes hosts from now on, with the tools that the store has. Its own may be older than a decision of an
     /// operator: it may have had no link to the last hub. They wait for their hosts to come: another replica may keep
     /// those for this long.
-    pub(in crate::tool) fn step_up(&self, kept_for: Millis, saved: CheckedRows) {
+    pub(in crate::tool) fn step_up(&self, kept_for: Millis, stored: CheckedRows) {
         let mut state = self.lock();
         if state.is_hub {
             return;
@@ -105,7 +105,7 @@ impl RemoteTools {
         self.hub_changed.notify_waiters();
         let now = self.now();
         state.catalogue.unserve_all(now);
-        state.begin_with(saved, now);
+        state.begin_with(stored, now);
         // The store does not know until when they were served.
         state.catalogue.unsave_all();
         self.renew_fleet(&mut state, now.after(kept_for));

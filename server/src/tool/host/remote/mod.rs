@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
-use crate::tool::catalogue::registry::{Catalogue, RememberedTool};
+use crate::tool::catalogue::registry::{Catalogue, StoredTool};
 use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel};
 use crate::tool::host::ids::HostIds;
@@ -34,7 +34,6 @@ use crate::tool::{CallSink, RemoteToolsOptions};
 
 pub(in crate::tool) use admission::CapabilityOffer;
 pub(in crate::tool) use mirror::{CheckedRows, Mark, MirroredTool, Mirrors};
-pub use operator::{AcceptingTerms, ForgettingTool};
 pub(in crate::tool) use results::UNARY;
 pub(in crate::tool) use shutdown::TakesHosts;
 pub use unsaved::UnsavedTools;
@@ -78,8 +77,8 @@ impl RemoteTools {
     /// Starts with the tools that the store remembers and without hosts. `now` is the time of day; later times are
     /// counted from it on a monotonic clock.
     #[must_use]
-    pub fn new(options: RemoteToolsOptions, now: Timestamp, remembered: Vec<RememberedTool>) -> Arc<Self> {
-        Self::with_own(options, now, OwnTools::default(), remembered)
+    pub fn new(options: RemoteToolsOptions, now: Timestamp, stored: Vec<StoredTool>) -> Arc<Self> {
+        Self::with_own(options, now, OwnTools::default(), stored)
     }
 
     /// Like [`Self::new`], with an embedder's tools, whose names no host may declare. Their calls are not placed here.
@@ -88,14 +87,14 @@ impl RemoteTools {
         options: RemoteToolsOptions,
         now: Timestamp,
         own: OwnTools,
-        remembered: Vec<RememberedTool>,
+        stored: Vec<StoredTool>,
     ) -> Arc<Self> {
         let mut terms = TermsBook::new(options.terms.clone());
-        for row in &remembered {
+        for row in &stored {
             let known = row.terms.clone().unwrap_or_else(|| row.declaration.terms());
             terms.admit(&row.tenant, &row.declaration.name, Arc::new(known));
         }
-        let catalogue = Catalogue::new(options.tool_retention, own.0, remembered, now);
+        let catalogue = Catalogue::new(options.tool_retention, own.0, stored, now);
         let mut fleet = Fleet::new(options.fleet);
         for (tenant, tools) in catalogue.names() {
             let out = fleet.handle(&tenant, Input::Remember { tools }, now);

@@ -10,16 +10,16 @@ use tokio::sync::MutexGuard;
 
 use super::RemoteTools;
 use crate::tool::FleetCounts;
-use crate::tool::catalogue::registry::{RememberedTool, Tool};
+use crate::tool::catalogue::registry::{StoredTool, Tool};
 use crate::tool::catalogue::terms::TermsError;
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::in_process::in_process;
 
 /// Terms of a refused declaration that are being accepted. No tool is saved meanwhile.
 #[derive(Debug)]
-pub struct AcceptingTerms<'a> {
+pub(in crate::tool) struct AcceptingTerms<'a> {
     /// The row to store: the tool with these terms.
-    pub row: RememberedTool,
+    pub(in crate::tool) row: StoredTool,
     tools: &'a RemoteTools,
     terms: Arc<ToolTerms>,
     _saving: MutexGuard<'a, ()>,
@@ -28,14 +28,14 @@ pub struct AcceptingTerms<'a> {
 impl AcceptingTerms<'_> {
     /// Accepts the terms here, after the store has. The hosts that were refused for them are asked to connect again, and keep their
     /// calls.
-    pub fn finish(self) {
+    pub(in crate::tool) fn finish(self) {
         self.tools.accept_terms(&self.row.tenant, &self.row.declaration.name, self.terms);
     }
 }
 
 /// A tool that is being forgotten. No tool is saved meanwhile.
 #[derive(Debug)]
-pub struct ForgettingTool<'a> {
+pub(in crate::tool) struct ForgettingTool<'a> {
     tools: &'a RemoteTools,
     tenant: &'a TenantId,
     name: &'a str,
@@ -46,7 +46,7 @@ impl ForgettingTool<'_> {
     /// Forgets the tool and its terms here, after the store has. A host that has begun to serve it by now keeps it, and it is
     /// saved again. True if there was something to forget.
     #[must_use]
-    pub fn finish(self) -> bool {
+    pub(in crate::tool) fn finish(self) -> bool {
         self.tools.forget_terms(self.tenant, self.name)
     }
 }
@@ -85,13 +85,32 @@ impl RemoteTools {
         state.catalogue.tools(tenant).map(snapshot).collect()
     }
 
+    /// Accepts the terms of a refused declaration, once `save` has stored the tool with them. An empty digest means the only
+    /// declaration of the name that was refused. Nothing is stored if it is accepted already.
+    ///
+    /// # Errors
+    /// Those of `save`, and [`TermsError`], except `Served`.
+    pub async fn accept_declaration<E: From<TermsError>, F: Future<Output = Result<(), E>>>(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        digest: &str,
+        save: impl FnOnce(StoredTool) -> F,
+    ) -> Result<(), E> {
+        if let Some(accepting) = self.begin_accepting(tenant, name, digest).await? {
+            save(accepting.row.clone()).await?;
+            accepting.finish();
+        }
+        Ok(())
+    }
+
     /// Begins to accept the terms of a refused declaration: the store is to have the row, then [`AcceptingTerms::finish`]. Waits
     /// for a save of tools that has begun. An empty digest means the only declaration of the name that was refused. `None` if it is
     /// accepted already.
     ///
     /// # Errors
     /// [`TermsError`], except `Served`.
-    pub async fn begin_accepting(
+    pub(in crate::tool) async fn begin_accepting(
         &self,
         tenant: &TenantId,
         name: &str,
@@ -103,7 +122,7 @@ impl RemoteTools {
         let known = state.catalogue.tool(tenant, name);
         let declaration = known.map_or(&refused.declaration, |tool| &tool.declaration);
         let terms = refused.tool.terms.clone();
-        let row = RememberedTool {
+        let row = StoredTool {
             tenant: tenant.clone(),
             declaration: ToolDeclaration::clone(declaration),
             last_seen: known.map_or(refused.refused_at, |tool| tool.last_seen(self.now())),
@@ -127,12 +146,27 @@ impl RemoteTools {
         self.perform(&mut state, out, now);
     }
 
+    /// Forgets a tool and its terms, once the store has done so with `forget`. True if there was something to forget.
+    ///
+    /// # Errors
+    /// Those of `forget`. When the configuration sets the terms, or a connected host serves the tool.
+    pub async fn forget_tool<E: From<TermsError>, F: Future<Output = Result<bool, E>>>(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        forget: impl FnOnce() -> F,
+    ) -> Result<bool, E> {
+        let forgetting = self.begin_forgetting(tenant, name).await?;
+        let stored = forget().await?;
+        Ok(forgetting.finish() || stored)
+    }
+
     /// Begins to forget a tool and its terms: the store is to forget them, then [`ForgettingTool::finish`]. Waits for a save of
     /// tools that has begun.
     ///
     /// # Errors
     /// When the configuration sets them, or a connected host serves the tool.
-    pub async fn begin_forgetting<'a>(
+    pub(in crate::tool) async fn begin_forgetting<'a>(
         &'a self,
         tenant: &'a TenantId,
         name: &'a str,

@@ -1,13 +1,13 @@
 //! Rows of the tool catalogue that the store is to save.
 
 use super::RemoteTools;
-use crate::tool::catalogue::registry::RememberedTool;
+use crate::tool::catalogue::registry::StoredTool;
 
 /// Rows of the store that are out of date. Keep it until they are saved: no tool is forgotten meanwhile.
 #[derive(Debug)]
 pub struct UnsavedTools<'a> {
     /// The rows, as they are now.
-    pub rows: Vec<RememberedTool>,
+    pub rows: Vec<StoredTool>,
     _saving: tokio::sync::MutexGuard<'a, ()>,
 }
 
@@ -38,7 +38,7 @@ impl RemoteTools {
     }
 
     /// Takes back rows from [`RemoteTools::unsaved`]. Its next call returns them again.
-    pub fn not_saved(&self, rows: Vec<RememberedTool>) {
+    pub fn not_saved(&self, rows: Vec<StoredTool>) {
         self.lock().catalogue.put_back(rows);
     }
 }
