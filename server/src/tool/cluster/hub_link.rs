@@ -14,7 +14,7 @@ use super::hub_history::HubHistory;
 use super::queue::{self, LinkFrames, LinkSender};
 use crate::cluster::{HUB, Ownerships, Peer, ShardOwner};
 use crate::ids::random_fraction;
-use crate::tool::host::remote::CheckedRows;
+use crate::tool::host::rows::CheckedRows;
 
 /// Time to open a link.
 const OPEN_WAIT: Duration = Duration::from_secs(5);

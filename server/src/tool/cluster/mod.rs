@@ -59,7 +59,7 @@ use self::table::{OpenCallState, Table};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
-use crate::tool::host::remote::CheckedRows;
+use crate::tool::host::rows::CheckedRows;
 use crate::tool::{CallSink, RemoteTools, ToolRows, Tools as _};
 
 /// Encodes a request to an extension as the message of the contract.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use crate::tool::SinkUnavailable;
-use crate::tool::catalogue::registry::StoredTool;
+use crate::tool::catalogue::registry::{CheckedTool, StoredTool};
 
 /// The tools of all tenants, as the store has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +14,13 @@ pub struct StoredCatalogue {
     pub tools: Vec<StoredTool>,
     /// Names of tools whose terms were lost with their row, see [`RemoteTools::lose_terms`](crate::tool::RemoteTools::lose_terms).
     pub lost: BTreeSet<String>,
+}
+
+/// The tools of the store, with those that pass the checks of this version.
+#[derive(Debug)]
+pub(in crate::tool) struct CheckedRows {
+    pub(in crate::tool) rows: Vec<(Option<CheckedTool>, StoredTool)>,
+    pub(in crate::tool) lost: BTreeSet<String>,
 }
 
 /// Reads the tools in the store.

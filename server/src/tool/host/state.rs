@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, StoredTool};
 use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
-use crate::tool::host::remote::CheckedRows;
+use crate::tool::host::rows::CheckedRows;
 
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 //! write the abort any more, or there is no owner that has the RPC. So this replica joins the run at the next owner with its
 //! caller's policy, and leaves it there once other callers had time to come to that owner, too.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,14 +12,13 @@ use tokio::time::Instant;
 use crate::grpc::edge::forward::outcome::refusal;
 use crate::grpc::edge::forward::request::resume::JoinRpc;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, Routing, SEARCH_WAIT, Search};
+use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::send::{SendOptions, send};
 
 /// Time in which an owner writes an abort, or has given the run away. One that stops first waits for its runs.
 const ABORTED_WITHIN: Duration = Duration::from_secs(30);
 /// Time in which other callers of the run come to its next owner: their replicas learn of it with their next beat.
 const OTHERS_COME_WITHIN: Duration = Duration::from_secs(3);
-/// Callers that have left and whose runs are followed, at most. For more of them the owner of that moment has to do.
-pub(super) const LEFT_MAX: usize = 4_096;
 
 /// The caller of an RPC that is under way here. When this is dropped before [`Self::stays`], the caller has left.
 pub(super) struct CallerPresence {
@@ -27,20 +26,6 @@ pub(super) struct CallerPresence {
     /// The RPC that joins the run; `None` if the run does not end with this caller.
     join: Option<JoinRpc>,
     at: RpcPlace,
-}
-
-/// The replica that has an RPC. `None` while no replica is known to have it.
-#[derive(Default)]
-pub(super) struct RpcPlace(Mutex<Option<AskedReplica>>);
-
-impl RpcPlace {
-    pub(super) fn set(&self, at: Option<AskedReplica>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
-    }
-
-    fn get(&self) -> Option<AskedReplica> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl CallerPresence {

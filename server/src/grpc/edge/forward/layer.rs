@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 
 use crate::cluster::locate::Locate;
 use crate::cluster::{HUB, Ownerships};
-use crate::grpc::edge::forward::caller_presence::{CallerPresence, RpcPlace};
+use crate::grpc::edge::forward::caller_presence::CallerPresence;
 use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ending::done_here;
 use crate::grpc::edge::forward::outcome::no_owner_status;
@@ -26,6 +26,7 @@ use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::route::route_key::RouteKind;
 use crate::grpc::edge::forward::route::routing::{Destination, ResolvedTarget, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::table::{self, ForwardMode};
 use crate::grpc::edge::forward::send::{SendOptions, send};
 use crate::grpc::edge::forward::streams::follow;

@@ -8,12 +8,12 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::cluster::HUB;
-use crate::grpc::edge::forward::caller_presence::RpcPlace;
 use crate::grpc::edge::forward::host_stream;
 use crate::grpc::edge::forward::outcome::ending::broken_off;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{Replica, Routing};
+use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::send::{SendOptions, send};
 
 /// Has an RPC done that streams its response or its requests. Until the response begins, the RPC may be sent to another owner.

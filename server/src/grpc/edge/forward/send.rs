@@ -9,7 +9,6 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 
-use crate::grpc::edge::forward::caller_presence::RpcPlace;
 use crate::grpc::edge::forward::outcome::{
     Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
     not_taken_status,
@@ -19,6 +18,7 @@ use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
     AskedReplica, Replica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT, Search,
 };
+use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 
 /// An owner that had the RPC for this long was well. After it, a new search has all of its time.

@@ -12,7 +12,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderMap};
 
-use crate::grpc::edge::forward::caller_presence::{CallerPresence, RpcPlace};
+use crate::grpc::edge::forward::caller_presence::CallerPresence;
 use crate::grpc::edge::forward::outcome::{no_owner_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
@@ -21,6 +21,7 @@ use crate::grpc::edge::forward::request::messages::Messages;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing, RpcHandler, SEARCH_WAIT};
+use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::edge::forward::send::{SendOptions, may_be_asked_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::RemoteTools;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, StoredTool, check};
-use crate::tool::host::rows::StoredCatalogue;
+use crate::tool::host::rows::{CheckedRows, StoredCatalogue};
 use crate::tool::host::state::{HostQueue, State};
 
 /// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
@@ -50,13 +50,6 @@ impl Mirrors {
             tracing::debug!("a replica has not entered the tools of a host in time");
         }
     }
-}
-
-/// The tools of the store, with those that pass the checks of this version.
-#[derive(Debug)]
-pub(in crate::tool) struct CheckedRows {
-    pub(in crate::tool) rows: Vec<(Option<CheckedTool>, StoredTool)>,
-    pub(in crate::tool) lost: BTreeSet<String>,
 }
 
 /// A name of a tool, with everything that the hub knows of it.

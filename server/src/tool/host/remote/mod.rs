@@ -33,7 +33,7 @@ use crate::tool::host::state::{HostQueue, State, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
 pub(in crate::tool) use admission::CapabilityOffer;
-pub(in crate::tool) use mirror::{CheckedRows, Mark, MirroredTool, Mirrors};
+pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 pub(in crate::tool) use results::UNARY;
 pub(in crate::tool) use shutdown::TakesHosts;
 pub use unsaved::UnsavedTools;

@@ -12,7 +12,6 @@ use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
-use crate::grpc::edge::forward::caller_presence::LEFT_MAX;
 use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
 use crate::grpc::edge::forward::route::run_shards::RunShards;
@@ -24,6 +23,8 @@ use crate::lifecycle::Tasks;
 pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
 /// The wait before a replica is asked again that did not take an RPC.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Callers that have left and whose runs are followed, at most. For more of them the owner of that moment has to do.
+const LEFT_MAX: usize = 4_096;
 
 /// Finds the replica of each RPC.
 pub(in crate::grpc::edge::forward) struct Routing {
