@@ -19,6 +19,21 @@ use crate::tool::{CallOrigin, ReportedResult, Verdict};
 /// The largest frame, in bytes. A frame has a message of a host at most. Its JSON text can be several times as long.
 pub const LINK_FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Number of a request of the hub on its links.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct RequestNo(pub(super) u64);
+
+/// Number of a command of an owner. It rises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct CommandNo(pub(super) u64);
+
+/// Number of a mark on a link. It rises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct MarkNo(pub(super) u64);
+
 /// A frame from an owner of runs to the hub.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,13 +74,13 @@ pub(super) enum ToHub {
     /// The run's task has ended, and the hub forgets its calls: [`crate::tool::Tools::release`].
     Release { tenant: TenantId, run: RunId },
     /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.
-    Command { no: u64, command: Command },
+    Command { no: CommandNo, command: Command },
     /// The run knows how this attempt ended.
     Heard { tenant: TenantId, call: CallId, attempt: u32 },
     /// The reply to a request of the hub.
-    Reply { no: u64, reply: Reply },
+    Reply { no: RequestNo, reply: Reply },
     /// Everything that the hub told before this [`ToOwner::Mark`] is entered.
-    Marked { no: u64 },
+    Marked { no: MarkNo },
     /// A request to an extension of a host. `encoded` is the message of the contract in base64.
     Ask { id: String, connection: u64, time_left: Millis, encoded: String },
 }
@@ -129,18 +144,18 @@ pub(super) enum ToOwner {
     },
     /// The host has done the call: [`crate::tool::CallSink::finished`].
     Finished {
-        no: u64,
+        no: RequestNo,
         tenant: TenantId,
         call: CallId,
         #[serde(rename = "answer")]
         result: ReportedResult,
     },
     /// Asks whether a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].
-    UsesRuntime { no: u64, tenant: TenantId, runtime: RuntimeId, host: HostId },
+    UsesRuntime { no: RequestNo, tenant: TenantId, runtime: RuntimeId, host: HostId },
     /// Asks what a host that is back is to do with its calls: [`crate::tool::CallSink::dispositions`].
-    Dispositions { no: u64, tenant: TenantId, run: RunId, calls: Vec<CallInHand> },
+    Dispositions { no: RequestNo, tenant: TenantId, run: RunId, calls: Vec<CallInHand> },
     /// All commands up to this one are done.
-    Done { no: u64 },
+    Done { no: CommandNo },
     /// The response to [`ToHub::Ask`].
     Answered { id: String, connection: u64, result: Result<ResponseBody, ExtensionError> },
     /// Tools that the hub knows, or has forgotten.
@@ -148,7 +163,7 @@ pub(super) enum ToOwner {
     /// All tools that the hub knows were told since the link was opened.
     ToolsListed {},
     /// A point among the tools and hosts that are told. The replica says [`ToHub::Marked`] when it is there.
-    Mark { no: u64 },
+    Mark { no: MarkNo },
     /// Extensions that the hub knows.
     Extensions { known: Vec<KnownExtension> },
     /// Connections of hosts with extensions. One without content is closed.

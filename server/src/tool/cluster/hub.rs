@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 
-use super::frame::{Command, ToHub, ToOwner, decode};
+use super::frame::{Command, CommandNo, MarkNo, ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
 use super::{ClusterTools, HubConnection, RunOwner, State};
@@ -22,6 +22,7 @@ use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
 use crate::tool::host::remote::Mark;
+use crate::tool::host::state::LinkNo;
 use crate::tool::{CallOrigin, Tools as _};
 
 /// Time for the first frame.
@@ -44,7 +45,7 @@ struct OpenLink<'a> {
     cluster: &'a ClusterTools,
     sender: &'a LinkSender,
     peer: OwnerNo,
-    no: u64,
+    no: LinkNo,
     marked: Marks,
     /// Work that goes on beside the frames: requests to extensions, and ends of attempts that are told again.
     beside: FuturesUnordered<BoxFuture<'a, ()>>,
@@ -56,8 +57,8 @@ struct Marks {
     /// Those that follow the changes that wait to be told.
     waiting: Vec<Mark>,
     /// Those that were told, by their number.
-    told: BTreeMap<u64, Vec<Mark>>,
-    last: u64,
+    told: BTreeMap<MarkNo, Vec<Mark>>,
+    last: MarkNo,
 }
 
 impl ClusterTools {
@@ -162,7 +163,7 @@ impl OpenLink<'_> {
     fn tell_mark(&mut self) {
         let Marks { waiting, told, last } = &mut self.marked;
         if !waiting.is_empty() {
-            *last += 1;
+            last.0 += 1;
             told.insert(*last, std::mem::take(waiting));
             self.sender.send(&ToOwner::Mark { no: *last });
         }
@@ -249,7 +250,7 @@ impl OpenLink<'_> {
     }
 
     /// Carries out a command of the replica. It may be one of an earlier owner of the run.
-    fn carry_out(&self, state: &State, no: u64, command: Command) {
+    fn carry_out(&self, state: &State, no: CommandNo, command: Command) {
         let (tenant, run) = command.run();
         if self.cluster.is_at_another(state, tenant, run, Some(self.peer)) {
             self.cluster.carry_out_late(command);
@@ -363,7 +364,7 @@ async fn changed<K: Ord>(changes: &Changes<K>, sender: &LinkSender) {
 struct CloseOnDrop<'a> {
     cluster: &'a ClusterTools,
     peer: OwnerNo,
-    no: u64,
+    no: LinkNo,
 }
 
 impl Drop for CloseOnDrop<'_> {

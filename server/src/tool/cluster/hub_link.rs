@@ -15,6 +15,7 @@ use super::queue::{self, LinkFrames, LinkSender};
 use crate::cluster::{HUB, Ownerships, Peer, ShardOwner};
 use crate::ids::random_fraction;
 use crate::tool::host::rows::CheckedRows;
+use crate::tool::host::state::LinkNo;
 
 /// Time to open a link.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -38,8 +39,8 @@ pub trait LinkDialer: Send + Sync + 'static {
 }
 
 impl ClusterTools {
-    /// Keeps the connection to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it is:
-    /// the last hub still has the hosts. Run it once, on a task of its own.
+    /// Keeps the connection to the hub until the sender of `ownerships` is gone. While the hub is not known, everything stays as it
+    /// is: the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
         let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::default());
@@ -184,7 +185,7 @@ async fn moved_from(ownerships: &mut Ownerships, peer: &Peer) -> bool {
 /// Ends the connection over a link also when its task is dropped.
 struct CloseOnDrop<'a> {
     cluster: &'a ClusterTools,
-    link: u64,
+    link: LinkNo,
 }
 
 impl Drop for CloseOnDrop<'_> {

@@ -15,7 +15,8 @@
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
 //!   the hub says if a host has the call. If none has, it says if the call may have begun;
 //! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
-//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs) later.
+//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs)
+//!   later.
 
 mod extensions;
 mod frame;
@@ -60,6 +61,7 @@ use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
 use crate::tool::host::rows::CheckedRows;
+use crate::tool::host::state::LinkNo;
 use crate::tool::{CallSink, RemoteTools, ToolRows, Tools as _};
 
 /// Encodes a request to an extension as the message of the contract.
@@ -98,7 +100,7 @@ pub struct ClusterTools {
 struct State {
     hub: HubConnection,
     /// Number of the present connection to the hub. Frames of an earlier one are dropped.
-    link: u64,
+    link: LinkNo,
     table: Table,
     /// The connections of hosts with extensions at the hub, by their number there.
     hosts: BTreeMap<u64, ConnectionId>,
@@ -119,8 +121,8 @@ enum HubConnection {
 }
 
 impl ClusterTools {
-    /// The tools of the replica with this number. It has no connection to a hub before [`Self::keep_linked`] finds one. `own` takes no
-    /// hosts until then.
+    /// The tools of the replica with this number. It has no connection to a hub before [`Self::keep_linked`] finds one. `own` takes
+    /// no hosts until then.
     #[must_use]
     pub fn new(
         me: OwnerNo,
@@ -134,7 +136,7 @@ impl ClusterTools {
         let (requests, requests_receiver) = mpsc::unbounded_channel();
         let state = State {
             hub: HubConnection::Away(Instant::now()),
-            link: 0,
+            link: LinkNo::default(),
             table: Table::default(),
             hosts: BTreeMap::new(),
             is_closed: false,
@@ -194,7 +196,7 @@ impl ClusterTools {
         self.drop_hosts(&mut state);
         self.own.step_up(kept_for, stored);
         state.hub = HubConnection::Here;
-        state.link += 1;
+        state.link.0 += 1;
         state.listed = None;
         self.tools_known.send_replace(true);
         let link = state.link;
@@ -227,7 +229,7 @@ impl ClusterTools {
             return;
         }
         state.hub = HubConnection::Away(Instant::now());
-        state.link += 1;
+        state.link.0 += 1;
         self.routes.end_all();
         self.pending_updates.clear();
         self.orphaned.clear();
@@ -243,7 +245,7 @@ impl ClusterTools {
         if let HubConnection::Link(sender) = &state.hub {
             sender.end();
             state.hub = HubConnection::Away(Instant::now());
-            state.link += 1;
+            state.link.0 += 1;
         }
         self.routes.end_all();
     }

@@ -11,13 +11,14 @@ use futures_util::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::frame::{Reply, ToHub, ToOwner};
+use super::frame::{Reply, RequestNo, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
 use super::table::{OpenCallState, UpdateAction};
 use super::{ClusterTools, HubConnection, RunOwner};
 use crate::tool::host::deliver::{AcceptedResult, deliver};
 use crate::tool::host::remote::MirroredTool;
+use crate::tool::host::state::LinkNo;
 use crate::tool::{CallSink, ReportedResult};
 
 /// Time between two looks for calls that wait for a host without a connection to the hub.
@@ -28,7 +29,7 @@ const TOOLS_INLINE_MAX: usize = 2;
 /// A request of the hub to the engine.
 pub(super) struct EngineRequest {
     link: LinkSender,
-    no: u64,
+    no: RequestNo,
     tenant: TenantId,
     kind: EngineRequestKind,
 }
@@ -78,15 +79,15 @@ impl ClusterTools {
     }
 
     /// The hub has accepted this link: asks it for the open calls. Returns the number of the link.
-    pub(super) fn opened(&self, sender: LinkSender) -> u64 {
+    pub(super) fn opened(&self, sender: LinkSender) -> LinkNo {
         let mut state = self.lock();
-        state.link += 1;
+        state.link.0 += 1;
         if state.is_closed {
             sender.end();
             return state.link;
         }
         state.hub = HubConnection::Link(sender);
-        self.own.mirror_over(state.link);
+        self.own.mirror_over(Some(state.link));
         state.listed = Some(BTreeSet::new());
         for (call, open) in state.table.calls() {
             let origin = open.origin;
@@ -104,20 +105,20 @@ impl ClusterTools {
     }
 
     /// The link with this number has ended.
-    pub(super) fn closed(&self, link: u64) {
+    pub(super) fn closed(&self, link: LinkNo) {
         let mut state = self.lock();
         if state.link == link && matches!(state.hub, HubConnection::Link(_)) {
             state.hub = HubConnection::Away(Instant::now());
             state.listed = None;
             self.drop_hosts(&mut state);
             // A blocking task may still enter tools of this link, whose hub may have lost its place.
-            self.own.mirror_over(0);
+            self.own.mirror_over(None);
             self.own.unserve_mirrored();
         }
     }
 
     /// Handles a frame of the hub that came over this link.
-    pub(super) async fn handle_frame(&self, link: u64, frame: ToOwner) {
+    pub(super) async fn handle_frame(&self, link: LinkNo, frame: ToOwner) {
         if let ToOwner::Tools { rows } = frame {
             return self.enter_tools(link, rows).await;
         }
@@ -167,7 +168,7 @@ impl ClusterTools {
         }
     }
 
-    async fn enter_tools(&self, link: u64, rows: Vec<MirroredTool>) {
+    async fn enter_tools(&self, link: LinkNo, rows: Vec<MirroredTool>) {
         {
             let mut state = self.lock();
             if state.link != link {

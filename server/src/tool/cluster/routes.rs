@@ -9,8 +9,9 @@ use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, ToOwner};
+use super::frame::{Reply, RequestNo, ToOwner};
 use super::queue::LinkSender;
+use crate::tool::host::state::LinkNo;
 
 /// Bytes of results on their way to one owner. The others wait here, so an owner that is slow does not fill its queue.
 const RESULT_BYTES_MAX: u32 = 32 * 1024 * 1024;
@@ -29,9 +30,9 @@ pub(super) struct Routes {
 struct Inner {
     links: BTreeMap<OwnerNo, OwnerLink>,
     runs: BTreeMap<RunKey, Route>,
-    last_link: u64,
-    pending: BTreeMap<u64, PendingReply>,
-    last_request: u64,
+    last_link: LinkNo,
+    pending: BTreeMap<RequestNo, PendingReply>,
+    last_request: RequestNo,
     /// When replicas last left a request without a reply in time.
     late: BTreeMap<OwnerNo, Instant>,
 }
@@ -45,7 +46,7 @@ struct Route {
 
 #[derive(Debug, Clone)]
 struct OwnerLink {
-    no: u64,
+    no: LinkNo,
     sender: LinkSender,
     /// One permit for each byte of a result.
     results: Arc<Semaphore>,
@@ -53,7 +54,7 @@ struct OwnerLink {
 
 #[derive(Debug)]
 struct PendingReply {
-    link: u64,
+    link: LinkNo,
     reply: oneshot::Sender<Reply>,
 }
 
@@ -75,14 +76,14 @@ impl Default for Routes {
 impl Routes {
     /// Enters the link of a replica. An earlier one of the same replica ends. Returns the number of the link, and the runs of the
     /// earlier one.
-    pub(super) fn open(&self, peer: OwnerNo, sender: LinkSender) -> (u64, Vec<RunKey>) {
+    pub(super) fn open(&self, peer: OwnerNo, sender: LinkSender) -> (LinkNo, Vec<RunKey>) {
         let mut inner = self.lock();
         let before = inner.links.get(&peer).cloned();
         let runs = before.map(|before| {
             before.sender.end();
             inner.close(peer, before.no)
         });
-        inner.last_link += 1;
+        inner.last_link.0 += 1;
         let no = inner.last_link;
         let results = Arc::new(Semaphore::new(RESULT_BYTES_MAX as usize));
         inner.links.insert(peer, OwnerLink { no, sender, results });
@@ -100,12 +101,12 @@ impl Routes {
     }
 
     /// Removes a link that has ended. Returns the runs whose calls came over it. Another link of the replica is left alone.
-    pub(super) fn close(&self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
+    pub(super) fn close(&self, peer: OwnerNo, no: LinkNo) -> Vec<RunKey> {
         self.lock().close(peer, no)
     }
 
     /// True while this link is the present one of the replica.
-    pub(super) fn is_open(&self, peer: OwnerNo, no: u64) -> bool {
+    pub(super) fn is_open(&self, peer: OwnerNo, no: LinkNo) -> bool {
         self.lock().links.get(&peer).is_some_and(|link| link.no == no)
     }
 
@@ -177,7 +178,7 @@ impl Routes {
         &self,
         peer: OwnerNo,
         bytes: usize,
-        request: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(RequestNo) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
         let results = self.lock().links.get(&peer).map(|link| link.results.clone());
@@ -193,7 +194,7 @@ impl Routes {
     pub(super) async fn ask_briefly(
         &self,
         peer: OwnerNo,
-        request: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(RequestNo) -> ToOwner,
         wait: Duration,
     ) -> Result<Reply, NoReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
@@ -211,14 +212,14 @@ impl Routes {
     async fn ask(
         &self,
         peer: OwnerNo,
-        request: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(RequestNo) -> ToOwner,
         until: Instant,
     ) -> Result<Reply, NoReply> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
             let link = inner.links.get(&peer).cloned().ok_or(NoReply::NoLink)?;
-            inner.last_request += 1;
+            inner.last_request.0 += 1;
             let no = inner.last_request;
             inner.pending.insert(no, PendingReply { link: link.no, reply });
             // Sent under the lock, so that no later frame overtakes it.
@@ -230,7 +231,7 @@ impl Routes {
     }
 
     /// A replica has replied. Its reply to a request that is over is dropped.
-    pub(super) fn reply(&self, link: u64, no: u64, reply: Reply) {
+    pub(super) fn reply(&self, link: LinkNo, no: RequestNo, reply: Reply) {
         let mut inner = self.lock();
         if inner.pending.get(&no).is_some_and(|pending| pending.link == link)
             && let Some(pending) = inner.pending.remove(&no)
@@ -255,7 +256,7 @@ impl Inner {
         true
     }
 
-    fn close(&mut self, peer: OwnerNo, no: u64) -> Vec<RunKey> {
+    fn close(&mut self, peer: OwnerNo, no: LinkNo) -> Vec<RunKey> {
         // Those who wait for a reply over this link learn that it broke.
         self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {
@@ -271,7 +272,7 @@ impl Inner {
 /// Forgets a request when nobody waits for its reply any more.
 struct ForgetOnDrop<'a> {
     routes: &'a Routes,
-    no: u64,
+    no: RequestNo,
 }
 
 impl Drop for ForgetOnDrop<'_> {

@@ -9,7 +9,7 @@ use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, ToOwner, size};
+use super::frame::{Reply, RequestNo, ToOwner, size};
 use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
 use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
@@ -235,7 +235,7 @@ impl ClusterTools {
         &self,
         tenant: &TenantId,
         run: &RunId,
-        request: impl FnOnce(u64) -> ToOwner,
+        request: impl FnOnce(RequestNo) -> ToOwner,
     ) -> Option<Reply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
         self.routes.ask_briefly(peer, request, REQUEST_WAIT).await.ok()

@@ -8,8 +8,9 @@ use agentloop_core::id::{CallId, CallKey, CallSlot, Epoch, HostId, RunId, Tenant
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
-use super::frame::Command;
+use super::frame::{Command, CommandNo};
 use crate::tool::CallOrigin;
+use crate::tool::host::state::LinkNo;
 
 /// Commands that wait to be done, while the hub cannot be reached. Beyond this the oldest is given up, and the log says so.
 const COMMANDS_MAX: usize = 4_096;
@@ -18,8 +19,8 @@ const COMMANDS_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     calls: BTreeMap<CallKey, OpenCall>,
-    commands: VecDeque<(u64, Command)>,
-    last_command: u64,
+    commands: VecDeque<(CommandNo, Command)>,
+    last_command: CommandNo,
 }
 
 /// A call that has a host, or looks for one.
@@ -35,7 +36,7 @@ pub(super) enum OpenCallState {
     /// It looks for a host.
     Sought { tool: String, on: Option<HostId>, since: Instant },
     /// A host has room for it. The room is lost when this link ends.
-    Granted { link: u64 },
+    Granted { link: LinkNo },
     /// It was offered to a host, or reclaimed.
     Offered {
         /// Without the content, which only the host needs.
@@ -138,7 +139,7 @@ impl Table {
         tenant: &TenantId,
         call: &CallId,
         update: &CallUpdate,
-        link: u64,
+        link: LinkNo,
     ) -> UpdateAction {
         let key = CallKey::new(tenant.clone(), call.clone());
         let is_sought =
@@ -194,30 +195,30 @@ impl Table {
     }
 
     /// Keeps a command until it is done. Returns its number.
-    pub(super) fn command(&mut self, command: Command) -> u64 {
+    pub(super) fn command(&mut self, command: Command) -> CommandNo {
         if self.commands.len() >= COMMANDS_MAX
             && let Some((_, lost)) = self.commands.pop_front()
         {
             let (_, run) = lost.run();
             tracing::warn!(run.id = %run, "a command for a tool host is given up: too many wait for the hub");
         }
-        self.last_command += 1;
+        self.last_command.0 += 1;
         self.commands.push_back((self.last_command, command));
         self.last_command
     }
 
     /// The commands up to this one are done.
-    pub(super) fn done(&mut self, no: u64) {
+    pub(super) fn done(&mut self, no: CommandNo) {
         while self.commands.front().is_some_and(|(first, _)| *first <= no) {
             self.commands.pop_front();
         }
     }
 
-    pub(super) fn commands(&self) -> &VecDeque<(u64, Command)> {
+    pub(super) fn commands(&self) -> &VecDeque<(CommandNo, Command)> {
         &self.commands
     }
 
-    pub(super) fn take_commands(&mut self) -> VecDeque<(u64, Command)> {
+    pub(super) fn take_commands(&mut self) -> VecDeque<(CommandNo, Command)> {
         std::mem::take(&mut self.commands)
     }
 }

@@ -14,6 +14,10 @@ use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::rows::CheckedRows;
 
+/// Number of a link between an owner of runs and the hub, at the end that gives it. It rises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::tool) struct LinkNo(pub(in crate::tool) u64);
+
 /// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::tool) struct Timeline {
@@ -44,8 +48,8 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) closing: bool,
     /// False while another replica has the streams of hosts.
     pub(in crate::tool) is_hub: bool,
-    /// Number of the link to the hub whose tools are mirrored.
-    pub(in crate::tool) mirrored_link: u64,
+    /// The link to the hub whose tools are mirrored; `None` while there is none.
+    pub(in crate::tool) mirrored_link: Option<LinkNo>,
 }
 
 impl State {

@@ -1,8 +1,8 @@
 //! Sends an RPC for another replica's session on to that replica.
 //!
-//! [`layer::ForwardLayer`] takes the RPCs of the public port, behind the check of credentials. It gives them to the services of this
-//! replica, or sends them over a link to the owner, whose [`peer`](super::peer) port takes them. The caller is authenticated where it
-//! dials in.
+//! [`layer::ForwardLayer`] takes the RPCs of the public port, behind the check of credentials. It gives them to the services of
+//! this replica, or sends them over a link to the owner, whose [`peer`](super::peer) port takes them. The caller is authenticated
+//! where it dials in.
 
 mod caller_presence;
 mod host_stream;

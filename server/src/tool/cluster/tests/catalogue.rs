@@ -15,6 +15,7 @@ use futures_util::StreamExt as _;
 use super::super::frame::{ToHub, encode};
 use super::harness::*;
 use crate::tool::host::remote::MirroredTool;
+use crate::tool::host::state::LinkNo;
 use crate::tool::tests::harness::*;
 use crate::tool::{BadOutput, Seek, Tools};
 
@@ -322,11 +323,11 @@ async fn what_came_over_an_earlier_link_and_is_entered_late_does_not_count() {
     let (own, names) = (other.tools.own(), [ToolKey::new(tenant(), "weather".to_owned())]);
     let told = hub.tools.own().mirrored_tools(names.into());
     let forgotten: Vec<_> = told.iter().map(|row| MirroredTool { known: None, ..row.clone() }).collect();
-    own.mirror_over(100);
-    own.mirror_tools(100, forgotten);
-    own.mirror_tools(99, told.clone());
+    own.mirror_over(Some(LinkNo(100)));
+    own.mirror_tools(LinkNo(100), forgotten);
+    own.mirror_tools(LinkNo(99), told.clone());
     assert!(offered(&*other.tools).is_empty());
-    own.mirror_tools(100, told);
+    own.mirror_tools(LinkNo(100), told);
     assert_eq!(offered(&*other.tools), ["weather"]);
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::super::LinkFrames;
-use super::super::frame::{Command, ToHub, encode};
+use super::super::frame::{Command, CommandNo, ToHub, encode};
 use super::super::sink::RoutedSink;
 use super::harness::*;
 use crate::tool::tests::harness::*;
@@ -45,7 +45,10 @@ impl Raw {
     async fn done(&mut self) {
         let tenant = tenant();
         let (host, runtime) = (HostId::parse("none").unwrap(), RuntimeId::parse("none/rt1").unwrap());
-        self.say(&ToHub::Command { no: 1, command: Command::CloseRuntime { tenant, host, runtime } });
+        self.say(&ToHub::Command {
+            no: CommandNo(1),
+            command: Command::CloseRuntime { tenant, host, runtime },
+        });
         while !String::from_utf8(self.back.next().await.unwrap()).unwrap().contains("done") {}
     }
 }

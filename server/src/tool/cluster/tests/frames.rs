@@ -8,7 +8,9 @@ use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
 use futures_util::{FutureExt as _, StreamExt as _};
 
-use super::super::frame::{Command, Reply, ToHub, ToOwner, decode, encode, size};
+use super::super::frame::{
+    Command, CommandNo, MarkNo, Reply, RequestNo, ToHub, ToOwner, decode, encode, size,
+};
 use super::super::queue::channel;
 use super::super::routes::Routes;
 use super::harness::result_of;
@@ -23,10 +25,10 @@ fn a_frame_is_read_as_it_was_written() {
     offered.answers = vec![InputReply { input: "q".to_owned(), answer: InputAnswer::Visited(true) }];
     let to_hub = [
         ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: true },
-        ToHub::Marked { no: 3 },
+        ToHub::Marked { no: MarkNo(3) },
         ToHub::Offer { origin: origin(), call: call_id("r/1.0"), offer: Box::new(offered) },
         ToHub::Command {
-            no: 7,
+            no: CommandNo(7),
             command: Command::Cancel {
                 tenant: tenant(),
                 call: call_id("r/1.0"),
@@ -35,7 +37,7 @@ fn a_frame_is_read_as_it_was_written() {
                 reason: "why".to_owned(),
             },
         },
-        ToHub::Reply { no: 3, reply: Reply::Verdict(Verdict::Duplicate) },
+        ToHub::Reply { no: RequestNo(3), reply: Reply::Verdict(Verdict::Duplicate) },
     ];
     for frame in to_hub {
         assert_eq!(decode::<ToHub>(&encode(&frame)), Some(frame));
@@ -51,7 +53,7 @@ fn a_frame_is_read_as_it_was_written() {
     let to_owner = [
         ToOwner::CallUpdate { tenant: tenant(), call: call_id("r/1.0"), update },
         ToOwner::Finished {
-            no: 1,
+            no: RequestNo(1),
             tenant: tenant(),
             call: call_id("r/1.0"),
             result: ReportedResult {
@@ -63,7 +65,7 @@ fn a_frame_is_read_as_it_was_written() {
         },
         ToOwner::Answered { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
         ToOwner::ToolsListed {},
-        ToOwner::Mark { no: 3 },
+        ToOwner::Mark { no: MarkNo(3) },
     ];
     for frame in to_owner {
         assert_eq!(decode::<ToOwner>(&encode(&frame)), Some(frame));
@@ -115,13 +117,13 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let (routes, (sender, mut frames)) = (Routes::default(), channel());
     let (link, _) = routes.open(OwnerNo(2), sender);
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
-    let finished = |no: u64| ToOwner::Answered {
+    let finished = |no: RequestNo| ToOwner::Answered {
         id: "x".repeat(3 * 1024 * 1024),
-        connection: no,
+        connection: no.0,
         result: Err(ExtensionError::Lost),
     };
-    let large = size(&finished(1));
-    assert_eq!(large, encode(&finished(1)).len());
+    let large = size(&finished(RequestNo(1)));
+    assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
     let asked = (0..16).map(|count| routes.ask_in_turn(OwnerNo(2), bytes(count), finished, until));
     let all = futures_util::future::join_all(asked);
@@ -133,7 +135,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
         assert_eq!(waiting.len(), at_once);
         for _ in 0..at_once {
             no += 1;
-            routes.reply(link, no, Reply::Verdict(Verdict::Recorded));
+            routes.reply(link, RequestNo(no), Reply::Verdict(Verdict::Recorded));
         }
     }
 }

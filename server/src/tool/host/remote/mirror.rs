@@ -18,7 +18,7 @@ use super::RemoteTools;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, StoredTool, check};
 use crate::tool::host::rows::{CheckedRows, StoredCatalogue};
-use crate::tool::host::state::{HostQueue, State};
+use crate::tool::host::state::{HostQueue, LinkNo, State};
 
 /// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
 const MIRRORED_WAIT: Duration = Duration::from_millis(500);
@@ -178,18 +178,18 @@ impl RemoteTools {
         keys.into_iter().map(row).collect()
     }
 
-    /// From now on, tools that come over this link to the hub count, and those of earlier links do not.
-    pub(in crate::tool) fn mirror_over(&self, link: u64) {
+    /// From now on, tools that come over this link to the hub count, and those of earlier links do not. `None`: there is no link.
+    pub(in crate::tool) fn mirror_over(&self, link: Option<LinkNo>) {
         self.lock().mirrored_link = link;
     }
 
     /// Enters what the hub tells of its tools over this link.
-    pub(in crate::tool) fn mirror_tools(&self, link: u64, rows: Vec<MirroredTool>) {
+    pub(in crate::tool) fn mirror_tools(&self, link: LinkNo, rows: Vec<MirroredTool>) {
         for MirroredTool { tenant, name, known, terms } in rows {
             // Compiled outside of the lock, because a large schema takes a while.
             let known = known.and_then(|known| Some((self.checked(&tenant, &known.declaration)?, known)));
             let mut state = self.lock();
-            if state.is_hub || state.mirrored_link != link {
+            if state.is_hub || state.mirrored_link != Some(link) {
                 return;
             }
             match terms {

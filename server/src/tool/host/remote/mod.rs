@@ -114,7 +114,7 @@ impl RemoteTools {
                 timer_deadline: None,
                 closing: false,
                 is_hub: true,
-                mirrored_link: 0,
+                mirrored_link: None,
             }),
             deadline_moved: Notify::new(),
             hub_changed: Notify::new(),

@@ -273,7 +273,8 @@ fn forward_layer_with(
     })
 }
 
-/// The view of the replica of number `me`: each shard is of the peer that `owner` names, of itself if that is `me`, of nobody if it is 0.
+/// The view of the replica of number `me`: each shard is of the peer that `owner` names, of itself if that is `me`, of nobody if it
+/// is 0.
 fn ownership(me: u64, peers: &[&Peer], owner: impl Fn(ShardNo) -> u64) -> Ownership {
     let owners =
         (0..SHARDS).map(|shard| Some(OwnerNo(owner(ShardNo(shard)))).filter(|owner| owner.0 > 0)).collect();
