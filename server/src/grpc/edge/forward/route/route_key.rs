@@ -38,8 +38,8 @@ pub(in crate::grpc::edge::forward) enum RouteKind {
 /// The key of an RPC, by which its replica is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::grpc::edge::forward) enum RouteKey {
-    /// Nothing: any replica does the RPC. Requests that the service refuses are among them.
-    Nothing,
+    /// Nothing: the replica that the caller dialled does the RPC. Requests that the service refuses are among them.
+    Here,
     /// The shard of the session or user that the RPC names.
     Shard(ShardNo),
     /// Nothing that has an owner, but only an owner may do the RPC: this replica if it owns any shard, or else the owner of this
@@ -96,11 +96,11 @@ impl RouteKind {
         has_new_ids: bool,
     ) -> RouteKey {
         match self {
-            Self::Here => RouteKey::Nothing,
+            Self::Here => RouteKey::Here,
             Self::Hub => RouteKey::Shard(HUB),
             _ => message
                 .and_then(|message| self.key_in(tenant, message, has_new_ids))
-                .unwrap_or(RouteKey::Nothing),
+                .unwrap_or(RouteKey::Here),
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(key_of(RouteKind::Input, &input(Some("s"), Some("r"))), of_session("s"));
         let start = RouteKey::Start { key: run_key("r"), is_new: false };
         assert_eq!(key_of(RouteKind::Input, &input(None, Some("r"))), start);
-        assert_eq!(key_of(RouteKind::Input, &input(None, None)), RouteKey::Nothing);
+        assert_eq!(key_of(RouteKind::Input, &input(None, None)), RouteKey::Here);
         let import = |session: Option<&str>| wire::ImportEntriesRequest {
             session_id: session.map(str::to_owned),
             run_id: Some("r".to_owned()),
@@ -243,14 +243,11 @@ mod tests {
 
     #[test]
     fn what_the_service_refuses_names_nothing() {
-        assert_eq!(key_of(RouteKind::Session, &wire::DeleteSessionRequest::default()), RouteKey::Nothing);
-        assert_eq!(
-            key_of(RouteKind::Run, &wire::GetRunRequest { run_id: "a b".to_owned() }),
-            RouteKey::Nothing
-        );
+        assert_eq!(key_of(RouteKind::Session, &wire::DeleteSessionRequest::default()), RouteKey::Here);
+        assert_eq!(key_of(RouteKind::Run, &wire::GetRunRequest { run_id: "a b".to_owned() }), RouteKey::Here);
         let request = wire::SubmitApprovalRequest { request_id: "r".to_owned(), ..Default::default() };
-        assert_eq!(key_of(RouteKind::Question, &request), RouteKey::Nothing);
-        assert_eq!(RouteKind::Run.key(TenantId::local(), None, false), RouteKey::Nothing);
-        assert_eq!(RouteKind::Target.key(TenantId::local(), Some(b"\xff"), false), RouteKey::Nothing);
+        assert_eq!(key_of(RouteKind::Question, &request), RouteKey::Here);
+        assert_eq!(RouteKind::Run.key(TenantId::local(), None, false), RouteKey::Here);
+        assert_eq!(RouteKind::Target.key(TenantId::local(), Some(b"\xff"), false), RouteKey::Here);
     }
 }

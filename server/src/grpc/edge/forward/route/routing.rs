@@ -228,7 +228,7 @@ impl Routing {
             Search::Again => self.runs.look_up(key).await,
         };
         Ok(match route_key {
-            RouteKey::Nothing => Destination::Here,
+            RouteKey::Here => Destination::Here,
             RouteKey::Shard(shard) => Destination::Owner(*shard),
             RouteKey::Any(_) if self.owns_any() => Destination::Here,
             RouteKey::Any(shard) => Destination::Owner(*shard),
