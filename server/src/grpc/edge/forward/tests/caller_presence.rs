@@ -83,9 +83,9 @@ async fn a_caller_that_leaves_while_its_run_has_no_owner_has_left_at_the_next_on
 async fn a_caller_that_leaves_before_the_answer_of_its_run_has_left_at_the_next_owner_too() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
-    let call = replica.run(ends_with_caller());
+    let rpc = replica.run(ends_with_caller());
     let mut seen = first.sees().await;
-    call.abort();
+    rpc.abort();
     assert_eq!(soon(seen.dropped.recv()).await, None);
     // The owner may have given the run away just now.
     replica.ownership.send_replace(owned_by(&second));
@@ -111,5 +111,5 @@ async fn a_run_that_goes_on_without_its_caller_is_not_left() {
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/Run");
     seen.answers(&result("other"));
     soon(next).await.unwrap().unwrap().unwrap();
-    assert!(second.calls.try_recv().is_err());
+    assert!(second.rpcs.try_recv().is_err());
 }

@@ -45,7 +45,7 @@ async fn a_call_of_an_earlier_version_is_sent_on_for_its_caller() {
     assert!(seen.link.clone().unwrap().is_lost().await);
     seen.answers(&wire::GetRunResponse::default());
     soon(calling).await.unwrap().unwrap();
-    assert!(keeper.calls.try_recv().is_err());
+    assert!(keeper.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_call_of_an_earlier_version_is_done_where_it_comes_if_it_is_the_place(
     seen.sends([frame(&wire::ConnectResponse::default())]);
     let mut stream = soon(connecting).await.unwrap().unwrap().into_inner();
     assert!(soon(stream.message()).await.unwrap().is_some());
-    assert!(other.calls.try_recv().is_err());
+    assert!(other.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]

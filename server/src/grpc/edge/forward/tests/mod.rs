@@ -1,13 +1,13 @@
 //! Replicas in one process: owners whose services are scripted, a replica that callers dial, and real connections between them.
 
 mod caller_presence;
-mod calls;
 mod earlier;
 mod moves;
 mod port;
 mod refusals;
 mod replayable;
 mod route_keys;
+mod rpcs;
 mod silence;
 mod streams;
 
@@ -93,7 +93,7 @@ impl Seen {
 
     /// Sends frames. A stream without an end stays open.
     fn sends(self, frames: impl IntoIterator<Item = NextFrame>) {
-        assert!(self.answer.send(frames.into_iter().collect()).is_ok(), "the call waits");
+        assert!(self.answer.send(frames.into_iter().collect()).is_ok(), "the RPC waits");
     }
 }
 
@@ -147,7 +147,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let calls = self.0.clone();
+        let rpcs = self.0.clone();
         Box::pin(async move {
             let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
             let principal = request.extensions().get::<Arc<Principal>>().cloned();
@@ -159,14 +159,14 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
                     (next_message(&mut body).await, Some(body))
                 }
                 _ => {
-                    let call = BufferedRpc::read(request, BYTES_MAX, &BufferBudget::new()).await.unwrap();
-                    (call.message().unwrap().to_vec(), None)
+                    let rpc = BufferedRpc::read(request, BYTES_MAX, &BufferBudget::new()).await.unwrap();
+                    (rpc.message().unwrap().to_vec(), None)
                 }
             };
             let (answer, answered) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);
             let _test_ended =
-                calls.send(Seen { path, headers, principal, link, message, rest, answer, dropped });
+                rpcs.send(Seen { path, headers, principal, link, message, rest, answer, dropped });
             let Ok(frames) = answered.await else { return std::future::pending().await };
             let frames: Vec<NextFrame> = frames;
             // A refusal has nothing but headers.
@@ -195,14 +195,14 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
 /// A replica that owns all shards of which nothing else is said, with its port for other replicas.
 struct Owner {
     peer: Peer,
-    calls: mpsc::UnboundedReceiver<Seen>,
+    rpcs: mpsc::UnboundedReceiver<Seen>,
     ownership: watch::Sender<Ownership>,
     tasks: Tasks,
 }
 
-/// Services that hand their calls to the test.
+/// Services that hand their RPCs to the test.
 fn scripted() -> (LocalServices, mpsc::UnboundedReceiver<Seen>) {
-    let (sender, calls) = mpsc::unbounded_channel();
+    let (sender, rpcs) = mpsc::unbounded_channel();
     let routes = Routes::new(Scripted::<0>(sender.clone()))
         .add_service(Scripted::<1>(sender.clone()))
         .add_service(Scripted::<2>(sender.clone()))
@@ -211,7 +211,7 @@ fn scripted() -> (LocalServices, mpsc::UnboundedReceiver<Seen>) {
         .add_service(Scripted::<5>(sender));
     let local = LocalServices::none();
     local.open(routes, None);
-    (local, calls)
+    (local, rpcs)
 }
 
 async fn loopback() -> (TcpListener, String) {
@@ -311,7 +311,7 @@ impl Owner {
         acceptors: Option<watch::Receiver<Acceptor>>,
         needs_principal: bool,
     ) -> Self {
-        let (local, calls) = scripted();
+        let (local, rpcs) = scripted();
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
@@ -319,12 +319,12 @@ impl Owner {
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));
-        Self { peer: Peer { number: OwnerNo(number), address }, calls, ownership, tasks }
+        Self { peer: Peer { number: OwnerNo(number), address }, rpcs, ownership, tasks }
     }
 
-    /// The next call that arrives.
+    /// The next RPC that arrives.
     async fn sees(&mut self) -> Seen {
-        soon(self.calls.recv()).await.expect("the owner serves")
+        soon(self.rpcs.recv()).await.expect("the owner serves")
     }
 
     /// Ends the process: its connections break.
@@ -385,11 +385,11 @@ impl Replica {
         Self { ownership, local, runs, channel, stop, tasks }
     }
 
-    /// Gives it services, whose calls the test answers.
+    /// Gives it services, whose RPCs the test answers.
     fn serves(&self) -> mpsc::UnboundedReceiver<Seen> {
-        let (local, calls) = scripted();
+        let (local, rpcs) = scripted();
         self.local.open_as(&local);
-        calls
+        rpcs
     }
 
     fn client(&self) -> AgentLoopClient<Channel> {

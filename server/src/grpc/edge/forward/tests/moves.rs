@@ -38,13 +38,13 @@ async fn next_seq(stream: &mut Streaming<wire::RunStreamResponse>) -> u64 {
 /// Opens the stream of a new run at a replica that owns everything. Returns what tells when its services' stream is dropped.
 async fn open(
     replica: &Replica,
-    calls: &mut mpsc::UnboundedReceiver<Seen>,
+    rpcs: &mut mpsc::UnboundedReceiver<Seen>,
     frames: Vec<NextFrame>,
 ) -> (Streaming<wire::RunStreamResponse>, mpsc::Receiver<()>) {
     let mut client = replica.client();
     let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
     let answers = async {
-        let mut seen = calls.recv().await.unwrap();
+        let mut seen = rpcs.recv().await.unwrap();
         let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
         seen.sends(frames);
         dropped
@@ -58,12 +58,12 @@ async fn open(
 async fn services_can_tell_a_stream_that_moves_from_a_caller_that_has_left() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_here()).await;
-    let mut calls = replica.serves();
+    let mut rpcs = replica.serves();
     let mut open = async || {
         let mut client = replica.client();
         let request = wire::RunStreamRequest { input: Some(in_s()), after_seq: 0 };
         let answers = async {
-            let mut seen = calls.recv().await.unwrap();
+            let mut seen = rpcs.recv().await.unwrap();
             let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
             let link = seen.link.clone().unwrap();
             seen.sends([event(1)]);
@@ -100,13 +100,13 @@ async fn goes_on_at(owner: &mut Owner, mut stream: Streaming<wire::RunStreamResp
 async fn a_stream_of_this_replica_goes_on_when_its_session_moves_to_another_one() {
     let mut peer = Owner::start(2).await;
     let replica = Replica::start(owned_here()).await;
-    let mut calls = replica.serves();
-    let (mut stream, mut dropped) = open(&replica, &mut calls, vec![event(1)]).await;
+    let mut rpcs = replica.serves();
+    let (mut stream, mut dropped) = open(&replica, &mut rpcs, vec![event(1)]).await;
     assert_eq!(next_seq(&mut stream).await, 1);
     // As long as the engine here may be at work, its stream is not dropped: that would be a caller who leaves.
     replica.ownership.send_replace(given_away());
     let other = replica.run(wire::RunInput { session_id: Some("other".to_owned()), ..prompt() });
-    soon(calls.recv()).await.unwrap().answers(&result("other"));
+    soon(rpcs.recv()).await.unwrap().answers(&result("other"));
     soon(other).await.unwrap().unwrap().unwrap();
     assert!(matches!(dropped.try_recv(), Err(mpsc::error::TryRecvError::Empty)));
     replica.ownership.send_replace(s_of(&peer));
@@ -119,11 +119,11 @@ async fn a_stream_that_the_services_end_because_the_session_moves_goes_on() {
     for told in [elsewhere(), stops()] {
         let mut peer = Owner::start(2).await;
         let replica = Replica::start(owned_here()).await;
-        let mut calls = replica.serves();
+        let mut rpcs = replica.serves();
         let request = wire::SubscribeRequest { run_id: "r".to_owned(), after_seq: 0, durable_only: true };
         let mut client = replica.client();
         let answers = async {
-            let seen = calls.recv().await.unwrap();
+            let seen = rpcs.recv().await.unwrap();
             replica.ownership.send_replace(given_away());
             seen.sends([event(1), end_with(&told)]);
         };
@@ -143,8 +143,8 @@ async fn a_stream_that_the_services_end_because_the_session_moves_goes_on() {
 #[tokio::test]
 async fn a_stream_that_ends_while_this_replica_keeps_the_session_tells_why() {
     let replica = Replica::start(owned_here()).await;
-    let mut calls = replica.serves();
-    let (mut stream, _) = open(&replica, &mut calls, vec![event(1), end_with(&stops())]).await;
+    let mut rpcs = replica.serves();
+    let (mut stream, _) = open(&replica, &mut rpcs, vec![event(1), end_with(&stops())]).await;
     assert_eq!(next_seq(&mut stream).await, 1);
     assert_eq!(reason(&soon(stream.message()).await.unwrap_err()), "SHUTTING_DOWN");
 }
@@ -153,7 +153,7 @@ async fn a_stream_that_ends_while_this_replica_keeps_the_session_tells_why() {
 async fn a_stream_of_another_replica_goes_on_here() {
     let mut peer = Owner::start(2).await;
     let replica = Replica::start(owned_by(&peer)).await;
-    let mut calls = replica.serves();
+    let mut rpcs = replica.serves();
     let mut client = replica.client();
     let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
     let answers = async { peer.sees().await.sends([event(1)]) };
@@ -161,7 +161,7 @@ async fn a_stream_of_another_replica_goes_on_here() {
     let mut stream = opened.unwrap().into_inner();
     assert_eq!(next_seq(&mut stream).await, 1);
     replica.ownership.send_replace(owned_here());
-    let seen = soon(calls.recv()).await.unwrap();
+    let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.decode::<wire::RunStreamRequest>().after_seq, 1);
     seen.sends([event(2), end_with(&Status::ok(""))]);
     assert_eq!(next_seq(&mut stream).await, 2);
@@ -171,13 +171,13 @@ async fn a_stream_of_another_replica_goes_on_here() {
 async fn what_happens_in_a_session_goes_on_by_its_token() {
     let mut peer = Owner::start(2).await;
     let replica = Replica::start(owned_here()).await;
-    let mut calls = replica.serves();
+    let mut rpcs = replica.serves();
     let item = |token: &str| {
         frame(&wire::SubscribeSessionResponse { resume_token: token.to_owned(), ..Default::default() })
     };
     let mut sessions = SessionsClient::new(replica.channel.clone());
     let request = wire::SubscribeSessionRequest { session_id: "s".to_owned(), ..Default::default() };
-    let answers = async { calls.recv().await.unwrap().sends([item("one")]) };
+    let answers = async { rpcs.recv().await.unwrap().sends([item("one")]) };
     let (opened, ()) = soon(async { tokio::join!(sessions.subscribe_session(request), answers) }).await;
     let mut stream = opened.unwrap().into_inner();
     assert_eq!(soon(stream.message()).await.unwrap().unwrap().resume_token, "one");
@@ -192,23 +192,23 @@ async fn what_happens_in_a_session_goes_on_by_its_token() {
 async fn a_service_that_has_lost_the_session_is_not_shown_to_callers() {
     let mut peer = Owner::start(2).await;
     let replica = Replica::start(owned_here()).await;
-    let mut calls = replica.serves();
-    let call = replica.run(wire::RunInput { session_id: Some("s".to_owned()), ..prompt() });
-    let seen = soon(calls.recv()).await.unwrap();
+    let mut rpcs = replica.serves();
+    let rpc = replica.run(wire::RunInput { session_id: Some("s".to_owned()), ..prompt() });
+    let seen = soon(rpcs.recv()).await.unwrap();
     replica.ownership.send_replace(given_away());
     seen.refuses(&elsewhere());
     replica.ownership.send_replace(s_of(&peer));
     // The same holds of another replica's service, before this one knows of the next owner.
     peer.sees().await.refuses(&elsewhere());
     peer.sees().await.answers(&result("r"));
-    assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+    assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
 #[tokio::test]
 async fn a_run_that_is_not_where_it_was_is_looked_up_again() {
     let mut peer = Owner::start(2).await;
     let replica = Replica::start(s_of(&peer)).await;
-    let mut calls = replica.serves();
+    let mut rpcs = replica.serves();
     let get = || {
         let mut client = replica.client();
         replica.tasks.spawn_contained("caller", async move {
@@ -223,7 +223,7 @@ async fn a_run_that_is_not_where_it_was_is_looked_up_again() {
     replica.runs.add("r", elsewhere_by_now);
     let after = get();
     peer.sees().await.refuses(&elsewhere());
-    soon(calls.recv()).await.unwrap().answers(&wire::GetRunResponse::default());
+    soon(rpcs.recv()).await.unwrap().answers(&wire::GetRunResponse::default());
     soon(after).await.unwrap().unwrap().unwrap();
 }
 
@@ -231,12 +231,12 @@ async fn a_run_that_is_not_where_it_was_is_looked_up_again() {
 async fn a_session_without_an_owner_holds_up_no_other_one() {
     let mut peer = Owner::start(2).await;
     let replica = Replica::start(given_away()).await;
-    let mut calls = replica.serves();
+    let mut rpcs = replica.serves();
     let waits = replica.run(wire::RunInput { session_id: Some("s".to_owned()), ..prompt() });
     let (other, not_s) = ("other".to_owned(), SessionId::parse("other").unwrap());
     assert_ne!(shard_of(&ada().tenant, &not_s), shard_of_r());
     let passes = replica.run(wire::RunInput { session_id: Some(other), ..prompt() });
-    soon(calls.recv()).await.unwrap().answers(&result("passes"));
+    soon(rpcs.recv()).await.unwrap().answers(&result("passes"));
     assert_eq!(soon(passes).await.unwrap().unwrap().unwrap(), result("passes"));
     assert!(!waits.is_finished());
     replica.ownership.send_replace(s_of(&peer));
@@ -259,5 +259,5 @@ async fn each_owner_has_a_link_of_its_own() {
     first.dies();
     waits.answers(&result("r"));
     assert_eq!(soon(at_second).await.unwrap().unwrap().unwrap(), result("r"));
-    assert!(second.calls.try_recv().is_err());
+    assert!(second.rpcs.try_recv().is_err());
 }

@@ -39,11 +39,11 @@ async fn replicas_with_certificates_of_one_root_reach_each_other() {
     let tls = certificates("replica.test");
     let mut owner = secured(&tls).await;
     let replica = Replica::with_links(owned_by(&owner), Links::new(Some(tls))).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let seen = owner.sees().await;
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
     seen.answers(&result("r"));
-    assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+    assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
 type Running = tokio::task::JoinHandle<Option<Result<wire::RunResponse, Status>>>;
@@ -55,11 +55,11 @@ async fn renewed() -> (Replica, Owner, Running, Seen) {
     let mut owner = secured_by(acceptors).await;
     let links = Links::new(Some(old));
     let replica = Replica::with_links(owned_by(&owner), links.clone()).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let begun = owner.sees().await;
     acceptor.send_replace(peer_acceptor(&new).unwrap());
     links.renew(Some(new));
-    (replica, owner, call, begun)
+    (replica, owner, rpc, begun)
 }
 
 #[tokio::test]
@@ -69,10 +69,10 @@ async fn renewed_certificates_count_for_new_connections() {
     owner.sees().await.answers(&result("after"));
     assert_eq!(soon(after).await.unwrap().unwrap().unwrap(), result("after"));
     begun.answers(&result("before"));
-    assert_eq!(soon(before).await.unwrap().unwrap().unwrap(), result("before"), "a call under way goes on");
+    assert_eq!(soon(before).await.unwrap().unwrap().unwrap(), result("before"), "an RPC under way goes on");
 }
 
-/// It has calls on a connection with the certificates before.
+/// It has RPCs on a connection with the certificates before.
 #[tokio::test]
 async fn a_replica_that_stops_after_a_renewal_tells_the_owner_on_the_earlier_connection() {
     let (replica, _owner, _call, mut seen) = renewed().await;
@@ -96,7 +96,7 @@ async fn a_client_without_a_certificate_of_the_root_is_refused() {
         let refused = soon(AgentLoopClient::new(channel).get_run(request)).await.unwrap_err();
         assert!(reason(&refused).is_empty(), "no service has seen it: {refused:?}");
     }
-    assert!(owner.calls.try_recv().is_err());
+    assert!(owner.rpcs.try_recv().is_err());
 }
 
 /// A `GetRun` at the port of an owner, with this metadata.
@@ -117,7 +117,7 @@ async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
     {
         assert_eq!(reason(&at_port(&owner, metadata).await), "UNAUTHENTICATED");
     }
-    assert!(owner.calls.try_recv().is_err());
+    assert!(owner.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -139,12 +139,12 @@ async fn a_call_for_another_replica_or_a_shard_of_another_one_is_left_undone() {
         assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
         assert!(refused.metadata().get("agentloop-look-again").is_some(), "{refused:?}");
     }
-    assert!(owner.calls.try_recv().is_err());
+    assert!(owner.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn a_call_waits_for_the_services_of_a_new_owner() {
-    let (local, mut calls) = scripted();
+    let (local, mut rpcs) = scripted();
     let (_ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
     let (listener, address) = loopback().await;
     let (tasks, empty) = (Tasks::new(), LocalServices::none());
@@ -153,10 +153,10 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));
     let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     empty.open_as(&local);
-    soon(calls.recv()).await.unwrap().answers(&result("r"));
-    assert_eq!(soon(call).await.unwrap().unwrap().unwrap(), result("r"));
+    soon(rpcs.recv()).await.unwrap().answers(&result("r"));
+    assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
 #[tokio::test]

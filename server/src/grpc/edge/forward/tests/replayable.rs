@@ -86,17 +86,17 @@ async fn a_stream_of_requests_waits_for_an_owner_as_long_as_other_calls() {
 async fn an_rpc_of_another_version_stays_here() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
-    let mut calls = replica.serves();
+    let mut rpcs = replica.serves();
     let channel = replica.channel.clone();
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([frame(&hello("h-1"))])));
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.ToolHost/Later");
     let calling = tokio::spawn(async move { channel.oneshot(request).await.unwrap() });
-    let seen = soon(calls.recv()).await.unwrap();
+    let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.path, "/agentloop.v1.ToolHost/Later");
     seen.refuses(&Status::unimplemented("a later version knows it"));
     let refused = Status::from_header_map(soon(calling).await.unwrap().headers()).unwrap();
     assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(owner.calls.try_recv().is_err());
+    assert!(owner.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -133,15 +133,15 @@ async fn rest_of(body: &mut Body) -> usize {
 async fn a_call_can_be_sent_again_from_wherever_the_attempt_before_has_come_to() {
     let budget = BufferBudget::new();
     for read in 0..3 {
-        let call = three_of(10, None, &budget);
-        let mut first = call.body();
+        let rpc = three_of(10, None, &budget);
+        let mut first = rpc.body();
         for _ in 0..read {
             assert!(next_frame(&mut first).await.unwrap().is_ok());
         }
-        let mut second = call.body();
-        assert!(call.is_whole());
+        let mut second = rpc.body();
+        assert!(rpc.is_whole());
         // The answer has begun, and the attempt goes on.
-        drop(call);
+        drop(rpc);
         assert_eq!(rest_of(&mut second).await, 30);
         assert!(next_frame(&mut first).await.unwrap().is_err(), "nothing is sent to two owners");
     }
@@ -150,24 +150,24 @@ async fn a_call_can_be_sent_again_from_wherever_the_attempt_before_has_come_to()
 #[tokio::test]
 async fn at_most_a_mebibyte_is_kept_and_what_the_budget_allows() {
     for (bytes, budget) in [(600 * 1024, BufferBudget::new()), (20 * 1024, BufferBudget::of(20 * 1024))] {
-        let call = three_of(bytes, None, &budget);
-        let mut body = call.body();
+        let rpc = three_of(bytes, None, &budget);
+        let mut body = rpc.body();
         assert!(next_frame(&mut body).await.unwrap().is_ok());
-        assert!(call.is_whole());
+        assert!(rpc.is_whole());
         assert_eq!(rest_of(&mut body).await, 2 * bytes);
-        assert!(!call.is_whole());
+        assert!(!rpc.is_whole());
         assert!(budget.take(20 * 1024).is_some(), "what is not kept takes no room");
     }
 }
 
 #[tokio::test]
 async fn what_breaks_off_is_not_sent_again_as_if_it_had_ended() {
-    let call = three_of(10, Some(Status::cancelled("the caller has left")), &BufferBudget::new());
-    let mut body = call.body();
+    let rpc = three_of(10, Some(Status::cancelled("the caller has left")), &BufferBudget::new());
+    let mut body = rpc.body();
     for _ in 0..3 {
         assert!(next_frame(&mut body).await.unwrap().is_ok());
     }
-    assert!(call.is_whole());
+    assert!(rpc.is_whole());
     assert!(next_frame(&mut body).await.unwrap().is_err());
-    assert!(!call.is_whole());
+    assert!(!rpc.is_whole());
 }

@@ -1,4 +1,4 @@
-//! The fixture of calls: each RPC goes to the owner of what it names.
+//! The fixture of RPCs: each RPC goes to the owner of what it names.
 
 use tower::ServiceExt as _;
 
@@ -53,9 +53,9 @@ impl RouteFixture {
         let (number, seen) = soon(async {
             tokio::select! {
                 seen = self.here.recv() => (ME, seen),
-                seen = first.calls.recv() => (first.peer.number.0, seen),
-                seen = second.calls.recv() => (second.peer.number.0, seen),
-                seen = third.calls.recv() => (third.peer.number.0, seen),
+                seen = first.rpcs.recv() => (first.peer.number.0, seen),
+                seen = second.rpcs.recv() => (second.peer.number.0, seen),
+                seen = third.rpcs.recv() => (third.peer.number.0, seen),
             }
         })
         .await;

@@ -27,8 +27,8 @@ fn has_call(bytes: &[u8]) -> bool {
 }
 
 /// The answer of an RPC that a test has started.
-async fn answer<T>(call: tokio::task::JoinHandle<Option<T>>) -> T {
-    soon(call).await.unwrap().expect("nobody stopped it")
+async fn answer<T>(rpc: tokio::task::JoinHandle<Option<T>>) -> T {
+    soon(rpc).await.unwrap().expect("nobody stopped it")
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_call_reaches_the_owner_with_its_caller_and_without_its_credentials() 
     metadata.insert_bin("agentloop-principal-bin", BinaryMetadataValue::from_bytes(forged));
     request.set_timeout(Duration::from_secs(25));
     let mut client = replica.client();
-    let call = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
+    let rpc = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
 
     let seen = owner.sees().await;
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/GetRun");
@@ -59,39 +59,39 @@ async fn a_call_reaches_the_owner_with_its_caller_and_without_its_credentials() 
     assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
     let run = wire::Run { run_id: "r".to_owned(), ..Default::default() };
     seen.answers(&wire::GetRunResponse { run: Some(run.clone()) });
-    assert_eq!(answer(call).await.unwrap().into_inner().run, Some(run));
+    assert_eq!(answer(rpc).await.unwrap().into_inner().run, Some(run));
 }
 
 #[tokio::test]
 async fn a_replica_believes_nobody_at_its_own_services_either() {
-    let (local, mut calls) = scripted();
+    let (local, mut rpcs) = scripted();
     let replica = Replica::start(owned_here()).await;
     let mut request = tonic::Request::new(wire::GetRunRequest { run_id: "r".to_owned() });
     let forged = br#"{"name":"eve","tenant":"local","roles":["operator"]}"#;
     request.metadata_mut().insert_bin("agentloop-principal-bin", BinaryMetadataValue::from_bytes(forged));
     let mut client = replica.client();
-    let call = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
+    let rpc = replica.tasks.spawn_contained("caller", async move { client.get_run(request).await });
     // The RPC waits for the services that a new replica has not opened yet.
     replica.local.open_as(&local);
-    let seen = soon(calls.recv()).await.unwrap();
+    let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
     assert!(seen.headers.get("agentloop-principal-bin").is_none());
     seen.answers(&wire::GetRunResponse::default());
-    answer(call).await.unwrap();
+    answer(rpc).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let mut seen = first.sees().await;
     let run = seen.decode::<wire::RunRequest>().input.unwrap().run_id.expect("the replica made an id");
     replica.ownership.send_replace(owned_by(&second));
     let again = second.sees().await;
     assert_eq!(again.message, seen.message);
     again.answers(&result(&run));
-    assert_eq!(answer(call).await.unwrap(), result(&run));
+    assert_eq!(answer(rpc).await.unwrap(), result(&run));
     assert_eq!(soon(seen.dropped.recv()).await, None, "the old owner is told that nobody waits");
 }
 
@@ -100,7 +100,7 @@ async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
     let (listener, address) = loopback().await;
     let mut second = Owner::start(2).await;
     let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let (mut link, _) = soon(listener.accept()).await.unwrap();
     let mut heard = Vec::new();
     while !has_call(&heard) {
@@ -109,20 +109,20 @@ async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
     replica.ownership.send_replace(owned_by_nobody());
     replica.ownership.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));
-    assert_eq!(answer(call).await.unwrap(), result("r"));
+    assert_eq!(answer(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
 async fn an_owner_that_dies_is_asked_again_and_then_the_next_one() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let seen = first.sees().await;
     first.dies();
     drop(seen);
     replica.ownership.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));
-    assert_eq!(answer(call).await.unwrap(), result("r"));
+    assert_eq!(answer(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
@@ -132,16 +132,16 @@ async fn a_call_that_seems_to_kill_its_owners_is_given_to_three() {
         owners.push(Owner::start(number).await);
     }
     let replica = Replica::start(owned_by(&owners[0])).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     for number in 0..3 {
         let seen = owners[number].sees().await;
         owners[number].dies();
         drop(seen);
         replica.ownership.send_replace(owned_by(&owners[number + 1]));
     }
-    let refused = soon(call).await.unwrap().unwrap().unwrap_err();
+    let refused = soon(rpc).await.unwrap().unwrap().unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
-    assert!(owners[3].calls.try_recv().is_err(), "the fourth never sees it");
+    assert!(owners[3].rpcs.try_recv().is_err(), "the fourth never sees it");
 }
 
 #[tokio::test]
@@ -151,24 +151,24 @@ async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_cal
     let stale = Peer { number: OwnerNo(1), ..owner.peer.clone() };
     let replica = Replica::start(owned_by_peer(&stale)).await;
     let owns = owner.ownership.send_replace(ownership(2, &[], |_| 0));
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     replica.ownership.send_replace(owned_by(&owner));
-    assert!(owner.calls.try_recv().is_err());
+    assert!(owner.rpcs.try_recv().is_err());
     owner.ownership.send_replace(owns);
     owner.sees().await.answers(&result("r"));
-    assert_eq!(answer(call).await.unwrap(), result("r"));
+    assert_eq!(answer(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
 async fn an_owner_that_stops_leaves_the_call_to_the_next_one() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let stops = retryable(Code::Unavailable, ErrorReason::ShuttingDown, "stops");
     first.sees().await.refuses(&stops);
     replica.ownership.send_replace(owned_by(&second));
     second.sees().await.answers(&result("r"));
-    assert_eq!(answer(call).await.unwrap(), result("r"));
+    assert_eq!(answer(rpc).await.unwrap(), result("r"));
 }
 
 /// Its connections to the database were cut for a moment. No other replica takes its place for that.
@@ -176,19 +176,19 @@ async fn an_owner_that_stops_leaves_the_call_to_the_next_one() {
 async fn an_owner_that_could_not_do_the_call_is_asked_again() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     owner.sees().await.refuses(&retryable(Code::Unavailable, ErrorReason::StoreUnavailable, "cut"));
     owner.sees().await.answers(&result("r"));
-    assert_eq!(answer(call).await.unwrap(), result("r"));
+    assert_eq!(answer(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
 async fn a_refusal_reaches_the_caller_with_its_details() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     owner.sees().await.refuses(&retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, "full"));
-    let refused = answer(call).await.unwrap_err();
+    let refused = answer(rpc).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::ResourceExhausted, "TOO_MANY_RUNS"));
 }
 
@@ -200,16 +200,16 @@ async fn a_call_that_may_not_be_repeated_is_sent_once() {
         let replica = Replica::start(owned_by(&first)).await;
         let mut client = replica.client();
         let request = wire::AbortRequest { target: Some(target), ..Default::default() };
-        let call = replica.tasks.spawn_contained("caller", async move { client.abort(request).await });
+        let rpc = replica.tasks.spawn_contained("caller", async move { client.abort(request).await });
         let _seen = first.sees().await;
         replica.ownership.send_replace(owned_by(&second));
         if repeats {
             second.sees().await.answers(&wire::AbortResponse::default());
-            answer(call).await.unwrap();
+            answer(rpc).await.unwrap();
         } else {
-            let refused = answer(call).await.unwrap_err();
+            let refused = answer(rpc).await.unwrap_err();
             assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
-            assert!(refused.get_details_retry_info().is_some() && second.calls.try_recv().is_err());
+            assert!(refused.get_details_retry_info().is_some() && second.rpcs.try_recv().is_err());
         }
     }
 }
@@ -219,7 +219,7 @@ async fn what_a_call_creates_has_its_id_before_it_is_sent() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
     let mut sessions = SessionsClient::new(replica.channel.clone());
-    let call = replica.tasks.spawn_contained("caller", async move {
+    let rpc = replica.tasks.spawn_contained("caller", async move {
         sessions.create_session(wire::CreateSessionRequest::default()).await?;
         let given = wire::CreateSessionRequest { session_id: Some("mine".to_owned()), ..Default::default() };
         sessions.create_session(given).await?;
@@ -237,7 +237,7 @@ async fn what_a_call_creates_has_its_id_before_it_is_sent() {
     let seen = owner.sees().await;
     assert_eq!(seen.decode::<wire::ImportEntriesRequest>().run_id.as_deref(), Some("run-1"));
     seen.answers(&wire::ImportEntriesResponse::default());
-    answer(call).await.unwrap();
+    answer(rpc).await.unwrap();
 }
 
 #[tokio::test]
@@ -245,22 +245,22 @@ async fn an_input_without_anything_gets_no_id_since_it_would_name_a_run_then() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
     // Any replica can refuse it.
-    let mut calls = replica.serves();
-    let call = replica.run(wire::RunInput { on_disconnect: 2, ..Default::default() });
-    let seen = soon(calls.recv()).await.unwrap();
+    let mut rpcs = replica.serves();
+    let rpc = replica.run(wire::RunInput { on_disconnect: 2, ..Default::default() });
+    let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.decode::<wire::RunRequest>().input.unwrap().run_id, None);
     seen.answers(&result(""));
-    answer(call).await.unwrap();
-    assert!(owner.calls.try_recv().is_err());
+    answer(rpc).await.unwrap();
+    assert!(owner.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn a_caller_that_leaves_ends_its_call_at_the_owner() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let mut seen = owner.sees().await;
-    call.abort();
+    rpc.abort();
     assert_eq!(soon(seen.dropped.recv()).await, None);
     assert!(!seen.link.unwrap().is_lost().await, "the caller has left, and the replica is well");
 }
@@ -282,14 +282,14 @@ async fn an_owner_can_tell_a_replica_that_is_gone_from_a_caller_that_has_left() 
 async fn an_owner_can_tell_a_call_of_its_own_that_moves_from_a_caller_that_has_left() {
     let other = Owner::start(1).await;
     let replica = Replica::start(owned_here()).await;
-    let mut calls = replica.serves();
-    let call = replica.run(in_s());
-    let mut left = soon(calls.recv()).await.unwrap();
-    call.abort();
+    let mut rpcs = replica.serves();
+    let rpc = replica.run(in_s());
+    let mut left = soon(rpcs.recv()).await.unwrap();
+    rpc.abort();
     assert_eq!(soon(left.dropped.recv()).await, None);
     assert!(!left.link.unwrap().is_lost().await, "the caller has left");
     let _call = replica.run(in_s());
-    let mut moved = soon(calls.recv()).await.unwrap();
+    let mut moved = soon(rpcs.recv()).await.unwrap();
     replica.ownership.send_replace(owned_by(&other));
     assert_eq!(soon(moved.dropped.recv()).await, None);
     assert!(moved.link.unwrap().is_lost().await, "the caller waits for the next owner");
@@ -307,14 +307,14 @@ async fn a_request_that_is_too_large_is_refused_by_its_reason() {
 async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
     let mut first = Owner::start(1).await;
     let replica = Replica::start(owned_by(&first)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let seen = first.sees().await;
     replica.ownership.send_replace(owned_here());
-    let mut calls = replica.serves();
-    let again = soon(calls.recv()).await.unwrap();
+    let mut rpcs = replica.serves();
+    let again = soon(rpcs.recv()).await.unwrap();
     assert_eq!((again.message.as_slice(), again.principal.as_deref()), (&seen.message[..], Some(&*ada())));
     again.answers(&result("r"));
-    assert_eq!(answer(call).await.unwrap(), result("r"));
+    assert_eq!(answer(rpc).await.unwrap(), result("r"));
 }
 
 /// An RPC in this process, so that the clock may be paused.

@@ -98,15 +98,15 @@ fn answer_empty(seen: Seen) {
 async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
     let (mut first, mut second) = (Freezable::start(1).await, Owner::start(2).await);
     let replica = Replica::start(first.owns()).await;
-    let calls = start_calls(&replica);
+    let rpcs = start_calls(&replica);
     let mut cut = all_seen(&mut first.owner).await;
     // Of one of them, all but the end has come.
     cut.pop().unwrap().sends([frame(&())]);
     first.freeze();
     replica.ownership.send_replace(owned_by(&second));
     all_seen(&mut second).await.into_iter().for_each(answer_empty);
-    for call in calls {
-        soon(call).await.unwrap().unwrap().unwrap();
+    for rpc in rpcs {
+        soon(rpc).await.unwrap().unwrap().unwrap();
     }
 }
 
@@ -115,12 +115,12 @@ async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
 async fn calls_at_an_owner_that_stands_still_and_stays_the_owner_end() {
     let mut owner = Freezable::start(1).await;
     let replica = Replica::start(owner.owns()).await;
-    let calls = start_calls(&replica);
+    let rpcs = start_calls(&replica);
     let _cut = all_seen(&mut owner.owner).await;
     let began = Instant::now();
     owner.freeze();
-    for call in calls {
-        let refused = soon(call).await.unwrap().unwrap().unwrap_err();
+    for rpc in rpcs {
+        let refused = soon(rpc).await.unwrap().unwrap().unwrap_err();
         assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
         assert!(refused.message().starts_with("replica 1, which has to do"), "{refused:?}");
     }

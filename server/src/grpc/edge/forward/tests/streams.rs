@@ -129,7 +129,7 @@ async fn an_error_of_a_stream_reaches_its_caller() {
     let mut stream = open(&replica, &mut owner, prompt(), vec![event(1), end_with(&slow)]).await;
     assert_eq!(seqs(&mut stream, 1).await, [1]);
     assert_eq!(reason(&soon(stream.message()).await.unwrap_err()), "SUBSCRIBER_TOO_SLOW");
-    assert!(owner.calls.try_recv().is_err());
+    assert!(owner.rpcs.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn a_host_is_said_to_drain_before_its_replica_ends_its_stream() {
 async fn a_replica_that_stops_ends_its_streams_and_the_owner_knows_that_nobody_has_left() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
-    let call = replica.run(prompt());
+    let rpc = replica.run(prompt());
     let mut waits = owner.sees().await;
     let mut client = replica.client();
     let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
@@ -273,7 +273,7 @@ async fn a_replica_that_stops_ends_its_streams_and_the_owner_knows_that_nobody_h
     assert_eq!(reason(&soon(stream.message()).await.unwrap_err()), "SHUTTING_DOWN");
     assert_eq!(soon(dropped.recv()).await, None);
     assert!(link.is_lost().await, "the replica stops, and its caller has not left");
-    let refused = soon(call).await.unwrap().unwrap().unwrap_err();
+    let refused = soon(rpc).await.unwrap().unwrap().unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));
     assert_eq!(soon(waits.dropped.recv()).await, None);
 }
@@ -296,14 +296,14 @@ async fn an_owner_without_a_lease_lets_go_of_its_own_streams() {
 /// A stream that begins before this replica owns anything is served here as soon as it does, or at once if any replica serves it.
 async fn lets_go_of_a_stream_that_began(before: Ownership, path: &'static str, request: NextFrame) {
     let (ownership, ownerships) = watch::channel(before);
-    let (local, mut calls) = scripted();
+    let (local, mut rpcs) = scripted();
     let forward = forward_layer(ownerships, local);
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([request])));
     *request.uri_mut() = http::Uri::from_static(path);
     let served = forward.layer(Routes::default()).oneshot(request);
     let answered = async {
         ownership.send_replace(owned_here());
-        calls.recv().await.unwrap().sends([event(1)]);
+        rpcs.recv().await.unwrap().sends([event(1)]);
     };
     let (response, ()) = tokio::join!(served, answered);
     let mut body = response.unwrap().into_body();
