@@ -6,7 +6,7 @@ use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::postgres::owner::{self, ConnectError, Hold};
+use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{Failure, Writer};
 use crate::store::postgres::write::wait::{COMMIT_WAIT, silent};
@@ -26,10 +26,12 @@ impl Writer {
     /// Another server writes to the database. Nothing that this one has in memory may be relied on.
     pub(super) fn fenced(&self) -> Error {
         if !self.failed.is_cancelled() {
-            match self.hold {
-                Hold::Lock => tracing::error!("another server has taken the database over; this one stops"),
+            match self.server {
+                ServerKind::Alone => {
+                    tracing::error!("another server has taken the database over; this one stops")
+                }
                 // The next beat finds it, too, and then the server says it.
-                Hold::Lease => {
+                ServerKind::Replica => {
                     tracing::debug!("a commit was refused: another replica has taken the database over")
                 }
             }
@@ -61,7 +63,7 @@ impl Writer {
 
     /// One try. A database whose machine is gone answers nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
-        let connecting = owner::reconnect(&self.options, self.owner, self.hold);
+        let connecting = owner::reconnect(&self.options, self.owner, self.server);
         tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()))
     }
 

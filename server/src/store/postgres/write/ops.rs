@@ -11,7 +11,7 @@ use crate::store::append::LastNumbers;
 use crate::store::codec::text;
 use crate::store::features_used::{Features, FeaturesUsed};
 use crate::store::number::int;
-use crate::store::postgres::owner::{Hold, Owner};
+use crate::store::postgres::owner::{Owner, ServerKind};
 use crate::store::postgres::rows::{self, clean};
 use crate::store::postgres::scope::Scope;
 use crate::store::{ClaimedRow, HostClaim, JobId, StoreError, ToolRow, checksum};
@@ -168,8 +168,11 @@ fn of_job<'q>(sql: &'static str, job: &'q JobId) -> Query<'q, Postgres, PgArgume
 
 /// Writes a row, because only a write shows that writing works. The transaction of a replica has written its own row already,
 /// and this one would be everybody's.
-pub(in crate::store::postgres) async fn check(db: &mut PgConnection, hold: Hold) -> Result<(), Error> {
-    if hold == Hold::Lease {
+pub(in crate::store::postgres) async fn check(
+    db: &mut PgConnection,
+    server: ServerKind,
+) -> Result<(), Error> {
+    if server == ServerKind::Replica {
         return Ok(());
     }
     sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'checks'").execute(db).await.map(|_| ())
@@ -179,12 +182,12 @@ pub(in crate::store::postgres) async fn check(db: &mut PgConnection, hold: Hold)
 /// are made due: their waits are measured anew. Not those of other replicas: their clocks are others.
 pub(in crate::store::postgres) async fn begin_epoch(
     db: &mut PgConnection,
-    hold: Hold,
+    server: ServerKind,
     now: Timestamp,
 ) -> Result<Epoch, Error> {
     let sql = "UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value";
     let starts: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("value")?;
-    if hold == Hold::Lock {
+    if server == ServerKind::Alone {
         let sql = "UPDATE run_states SET wake_at = $1 WHERE wake_at > $1 AND updated_at > $1";
         sqlx::query(sql).bind(int(now.0)).execute(db).await?;
     }
@@ -201,9 +204,9 @@ pub(in crate::store::postgres) async fn complete_jobs(db: &mut PgConnection) -> 
 /// time, so for a replica all of them count as used.
 pub(in crate::store::postgres) async fn features_used(
     db: &mut PgConnection,
-    hold: Hold,
+    server: ServerKind,
 ) -> Result<FeaturesUsed, Error> {
-    if hold == Hold::Lease {
+    if server == ServerKind::Replica {
         return Ok(FeaturesUsed::of(Features { steers: true, rules: true, queues: true }));
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM steers) AS steers,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::StoreError;
 use crate::store::append::{LastNumbers, WriterCache};
-use crate::store::postgres::owner::{self, Hold, Owner};
+use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
@@ -77,7 +77,7 @@ pub(in crate::store::postgres) struct Writer {
     /// `None` after a failure, until the next commit.
     pub(in crate::store::postgres) db: Option<PgConnection>,
     pub(in crate::store::postgres) owner: Owner,
-    pub(in crate::store::postgres) hold: Hold,
+    pub(in crate::store::postgres) server: ServerKind,
     /// Number of the last commit.
     pub(in crate::store::postgres) batch: i64,
     /// Writes of the last commit.

@@ -5,7 +5,7 @@ use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::{EncodedAppend, LastNumbers};
-use crate::store::postgres::owner::Hold;
+use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
@@ -76,7 +76,7 @@ impl Writer {
         if plan.accepted.is_empty() {
             return Ok(replies_of(plan.replies).collect());
         }
-        match in_time(commit::write(db, self.owner, self.hold, batch, &plan)).await {
+        match in_time(commit::write(db, self.owner, self.server, batch, &plan)).await {
             Ok(Some(())) => {
                 let CommitPlan { replies, rows, .. } = plan;
                 self.cache.update(rows);
@@ -93,7 +93,7 @@ impl Writer {
     /// Other replicas delete specs that were not used for long. So what is known to be stored is known for a time only, which
     /// is shorter.
     fn forget_old_specs(&mut self) {
-        if self.hold == Hold::Lock {
+        if self.server == ServerKind::Alone {
             return;
         }
         let now = SystemClock.now();
@@ -128,7 +128,7 @@ impl Writer {
         }
         let rows = audit_rows(requests, &replies);
         if !rows.is_empty() {
-            let written = audit::write(db, self.hold, self.audited.take(), rows);
+            let written = audit::write(db, self.server, self.audited.take(), rows);
             self.audited = Some(in_time(written).await?);
         }
         match in_time(db.execute("COMMIT")).await {
@@ -151,7 +151,7 @@ impl Writer {
             }
             WriteOp::Session(op) => {
                 let last_no = &mut self.numbers.session;
-                sessions::write(&mut SessionTables { db, hold: self.hold, last_no }, op).await?
+                sessions::write(&mut SessionTables { db, server: self.server, last_no }, op).await?
             }
             WriteOp::RetryJob { job, due_at, error } => {
                 ops::retry_job(db, job, *due_at, error).await?;
@@ -185,7 +185,7 @@ impl Writer {
                 Ok(WriteResult::Own(blobs::write(db, op).await?))
             }
             WriteOp::Check => {
-                ops::check(db, self.hold).await?;
+                ops::check(db, self.server).await?;
                 Ok(WriteResult::Done)
             }
         })
