@@ -14,7 +14,7 @@ use crate::store::postgres::write::task::{Failure, Writer};
 use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops};
 use crate::store::postgres::{owner, rows};
-use crate::store::sql::write::sessions;
+use crate::store::sql::write::{WriteError, sessions, to_reply};
 use crate::store::write::{
     SessionOp, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
 };
@@ -118,7 +118,7 @@ impl Writer {
             match group {
                 WriteGroup::Alone(op) => {
                     op.invalidate(&mut self.cache);
-                    let writing = self.write_alone(db, op);
+                    let writing = async { to_reply(self.write_alone(db, op).await) };
                     replies.push(if may_be_long(op) { writing.await? } else { in_time(writing).await? });
                 }
                 WriteGroup::Appends(appends) => {
@@ -142,12 +142,12 @@ impl Writer {
     }
 
     /// Everything but appends: one write at a time, in a transaction that is open.
-    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<WriteReply, Error> {
+    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<WriteResult, WriteError> {
         Ok(match op {
             WriteOp::Append(_) => unreachable!("appends are written together"),
             WriteOp::Claim { tenant, run } => {
                 let claimed = ops::claim(db, &self.scope, tenant, run, self.epoch).await?;
-                claimed.map(|claimed| WriteResult::Claimed(claimed.map(Box::new)))
+                WriteResult::Claimed(claimed.map(Box::new))
             }
             WriteOp::Session(op) => {
                 let last_no = &mut self.numbers.session;
@@ -155,38 +155,38 @@ impl Writer {
             }
             WriteOp::RetryJob { job, due_at, error } => {
                 ops::retry_job(db, job, *due_at, error).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
             WriteOp::FinishJob { job } => {
                 ops::finish_job(db, job).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
             WriteOp::DeleteRule { tenant, rule } => {
-                Ok(WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?))
+                WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?)
             }
             WriteOp::SaveTools { tenant, tools } => {
                 ops::save_tools(db, tenant, tools).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
-            WriteOp::ClaimHost(claim) => Ok(WriteResult::Existed(ops::claim_host(db, claim).await?)),
+            WriteOp::ClaimHost(claim) => WriteResult::Existed(ops::claim_host(db, claim).await?),
             WriteOp::SeeHosts { hosts, at, free_before } => {
                 ops::see_hosts(db, hosts, *at, *free_before).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
             WriteOp::ForgetTool { tenant, name } => {
-                Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
+                WriteResult::Existed(ops::forget_tool(db, tenant, name).await?)
             }
             // They are written with the rows of other writes.
-            WriteOp::Audit(_) => Ok(WriteResult::Done),
+            WriteOp::Audit(_) => WriteResult::Done,
             WriteOp::Own(op) => {
                 if op.deletes_specs() {
                     self.cache.forget_specs();
                 }
-                Ok(WriteResult::Own(blobs::write(db, op).await?))
+                WriteResult::Own(blobs::write(db, op).await?)
             }
             WriteOp::Check => {
                 ops::check(db, self.server).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
         })
     }
