@@ -18,7 +18,7 @@ use super::*;
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Peer};
 use crate::engine::error::EngineError;
-use crate::engine::{EngineParts, WatchChange, Watched};
+use crate::engine::{EngineParts, WatchChange, WatchItem};
 use crate::grpc::edge::forward::layer::{ForwardLayer, ForwardParts};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
@@ -123,7 +123,7 @@ impl Node {
 }
 
 /// The items of a watched list, taken one by one.
-struct List(Pin<Box<dyn Stream<Item = Result<Watched, EngineError>> + Send>>);
+struct List(Pin<Box<dyn Stream<Item = Result<WatchItem, EngineError>> + Send>>);
 
 impl List {
     /// The next change, in short.
