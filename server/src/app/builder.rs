@@ -7,8 +7,8 @@ use agentloop_core::tool::ToolDeclaration;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::health::Readiness;
+use crate::app::listeners::Listeners;
 use crate::app::observe::{MetricsObserver, TraceObserver};
-use crate::app::ports::Ports;
 use crate::app::running::Running;
 use crate::app::security::Security;
 use crate::app::store::OwnStore;
@@ -184,23 +184,24 @@ impl ServerBuilder {
                 (own.shared(), Some(own))
             }
         };
-        let (ports, otlp) = self.listen(security, redactor).await?;
+        let (listeners, otlp) = self.listen(security, redactor).await?;
         let grace = self.config.server.shutdown_grace.duration();
-        let parts = self.into_parts(models, own_tools, ports.authentication_required);
+        let parts = self.into_parts(models, own_tools, listeners.authentication_required);
         let quotas = parts.quotas.clone();
         let calls_ended = CancellationToken::new();
         let work = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
-        let Ports { address, metrics_address, .. } = ports;
-        let reloader = ports.reloader.clone();
-        work.show(ports.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
+        let Listeners { address, metrics_address, .. } = listeners;
+        let reloader = listeners.reloader.clone();
+        work.show(listeners.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
         let Work { engine, routes, audit, stop, .. } = work;
-        let port = ports.open(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
+        let caller_listener = listeners.start(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
         let soft = tasks.soft().clone();
         let stopped = async move {
             soft.cancelled().await;
             stop.send_hosts_away().await;
         };
-        let serving = serve::serve(port, routes, None, Readiness::of_store(store), stopped, tasks.clone());
+        let serving =
+            serve::serve(caller_listener, routes, None, Readiness::of_store(store), stopped, tasks.clone());
         let calls = calls_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;
@@ -227,11 +228,11 @@ impl ServerBuilder {
         &mut self,
         security: Security,
         redactor: Redactor,
-    ) -> Result<(Ports, Option<Otlp>), StartError> {
-        let ports = Ports::listen(&self.config, security).await?;
-        self.observe(ports.metrics.as_ref());
+    ) -> Result<(Listeners, Option<Otlp>), StartError> {
+        let listeners = Listeners::listen(&self.config, security).await?;
+        self.observe(listeners.metrics.as_ref());
         let otlp = self.start_otlp(redactor)?;
-        Ok((ports, otlp))
+        Ok((listeners, otlp))
     }
 
     /// Counts what happens in runs, if metrics are configured.

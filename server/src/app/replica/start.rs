@@ -1,4 +1,4 @@
-//! The start of a replica: it joins the others, opens the database, starts its work, and opens its two ports.
+//! The start of a replica: it joins the others, opens the database, starts its work, and serves at its two addresses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::app::builder::{CheckedParts, ServerBuilder};
 use crate::app::health::Readiness;
-use crate::app::ports::Ports;
+use crate::app::listeners::Listeners;
 use crate::app::replica::ReplicaServer;
 use crate::app::replica::shards::Shards;
 use crate::app::running::Running;
@@ -26,7 +26,7 @@ use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::identity::IdentityLayer;
-use crate::grpc::edge::peer::PeerPort;
+use crate::grpc::edge::peer::PeerListener;
 use crate::grpc::edge::run_changes::follow_run_changes;
 use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::tool_link::ToolLinkService;
@@ -50,20 +50,20 @@ impl ServerBuilder {
         let tasks = self.engine.tasks.clone();
         let CheckedParts { redactor, security, models, own_tools } = self.check()?;
         let peer_tls = security.links.clone();
-        let (ports, otlp) = self.listen(security, redactor).await?;
+        let (listeners, otlp) = self.listen(security, redactor).await?;
         let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
         let (grace, message_bytes_max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
-        let parts = self.into_parts(models, own_tools, ports.authentication_required);
+        let parts = self.into_parts(models, own_tools, listeners.authentication_required);
         let quotas = parts.quotas.clone();
         let store = open(&options, &replica).await?;
         let server = ReplicaServer {
-            address: ports.address,
+            address: listeners.address,
             replica_address,
-            metrics_address: ports.metrics_address,
+            metrics_address: listeners.metrics_address,
             replica: replica.clone(),
             store: OwnStore::Postgres(store.clone()),
-            running: Running { tasks, otlp, reloader: ports.reloader.clone(), grace },
+            running: Running { tasks, otlp, reloader: listeners.reloader.clone(), grace },
         };
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         let shared = ClusterParts {
@@ -72,7 +72,7 @@ impl ServerBuilder {
             locate: store.clone(),
             links,
         };
-        let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &ports)).await?;
+        let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &listeners)).await?;
         server.follow(&work, store, &shared);
         let (local, runs_stopped) = (LocalServices::none(), CancellationToken::new());
         let forward = ForwardLayer::new(ForwardParts {
@@ -86,10 +86,11 @@ impl ServerBuilder {
             tasks: server.running.tasks.clone(),
             runs_stopped: runs_stopped.clone(),
         });
-        let both = ReplicaPorts::new(&server, work, local, forward, ShutdownMarks { calls, runs_stopped });
+        let both =
+            ReplicaListeners::new(&server, work, local, forward, ShutdownMarks { calls, runs_stopped });
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
-        both.open_for_replicas(listener, certificates.clone(), ports.authentication_required);
-        both.open_for_callers(ports, quotas, clock);
+        both.serve_replicas(listener, certificates.clone(), listeners.authentication_required);
+        both.serve_callers(listeners, quotas, clock);
         // Now it can do the work of the shards that it takes.
         server.replica.ready();
         let reach = Reach::new(shared.ownerships, shared.links);
@@ -102,14 +103,14 @@ impl ServerBuilder {
 }
 
 impl ReplicaServer {
-    /// Starts the work. With it comes what every call of the two ports holds: the audit log ends when the last one has gone.
+    /// Starts the work. With it comes what every call of both listeners holds: the audit log ends when the last one has gone.
     async fn start_work(
         &self,
         parts: WorkParts,
         shared: ClusterParts,
-        ports: &Ports,
+        listeners: &Listeners,
     ) -> Result<(Work, Arc<DropGuard>), StartError> {
-        if let Some(metrics) = &ports.metrics {
+        if let Some(metrics) = &listeners.metrics {
             let (ownerships, reloader) = (shared.ownerships.clone(), self.running.reloader.clone());
             metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), reloader);
         }
@@ -117,7 +118,7 @@ impl ReplicaServer {
         let calls = Arc::new(calls_ended.clone().drop_guard());
         let parts = WorkParts { cluster: Some(shared), ..parts };
         let work = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
-        work.show(ports.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
+        work.show(listeners.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
         Ok((work, calls))
     }
 
@@ -133,8 +134,8 @@ impl ReplicaServer {
     }
 }
 
-/// The two ports of a replica: one for callers and hosts, one for the other replicas. Both lead to the same services.
-struct ReplicaPorts {
+/// The two listeners of a replica: one for callers and hosts, one for the other replicas. Both lead to the same services.
+struct ReplicaListeners {
     forward: ForwardLayer,
     local: LocalServices,
     engine: Engine,
@@ -148,13 +149,13 @@ struct ReplicaPorts {
 
 /// Marks of how far a shutdown has come.
 struct ShutdownMarks {
-    /// Held by each port until its last call has ended.
+    /// Held by each listener until its last call has ended.
     calls: Arc<DropGuard>,
     /// Cancelled when the hosts have been sent away, which waits for the runs.
     runs_stopped: CancellationToken,
 }
 
-impl ReplicaPorts {
+impl ReplicaListeners {
     fn new(
         server: &ReplicaServer,
         work: Work,
@@ -169,18 +170,18 @@ impl ReplicaPorts {
     }
 
     /// Serves the other replicas.
-    fn open_for_replicas(
+    fn serve_replicas(
         &self,
         listener: TcpListener,
         acceptor: Option<watch::Receiver<Acceptor>>,
         authentication_required: bool,
     ) {
-        let mut port = PeerPort::new(self.forward.clone(), authentication_required)
+        let mut peer_listener = PeerListener::new(self.forward.clone(), authentication_required)
             .with_run_changes(self.engine.clone());
         if let Some(cluster) = self.cluster.clone() {
-            port = port.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
+            peer_listener = peer_listener.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }
-        let serving = port.serve(listener, acceptor, self.work_stopped());
+        let serving = peer_listener.serve(listener, acceptor, self.work_stopped());
         let (calls, stopping) = (self.marks.calls.clone(), self.tasks.soft().clone());
         self.tasks.spawn("replicas", async move {
             if let Err(error) = serving.await {
@@ -192,15 +193,22 @@ impl ReplicaPorts {
     }
 
     /// Serves callers and hosts.
-    fn open_for_callers(self, ports: Ports, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
+    fn serve_callers(self, listeners: Listeners, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
         let stopped = self.work_stopped();
         let Self { forward, local, cluster, ownerships, store, marks, tasks, .. } = self;
         let tools_known =
             cluster.map_or_else(|| watch::Sender::new(true).subscribe(), |cluster| cluster.tools_known());
         let readiness = Readiness::of_replica(store, ownerships, tools_known);
-        let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
-        let serving =
-            serve::serve(port, serve::Routes::default(), Some(forward), readiness, stopped, tasks.clone());
+        let caller_listener =
+            listeners.start(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
+        let serving = serve::serve(
+            caller_listener,
+            serve::Routes::default(),
+            Some(forward),
+            readiness,
+            stopped,
+            tasks.clone(),
+        );
         tasks.spawn("grpc", async move {
             serving.await;
             drop(marks.calls);
@@ -219,7 +227,7 @@ impl ReplicaPorts {
     }
 }
 
-/// A replica that has joined, and its port for the others.
+/// A replica that has joined, and its listener for the others.
 struct JoinedReplica {
     listener: TcpListener,
     /// Host and port at which the others reach it.
