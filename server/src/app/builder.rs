@@ -11,8 +11,8 @@ use crate::app::listeners::Listeners;
 use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::running::Running;
 use crate::app::security::Security;
+use crate::app::services::{ServiceParts, StartedServices, WrapTools};
 use crate::app::store::OwnStore;
-use crate::app::work::{Work, WorkParts, WrapTools};
 use crate::app::{Server, StartError, metrics, providers, serve};
 use crate::auth::Quotas;
 use crate::clock::Clock;
@@ -189,16 +189,16 @@ impl ServerBuilder {
         let parts = self.into_parts(models, own_tools, listeners.authentication_required);
         let quotas = parts.quotas.clone();
         let calls_ended = CancellationToken::new();
-        let work = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
+        let services = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
         let Listeners { address, metrics_address, .. } = listeners;
         let reloader = listeners.reloader.clone();
-        work.show(listeners.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
-        let Work { engine, routes, audit, stop, .. } = work;
+        services.show(listeners.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
+        let StartedServices { engine, routes, audit, host_shutdown, .. } = services;
         let caller_listener = listeners.start(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
         let soft = tasks.soft().clone();
         let stopped = async move {
             soft.cancelled().await;
-            stop.send_hosts_away().await;
+            host_shutdown.send_hosts_away().await;
         };
         let serving =
             serve::serve(caller_listener, routes, None, Readiness::of_store(store), stopped, tasks.clone());
@@ -266,8 +266,8 @@ impl ServerBuilder {
         models: Arc<dyn Models>,
         own_tools: OwnTools,
         authentication_required: bool,
-    ) -> WorkParts {
-        WorkParts {
+    ) -> ServiceParts {
+        ServiceParts {
             quotas: Quotas::new(self.config.quotas),
             config: self.config,
             models,

@@ -1,6 +1,6 @@
 //! The composition root: builds a server from its configuration. Adapters are chosen here and nowhere else.
 
-mod audit;
+mod audit_lines;
 mod builder;
 mod certificate_end;
 mod health;
@@ -19,8 +19,8 @@ mod running;
 mod security;
 mod security_error;
 mod serve;
+mod services;
 mod store;
-mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

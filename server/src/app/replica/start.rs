@@ -1,4 +1,4 @@
-//! The start of a replica: it joins the others, opens the database, starts its work, and serves at its two addresses.
+//! The start of a replica: it joins the others, opens the database, starts its services, and serves at its two addresses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::app::listeners::Listeners;
 use crate::app::replica::ReplicaServer;
 use crate::app::replica::shards::Shards;
 use crate::app::running::Running;
+use crate::app::services::{ClusterParts, HostShutdown, ServiceParts, StartedServices, spawn_until_stopped};
 use crate::app::store::{OwnStore, postgres_options};
-use crate::app::work::{ClusterParts, Stop, Work, WorkParts, spawn_until_stopped};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::auth::Quotas;
 use crate::clock::Clock;
@@ -72,8 +72,8 @@ impl ServerBuilder {
             locate: store.clone(),
             links,
         };
-        let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &listeners)).await?;
-        server.follow(&work, store, &shared);
+        let (services, calls) = Box::pin(server.start_services(parts, shared.clone(), &listeners)).await?;
+        server.follow(&services, store, &shared);
         let (local, runs_stopped) = (LocalServices::none(), CancellationToken::new());
         let forward = ForwardLayer::new(ForwardParts {
             ownerships: shared.ownerships.clone(),
@@ -87,7 +87,7 @@ impl ServerBuilder {
             runs_stopped: runs_stopped.clone(),
         });
         let both =
-            ReplicaListeners::new(&server, work, local, forward, ShutdownMarks { calls, runs_stopped });
+            ReplicaListeners::new(&server, services, local, forward, ShutdownMarks { calls, runs_stopped });
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
         both.serve_replicas(listener, certificates.clone(), listeners.authentication_required);
         both.serve_callers(listeners, quotas, clock);
@@ -103,34 +103,34 @@ impl ServerBuilder {
 }
 
 impl ReplicaServer {
-    /// Starts the work. With it comes what every call of both listeners holds: the audit log ends when the last one has gone.
-    async fn start_work(
+    /// Starts the services. With it comes what every call of both listeners holds: the audit log ends when the last one has gone.
+    async fn start_services(
         &self,
-        parts: WorkParts,
+        parts: ServiceParts,
         shared: ClusterParts,
         listeners: &Listeners,
-    ) -> Result<(Work, Arc<DropGuard>), StartError> {
+    ) -> Result<(StartedServices, Arc<DropGuard>), StartError> {
         if let Some(metrics) = &listeners.metrics {
             let (ownerships, reloader) = (shared.ownerships.clone(), self.running.reloader.clone());
             metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), reloader);
         }
         let calls_ended = CancellationToken::new();
         let calls = Arc::new(calls_ended.clone().drop_guard());
-        let parts = WorkParts { cluster: Some(shared), ..parts };
-        let work = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
-        work.show(listeners.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
-        Ok((work, calls))
+        let parts = ServiceParts { cluster: Some(shared), ..parts };
+        let services = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
+        services.show(listeners.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
+        Ok((services, calls))
     }
 
     /// Follows the changes of runs at the other replicas, and which shards this one has.
-    fn follow(&self, work: &Work, store: Arc<PostgresStore>, shared: &ClusterParts) {
-        let (engine, stopping) = (work.engine.clone(), self.running.tasks.soft().clone());
+    fn follow(&self, services: &StartedServices, store: Arc<PostgresStore>, shared: &ClusterParts) {
+        let (engine, stopping) = (services.engine.clone(), self.running.tasks.soft().clone());
         let changes =
             follow_run_changes(engine.clone(), shared.ownerships.clone(), shared.links.clone(), stopping);
         drop(self.running.tasks.spawn("run changes", changes));
-        let (replica, stop) = (self.replica.clone(), work.stop.clone());
+        let (replica, host_shutdown) = (self.replica.clone(), services.host_shutdown.clone());
         let tasks = self.running.tasks.clone();
-        Shards { replica, store, engine, stop, tasks }.spawn();
+        Shards { replica, store, engine, host_shutdown, tasks }.spawn();
     }
 }
 
@@ -142,7 +142,7 @@ struct ReplicaListeners {
     cluster: Option<Arc<ClusterTools>>,
     ownerships: Ownerships,
     store: Arc<dyn Store>,
-    stop: Stop,
+    host_shutdown: HostShutdown,
     marks: ShutdownMarks,
     tasks: Tasks,
 }
@@ -158,15 +158,25 @@ struct ShutdownMarks {
 impl ReplicaListeners {
     fn new(
         server: &ReplicaServer,
-        work: Work,
+        services: StartedServices,
         local: LocalServices,
         forward: ForwardLayer,
         marks: ShutdownMarks,
     ) -> Self {
-        let Work { engine, routes, audit, stop, cluster, .. } = work;
+        let StartedServices { engine, routes, audit, host_shutdown, cluster, .. } = services;
         local.open(routes, audit);
         let (ownerships, tasks) = (server.replica.ownerships(), server.running.tasks.clone());
-        Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, marks, tasks }
+        Self {
+            forward,
+            local,
+            engine,
+            cluster,
+            ownerships,
+            store: server.store.shared(),
+            host_shutdown,
+            marks,
+            tasks,
+        }
     }
 
     /// Serves the other replicas.
@@ -181,7 +191,7 @@ impl ReplicaListeners {
         if let Some(cluster) = self.cluster.clone() {
             peer_listener = peer_listener.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }
-        let serving = peer_listener.serve(listener, acceptor, self.work_stopped());
+        let serving = peer_listener.serve(listener, acceptor, self.hosts_sent_away());
         let (calls, stopping) = (self.marks.calls.clone(), self.tasks.soft().clone());
         self.tasks.spawn("replicas", async move {
             if let Err(error) = serving.await {
@@ -194,7 +204,7 @@ impl ReplicaListeners {
 
     /// Serves callers and hosts.
     fn serve_callers(self, listeners: Listeners, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
-        let stopped = self.work_stopped();
+        let stopped = self.hosts_sent_away();
         let Self { forward, local, cluster, ownerships, store, marks, tasks, .. } = self;
         let tools_known =
             cluster.map_or_else(|| watch::Sender::new(true).subscribe(), |cluster| cluster.tools_known());
@@ -216,12 +226,12 @@ impl ReplicaListeners {
     }
 
     /// Resolves when a shutdown has begun and the hosts have been sent away, if there are any.
-    fn work_stopped(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (stop, stopping) = (self.stop.clone(), self.tasks.soft().clone());
+    fn hosts_sent_away(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (host_shutdown, stopping) = (self.host_shutdown.clone(), self.tasks.soft().clone());
         let runs_stopped = self.marks.runs_stopped.clone();
         async move {
             stopping.cancelled().await;
-            stop.send_hosts_away().await;
+            host_shutdown.send_hosts_away().await;
             runs_stopped.cancel();
         }
     }
