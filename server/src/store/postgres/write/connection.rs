@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
-use crate::store::postgres::write::task::{Failure, Writer};
+use crate::store::postgres::write::task::{AttemptError, Writer};
 use crate::store::postgres::write::wait::{COMMIT_WAIT, silent};
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
@@ -72,37 +72,38 @@ impl Writer {
         &mut self,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         if self.db.is_none() {
             // The commit before was given up. It cannot happen any more once there is a new connection.
             self.owner.conn += 1;
             match self.connect_again().await {
                 Ok((db, _)) => self.db = Some(db),
-                Err(ConnectError::Fenced) => return Err(Failure::Fenced),
-                Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, replies: None }),
+                Err(ConnectError::Fenced) => return Err(AttemptError::Fenced),
+                Err(ConnectError::Sql(error)) => return Err(AttemptError::Lost { error, replies: None }),
                 Err(other @ (ConnectError::InUse(_) | ConnectError::InUseByReplicas(_))) => {
                     let error = Error::Configuration(other.to_string().into());
-                    return Err(Failure::Lost { error, replies: None });
+                    return Err(AttemptError::Lost { error, replies: None });
                 }
             }
         }
         let mut db = self.db.take().expect("it was opened");
         self.scope.begin_commit(SystemClock.now());
         let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
-        let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), replies: None }));
+        let done =
+            writing.await.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }));
         self.scope.end_commit();
         match done {
             Ok(replies) => {
                 self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };
                 Ok(replies)
             }
-            Err(Failure::Refused(error)) => {
+            Err(AttemptError::Refused(error)) => {
                 // A transaction may be open.
                 let rolled_back = tokio::time::timeout(COMMIT_WAIT, db.execute("ROLLBACK")).await;
                 if matches!(rolled_back, Ok(Ok(_))) {
                     self.db = Some(db);
                 }
-                Err(Failure::Refused(error))
+                Err(AttemptError::Refused(error))
             }
             Err(failure) => Err(failure),
         }

@@ -10,7 +10,7 @@ use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
 use crate::store::postgres::write::sessions::SessionTables;
-use crate::store::postgres::write::task::{Failure, Writer};
+use crate::store::postgres::write::task::{AttemptError, Writer};
 use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops};
 use crate::store::postgres::{owner, rows};
@@ -42,7 +42,7 @@ impl Writer {
         db: &mut PgConnection,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         in_time(self.take_numbers(db)).await?;
         if let Some(appends) = only_appends(requests) {
             return self.write_appends(db, &appends, batch).await;
@@ -68,7 +68,7 @@ impl Writer {
         db: &mut PgConnection,
         appends: &[&EncodedAppend],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         self.forget_old_specs();
         let plan = in_time(append::plan(db, &mut self.cache, self.numbers, appends)).await?;
         // They are not given out again, whatever becomes of the commit.
@@ -82,11 +82,11 @@ impl Writer {
                 self.cache.update(rows);
                 Ok(replies_of(replies).collect())
             }
-            Ok(None) => Err(Failure::Fenced),
+            Ok(None) => Err(AttemptError::Fenced),
             Err(error) if rows::is_lost(&error) => {
-                Err(Failure::Lost { error, replies: Some(replies_of(plan.replies).collect()) })
+                Err(AttemptError::Lost { error, replies: Some(replies_of(plan.replies).collect()) })
             }
-            Err(error) => Err(Failure::Refused(error)),
+            Err(error) => Err(AttemptError::Refused(error)),
         }
     }
 
@@ -108,10 +108,10 @@ impl Writer {
         db: &mut PgConnection,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         in_time(db.execute("BEGIN")).await?;
         if !in_time(owner::fence(db, self.owner, batch)).await? {
-            return Err(Failure::Fenced);
+            return Err(AttemptError::Fenced);
         }
         let mut replies = Vec::with_capacity(requests.len());
         for group in groups(requests) {
@@ -136,8 +136,8 @@ impl Writer {
                 set_recorded(requests, &replies);
                 Ok(replies)
             }
-            Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, replies: Some(replies) }),
-            Err(error) => Err(Failure::Refused(error)),
+            Err(error) if rows::is_lost(&error) => Err(AttemptError::Lost { error, replies: Some(replies) }),
+            Err(error) => Err(AttemptError::Refused(error)),
         }
     }
 
