@@ -113,7 +113,7 @@ impl Engine {
     /// now.
     async fn resume_runs_with_a_model(&self) {
         let tenants = loop {
-            match self.store().tenants().await {
+            match self.store().tenants_with_sessions().await {
                 Ok(tenants) => break tenants,
                 Err(error) => {
                     tracing::error!(%error, "cannot read the paused runs from the store; trying again");
