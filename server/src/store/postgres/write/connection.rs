@@ -9,12 +9,10 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{AttemptError, Writer};
-use crate::store::postgres::write::wait::{COMMIT_WAIT, silent};
+use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, silent};
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Longest time of all writes that are committed together. Deletions and forks may take long.
-pub(super) const WRITE_WAIT: Duration = Duration::from_secs(120);
 /// Commits of a server after which the plans of its statements are made anew: at the first number and at each double of it, up
 /// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
 /// read all rows of a tenant to find one of them.

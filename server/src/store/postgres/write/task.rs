@@ -22,10 +22,9 @@ use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
-use crate::store::postgres::write::connection::WRITE_WAIT;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
-use crate::store::postgres::write::wait::in_time;
+use crate::store::postgres::write::wait::{WRITE_WAIT, in_time};
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
