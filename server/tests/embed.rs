@@ -357,11 +357,31 @@ async fn a_compaction_strategy_that_nobody_has_refuses_the_start() {
     Box::pin(own.start()).await.expect("the embedder has it").shutdown().await;
 }
 
+/// Asks for no jobs, and notes the runs that have ended.
+#[derive(Default)]
+struct EndedRuns(Mutex<Vec<RunId>>);
+
+#[async_trait]
+impl JobExecutor for EndedRuns {
+    fn wanted(&self, _tenant: &TenantId, ended: &RunState) -> Vec<JobKind> {
+        self.0.lock().expect("not poisoned").push(ended.run().clone());
+        Vec::new()
+    }
+
+    fn takes(&self, _kind: &JobKind) -> bool {
+        false
+    }
+
+    async fn execute(&self, _job: &Job, _spec: &RunSpec) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn a_server_is_made_of_ones_own_parts() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let (tools, seen) = (Arc::new(LocalTools::default()), Arc::new(Seen::default()));
-    let (own, forget) = (tools.clone(), Arc::new(Forget::default()));
+    let (own, forget, ended) = (tools.clone(), Arc::new(Forget::default()), Arc::new(EndedRuns::default()));
     let config = Config::parse("[server]\nlisten = \"127.0.0.1:0\"", "embed.toml").expect("a configuration");
     let builder = Server::builder(config)
         .store(store.clone())
@@ -370,6 +390,7 @@ async fn a_server_is_made_of_ones_own_parts() {
         .clock(Arc::new(TestClock::at(Timestamp(1_000))))
         .ids(Arc::new(CountingIds::default()))
         .compactor("forget", forget.clone())
+        .job_executor(ended.clone())
         .observer(seen.clone());
     let server = Box::pin(builder.start()).await.expect("a server");
     assert!(tools.engine.set(server.engine().sink()).is_ok());
@@ -383,6 +404,7 @@ async fn a_server_is_made_of_ones_own_parts() {
     assert_eq!((started.run.as_str(), view.state.started_at()), ("run-1", Timestamp(1_000)));
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
     assert_eq!(*forget.0.lock().expect("not poisoned"), 1, "three messages are one more than the bound");
+    assert_eq!(*ended.0.lock().expect("not poisoned"), std::slice::from_ref(&started.run));
     let kinds: Vec<_> = seen.0.lock().expect("not poisoned").iter().map(|(_, kind)| *kind).collect();
     assert!(kinds.contains(&"compacted") && kinds.ends_with(&["finished"]), "{kinds:?}");
 

@@ -47,7 +47,12 @@ const OWNERS: [(&[&str], &[&str]); 11] = [
             "prost_reflect",
             "agentloop_proto",
         ],
-        &["server/src/grpc/", "server/src/app/health.rs", "server/src/app/serve.rs"],
+        &[
+            "server/src/grpc/",
+            "server/src/app/health.rs",
+            "server/src/app/reflection.rs",
+            "server/src/app/serve.rs",
+        ],
     ),
     (&["sqlx"], &["server/src/store/"]),
     (&["reqwest"], &["server/src/model/", "server/src/app/jwks.rs"]),

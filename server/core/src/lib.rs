@@ -159,6 +159,7 @@ pub mod time;
 mod canonical;
 pub mod character;
 pub mod hex;
+pub mod json;
 
 pub mod agent;
 pub mod blob;

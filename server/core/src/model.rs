@@ -22,14 +22,6 @@ pub struct ModelFacts {
     pub prices: Option<Prices>,
 }
 
-impl ModelFacts {
-    /// True if nothing is known about the model.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Prices of tokens, in millionths of a currency unit for a million tokens: 1.25 dollars for a million tokens is
 /// 1,250,000. The operator chooses the currency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +117,7 @@ mod tests {
     #[test]
     fn unknown_facts_are_not_stored() {
         assert_eq!(serde_json::to_string(&ModelFacts::default()).unwrap(), "{}");
-        assert!(serde_json::from_str::<ModelFacts>("{}").unwrap().is_unknown());
+        assert_eq!(serde_json::from_str::<ModelFacts>("{}").unwrap(), ModelFacts::default());
         let facts = ModelFacts { context_window: Some(1), prices: Some(PRICES), max_output_tokens: None };
         let text = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<ModelFacts>(&text).unwrap(), facts);

@@ -7,12 +7,12 @@ use agentloop_core::tool::ToolDeclaration;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::health::Readiness;
+use crate::app::listeners::Listeners;
 use crate::app::observe::{MetricsObserver, TraceObserver};
-use crate::app::ports::Ports;
 use crate::app::running::Running;
 use crate::app::security::Security;
+use crate::app::services::{ServiceParts, StartedServices, WrapTools};
 use crate::app::store::OwnStore;
-use crate::app::work::{Work, WorkParts, WrapTools};
 use crate::app::{Server, StartError, metrics, providers, serve};
 use crate::auth::Quotas;
 use crate::clock::Clock;
@@ -184,23 +184,24 @@ impl ServerBuilder {
                 (own.shared(), Some(own))
             }
         };
-        let (ports, otlp) = self.listen(security, redactor).await?;
+        let (listeners, otlp) = self.listen(security, redactor).await?;
         let grace = self.config.server.shutdown_grace.duration();
-        let parts = self.into_parts(models, own_tools, ports.authentication_required);
+        let parts = self.into_parts(models, own_tools, listeners.authentication_required);
         let quotas = parts.quotas.clone();
         let calls_ended = CancellationToken::new();
-        let work = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
-        let Ports { address, metrics_address, .. } = ports;
-        let reloader = ports.reloader.clone();
-        work.show(ports.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
-        let Work { engine, routes, audit, stop, .. } = work;
-        let port = ports.open(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
+        let services = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
+        let Listeners { address, metrics_address, .. } = listeners;
+        let reloader = listeners.reloader.clone();
+        services.show(listeners.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
+        let StartedServices { engine, routes, audit, host_shutdown, .. } = services;
+        let caller_listener = listeners.start(quotas, clock, |gate| IdentityLayer::new(gate, audit), &tasks);
         let soft = tasks.soft().clone();
         let stopped = async move {
             soft.cancelled().await;
-            stop.send_hosts_away().await;
+            host_shutdown.send_hosts_away().await;
         };
-        let serving = serve::serve(port, routes, None, Readiness::of_store(store), stopped, tasks.clone());
+        let serving =
+            serve::serve(caller_listener, routes, None, Readiness::of_store(store), stopped, tasks.clone());
         let calls = calls_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;
@@ -227,11 +228,11 @@ impl ServerBuilder {
         &mut self,
         security: Security,
         redactor: Redactor,
-    ) -> Result<(Ports, Option<Otlp>), StartError> {
-        let ports = Ports::listen(&self.config, security).await?;
-        self.observe(ports.metrics.as_ref());
+    ) -> Result<(Listeners, Option<Otlp>), StartError> {
+        let listeners = Listeners::listen(&self.config, security).await?;
+        self.observe(listeners.metrics.as_ref());
         let otlp = self.start_otlp(redactor)?;
-        Ok((ports, otlp))
+        Ok((listeners, otlp))
     }
 
     /// Counts what happens in runs, if metrics are configured.
@@ -265,8 +266,8 @@ impl ServerBuilder {
         models: Arc<dyn Models>,
         own_tools: OwnTools,
         authentication_required: bool,
-    ) -> WorkParts {
-        WorkParts {
+    ) -> ServiceParts {
+        ServiceParts {
             quotas: Quotas::new(self.config.quotas),
             config: self.config,
             models,

@@ -1,6 +1,6 @@
 //! The composition root: builds a server from its configuration. Adapters are chosen here and nowhere else.
 
-mod audit;
+mod audit_lines;
 mod builder;
 mod certificate_end;
 mod health;
@@ -8,10 +8,10 @@ mod host_check;
 mod hosts;
 mod jwks;
 mod link_reload;
+mod listeners;
 mod metrics;
 mod observe;
 mod pem;
-mod ports;
 mod providers;
 mod reflection;
 mod replica;
@@ -19,8 +19,8 @@ mod running;
 mod security;
 mod security_error;
 mod serve;
+mod services;
 mod store;
-mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -86,8 +86,8 @@ impl Services {
     }
 }
 
-/// The port for callers and hosts.
-pub(super) struct Port {
+/// The listener for callers and hosts.
+pub(super) struct CallerListener {
     pub(super) listener: TcpListener,
     pub(super) options: ServerOptions,
     /// Counts refused calls, if metrics are configured.
@@ -101,14 +101,14 @@ pub(super) struct Port {
 /// Serves until `stopped`, then waits until every call has ended. With a forward layer, calls of the contract go there, and not to
 /// the routes.
 pub(super) async fn serve(
-    port: Port,
+    caller_listener: CallerListener,
     routes: Routes,
     forward: Option<ForwardLayer>,
     readiness: Readiness,
     stopped: impl Future<Output = ()>,
     tasks: Tasks,
 ) {
-    let Port { listener, options, metrics, acceptor, identity } = port;
+    let CallerListener { listener, options, metrics, acceptor, identity } = caller_listener;
     let (health, health_service) = tonic_health::server::health_reporter();
     health::report(health, readiness, &tasks).await;
     let receive_budget = ReceiveBudget::new();

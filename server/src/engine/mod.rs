@@ -46,8 +46,10 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::subscribe::Subscription;
 pub use self::query::view::{RunView, StoppedRun};
-pub use self::session::start::{Author, OnBusy, StartRequest, StartedRun};
-pub use self::watch::{RunChange, RunTap, RunWatch, SessionItem, SessionStreamItem, WatchChange, Watched};
+pub use self::session::request::{Author, OnBusy, StartRequest, StartedRun};
+pub use self::watch::{
+    PeerFollowing, RunChange, RunTap, SessionItem, SessionStreamItem, WatchChange, WatchItem,
+};
 
 use crate::audit;
 use crate::engine::deps::Deps;

@@ -89,10 +89,21 @@ pub enum ExtensionError {
 impl ExtensionError {
     /// True if another host may succeed.
     #[must_use]
-    pub fn is_retryable(&self) -> bool {
+    pub fn is_retryable_elsewhere(&self) -> bool {
         match self {
             Self::Lost | Self::Nonsense(_) | Self::Failed { retryable: true, .. } => true,
             Self::Unknown | Self::Timeout | Self::Failed { retryable: false, .. } => false,
+        }
+    }
+
+    /// True if the run may ask once more. An extension whose response is invalid was asked on every host already.
+    #[must_use]
+    pub fn is_retryable_by_run(&self) -> bool {
+        match self {
+            Self::Lost | Self::Failed { retryable: true, .. } => true,
+            Self::Unknown | Self::Timeout | Self::Nonsense(_) | Self::Failed { retryable: false, .. } => {
+                false
+            }
         }
     }
 }

@@ -214,7 +214,7 @@ mod tests {
         let registry = registry(vec![demo, scripted("other")]).unwrap();
         assert_eq!(registry.facts("demo/org/a"), facts);
         for unknown in ["demo/org", "other/org/a", "org/a", "demo", ""] {
-            assert!(registry.facts(unknown).is_unknown(), "{unknown}");
+            assert_eq!(registry.facts(unknown), ModelFacts::default(), "{unknown}");
         }
     }
 

@@ -205,11 +205,6 @@ pub trait JournalStore: Send + Sync + 'static {
         }
     }
 
-    /// Tenants that have runs. By default the one that there is without authentication.
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        Ok(vec![TenantId::local()])
-    }
-
     /// Runs, newest first. A page may have fewer rows than asked for, or none, although there is a next one: a store looks
     /// at a bounded number of runs for each page.
     async fn runs(

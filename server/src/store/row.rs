@@ -7,6 +7,7 @@ use agentloop_core::message::Usage;
 use agentloop_core::run::human::{Answer, PartialApproval, Question};
 use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::{RunError, RunStatus};
+use agentloop_core::run::view::{WaitKind, WaitingOn};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,35 @@ pub struct RunRow {
     pub queue_no: Option<u64>,
     /// Columns that every append rewrites.
     pub summary: RunSummary,
+}
+
+impl RunRow {
+    /// The thing that the run waits for, as far as its row tells. Without the names of calls, hosts and extensions.
+    #[must_use]
+    pub fn waiting_on(&self) -> Option<WaitingOn> {
+        let (kind, what) = match self.summary.status {
+            RunStatus::Queued => (WaitKind::Session, self.session.to_string()),
+            RunStatus::ModelRunning | RunStatus::Compacting => (WaitKind::Model, self.model.clone()),
+            RunStatus::BackingOff => (WaitKind::Backoff, self.model.clone()),
+            RunStatus::ToolRunning => (WaitKind::Tool, String::new()),
+            RunStatus::AwaitingHuman => (WaitKind::Human, String::new()),
+            // Only a failed model call needs an operator.
+            RunStatus::Paused if self.summary.error.is_some() => (WaitKind::Operator, "ResumeRun".to_owned()),
+            RunStatus::Paused => (WaitKind::Step, "Step".to_owned()),
+            RunStatus::Preparing | RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted => {
+                return None;
+            }
+        };
+        let last_error = self.summary.error.clone();
+        Some(WaitingOn {
+            kind,
+            since: self.updated_at,
+            what,
+            attempt: 0,
+            next_at: self.summary.wake_at,
+            last_error,
+        })
+    }
 }
 
 /// A question as stored.

@@ -75,7 +75,7 @@ fn row(tables: &Tables, id: &RunId) -> Option<String> {
 
 /// The events of one call in a journal.
 #[derive(Default)]
-struct Told {
+struct CallHistory {
     effect: Option<EffectClass>,
     needs_leave: bool,
     leave: bool,
@@ -90,51 +90,51 @@ struct Told {
 /// answer is what a host said.
 fn calls(id: &RunId, records: &[Record], ledger: &Ledger) -> Vec<String> {
     let mut problems = Vec::new();
-    let told = told(records);
-    for (slot, told) in &told {
+    let histories = call_histories(records);
+    for (slot, history) in &histories {
         let call = CallId { run: id.clone(), slot: *slot };
         let effects = ledger.effects.get(&call).copied().unwrap_or(0);
-        if told.settled != 1 {
-            problems.push(format!("{call} has {} results", told.settled));
+        if history.settled != 1 {
+            problems.push(format!("{call} has {} results", history.settled));
         }
-        if told.effect == Some(EffectClass::Unsafe) && effects > 1 + told.reruns {
+        if history.effect == Some(EffectClass::Unsafe) && effects > 1 + history.reruns {
             problems
-                .push(format!("{call} took effect {effects} times, with {} leaves to rerun", told.reruns));
+                .push(format!("{call} took effect {effects} times, with {} leaves to rerun", history.reruns));
         }
-        if effects > told.offers {
-            problems.push(format!("{call} took effect {effects} times, and was offered {}", told.offers));
+        if effects > history.offers {
+            problems.push(format!("{call} took effect {effects} times, and was offered {}", history.offers));
         }
-        if effects > 0 && told.needs_leave && !told.leave {
+        if effects > 0 && history.needs_leave && !history.leave {
             problems.push(format!("{call} took effect without anybody's leave"));
         }
-        if let Some(output) = &told.output {
+        if let Some(output) = &history.output {
             let said = ledger.outputs.get(&call);
             if !said.is_some_and(|said| said.iter().any(|said| output.ends_with(said.as_str()))) {
                 problems.push(format!("{call} is recorded with what no host said: {output}"));
             }
         }
     }
-    let strays = ledger.effects.keys().filter(|call| call.run == *id && !told.contains_key(&call.slot));
+    let strays = ledger.effects.keys().filter(|call| call.run == *id && !histories.contains_key(&call.slot));
     problems.extend(strays.map(|call| format!("{call} took effect, and the journal does not know it")));
     problems
 }
 
-fn told(records: &[Record]) -> BTreeMap<CallSlot, Told> {
-    let mut told: BTreeMap<CallSlot, Told> = BTreeMap::new();
+fn call_histories(records: &[Record]) -> BTreeMap<CallSlot, CallHistory> {
+    let mut histories: BTreeMap<CallSlot, CallHistory> = BTreeMap::new();
     let mut kinds = BTreeMap::new();
     for record in records {
         match &record.event {
             Event::CallProposed { slot, effect, needs_approval, .. } => {
-                let call = told.entry(*slot).or_default();
+                let call = histories.entry(*slot).or_default();
                 (call.effect, call.needs_leave) = (Some(*effect), *needs_approval);
             }
-            Event::CallOffered { slot, .. } => told.entry(*slot).or_default().offers += 1,
+            Event::CallOffered { slot, .. } => histories.entry(*slot).or_default().offers += 1,
             Event::HumanRequested { question, .. } => {
                 kinds.insert(question.request.clone(), question.kind);
             }
             Event::HumanResolved { request, slot: Some(slot), answer } => {
                 let yes = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
-                let call = told.entry(*slot).or_default();
+                let call = histories.entry(*slot).or_default();
                 match kinds.get(request) {
                     Some(QuestionKind::Approve) if yes => call.leave = true,
                     Some(QuestionKind::InDoubt) if yes => call.reruns += 1,
@@ -142,7 +142,7 @@ fn told(records: &[Record]) -> BTreeMap<CallSlot, Told> {
                 }
             }
             Event::CallSettled { slot, host, message, .. } => {
-                let call = told.entry(*slot).or_default();
+                let call = histories.entry(*slot).or_default();
                 call.settled += 1;
                 call.output = message.parts.iter().find_map(|part| match part {
                     Part::ToolResult(result) if result.status == ToolStatus::Succeeded && host.is_some() => {
@@ -154,7 +154,7 @@ fn told(records: &[Record]) -> BTreeMap<CallSlot, Told> {
             _ => {}
         }
     }
-    told
+    histories
 }
 
 /// Every session is free, its entries are dense, and no call in it is without its result.

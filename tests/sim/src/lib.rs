@@ -13,26 +13,28 @@
 //!
 //! Checks: the answers that callers got, the effects that hosts counted themselves, and the journals must agree.
 
+mod approvers;
+mod callers;
 pub mod capacity;
 mod check;
 pub mod cluster;
-mod curator;
-mod gate;
+mod faulty_store;
 mod host;
-mod keeper;
 mod ledger;
 mod model;
-mod pace;
-mod people;
+mod operator;
 mod plan;
 mod random;
 mod server;
+mod server_process;
+mod session_forks;
 mod simulate;
 mod stepper;
 pub mod store;
 mod subscriber;
 mod trace;
+mod waits;
 mod world;
 
-pub use plan::{Only, Plant};
+pub use plan::{Only, PlantedBug};
 pub use simulate::{Options, Outcome, simulate};

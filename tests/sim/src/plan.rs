@@ -4,7 +4,7 @@ use crate::random::Random;
 
 /// A bug that is planted on purpose, to test that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plant {
+pub enum PlantedBug {
     /// The store sometimes acknowledges an append without writing it.
     StoreAcknowledgesWithoutStoring,
     /// A host runs a call again that it gets again, even if that is unsafe.
@@ -30,7 +30,7 @@ pub enum Only {
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) bug: Option<PlantedBug>,
     /// Number of sessions that people use.
     pub(crate) sessions: u64,
     /// Number of requests in each session.
@@ -73,8 +73,8 @@ pub(crate) struct StorePlan {
 }
 
 impl Plan {
-    pub(crate) fn draw(seed: u64, plant: Option<Plant>, only: Option<Only>) -> Self {
-        let drawn = Self::of_seed(seed, plant);
+    pub(crate) fn draw(seed: u64, bug: Option<PlantedBug>, only: Option<Only>) -> Self {
+        let drawn = Self::of_seed(seed, bug);
         let Some(only) = only else { return drawn };
         let quiet = Self {
             store: StorePlan::default(),
@@ -99,7 +99,7 @@ impl Plan {
         }
     }
 
-    fn of_seed(seed: u64, plant: Option<Plant>) -> Self {
+    fn of_seed(seed: u64, bug: Option<PlantedBug>) -> Self {
         let mut random = Random::of(seed, "plan");
         // Most seeds have some faults and not others, so that each is also met where nothing hides it.
         let mut some = |rates: &[u64]| random.pick(rates);
@@ -113,7 +113,7 @@ impl Plan {
         };
         Self {
             seed,
-            plant,
+            bug,
             sessions: some(&[1, 2, 3]),
             requests: some(&[2, 3, 5]),
             hosts: some(&[1, 2, 3]),

@@ -12,12 +12,14 @@ use agentloop_server::store::ToolStore as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::approvers;
+use crate::callers;
 use crate::check;
-use crate::curator;
 use crate::host::{self, Host};
-use crate::keeper;
-use crate::people;
-use crate::plan::{Only, Plan, Plant};
+use crate::operator;
+use crate::plan::{Only, Plan, PlantedBug};
+use crate::server_process;
+use crate::session_forks;
 use crate::world::{World, tenant};
 
 /// Time that runs have to end after the last fault. Backoff after an outage of the store grows to minutes, and a clock
@@ -30,7 +32,7 @@ pub struct Options {
     /// True prints every line of the trace.
     pub trace: bool,
     /// A fault that is built in on purpose.
-    pub plant: Option<Plant>,
+    pub bug: Option<PlantedBug>,
     /// The only kind of fault to inject; `None` for those of the seed.
     pub only: Option<Only>,
 }
@@ -72,7 +74,7 @@ pub fn simulate(seed: u64, options: Options) -> Outcome {
         .build()
         .expect("a runtime without I/O can be made");
     let world = runtime.block_on(async {
-        let world = World::new(Plan::draw(seed, options.plant, options.only), options.trace);
+        let world = World::new(Plan::draw(seed, options.bug, options.only), options.trace);
         let lived = futures_util::FutureExt::catch_unwind(AssertUnwindSafe(live(world.clone()))).await;
         drop(lived);
         world
@@ -116,20 +118,20 @@ async fn live(world: Arc<World>) {
     let (of, rows) = host::remembered(world.clock.now());
     world.truth.save_tools(&of, &rows).await.expect("the truth does not fail");
     let over = CancellationToken::new();
-    let keeper = tokio::spawn(keeper::keep_up(world.clone(), over.clone()));
+    let server = tokio::spawn(server_process::keep_running(world.clone(), over.clone()));
     let mut background = JoinSet::new();
     for number in 1..=world.plan.hosts {
         background.spawn(Host::new(world.clone(), number).run());
     }
-    background.spawn(people::answer_questions(world.clone()));
-    background.spawn(people::operate(world.clone()));
-    background.spawn(people::move_clock(world.clone()));
+    background.spawn(approvers::answer_questions(world.clone()));
+    background.spawn(operator::operate(world.clone()));
+    background.spawn(operator::move_clock(world.clone()));
     let mut callers = JoinSet::new();
     for session in 0..world.plan.sessions {
-        callers.spawn(people::converse(world.clone(), session));
+        callers.spawn(callers::converse(world.clone(), session));
     }
     if world.plan.curates {
-        callers.spawn(curator::curate(world.clone()));
+        callers.spawn(session_forks::fork_and_delete(world.clone()));
     }
     // Faults last as long as callers come, and a while longer; then everything must come to its end.
     let busy = async {
@@ -158,8 +160,8 @@ async fn live(world: Arc<World>) {
         }
     } else if world.problems().is_empty() {
         let mut pings = JoinSet::new();
-        for session in people::sessions(&world) {
-            pings.spawn(people::ping(world.clone(), session));
+        for session in callers::sessions(&world) {
+            pings.spawn(callers::ping(world.clone(), session));
         }
         if tokio::time::timeout(END_WITHIN, pings.join_next_all()).await.is_err() {
             world.problem("a session does not answer its next message");
@@ -170,7 +172,7 @@ async fn live(world: Arc<World>) {
     tokio::time::sleep(Duration::from_secs(1_800)).await;
     background.shutdown().await;
     over.cancel();
-    let _ended = keeper.await;
+    let _ended = server.await;
     check::everything(&world);
 }
 

@@ -9,8 +9,8 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_server::engine::StepDone;
 use agentloop_server::engine::error::EngineError;
 
-use crate::pace::{patience, pause};
 use crate::random::Random;
+use crate::waits::{patience, pause};
 use crate::world::{World, passes, tenant};
 
 /// Steps a run, if it is one that is stepped.

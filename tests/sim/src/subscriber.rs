@@ -10,9 +10,9 @@ use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::{FeedItem, ModelAttempt, Progress};
 use futures_util::StreamExt as _;
 
-use crate::pace::pause;
-use crate::plan::Plant;
+use crate::plan::PlantedBug;
 use crate::random::Random;
+use crate::waits::pause;
 use crate::world::{World, passes, tenant};
 
 /// One subscriber of one run.
@@ -72,7 +72,7 @@ impl Subscriber {
                 Some(Err(error)) => return self.fails(&error),
                 Some(Ok(FeedItem::Durable(record))) => {
                     self.sees(&record);
-                    if self.world.plan.plant == Some(Plant::FeedRepeats) && self.random.chance(100) {
+                    if self.world.plan.bug == Some(PlantedBug::FeedRepeats) && self.random.chance(100) {
                         self.sees(&record);
                     }
                     if matches!(record.event, Event::Finished { .. }) {
@@ -80,7 +80,7 @@ impl Subscriber {
                     }
                     left -= 1;
                 }
-                Some(Ok(FeedItem::Transient(transient))) => self.hears(&transient.what),
+                Some(Ok(FeedItem::Transient(transient))) => self.take_progress(&transient.what),
             }
             if left == 0 && !self.world.is_calm() {
                 return false;
@@ -134,7 +134,7 @@ impl Subscriber {
     }
 
     /// Pieces of an answer that come without a gap from the first on make the message.
-    fn hears(&mut self, what: &Progress) {
+    fn take_progress(&mut self, what: &Progress) {
         let Progress::Delta { call, delta_seq, delta } = what else {
             if let Progress::Partial { .. } = what {
                 self.hears = None;

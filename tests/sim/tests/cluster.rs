@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use agentloop_sim::cluster::{ClusterOptions, ClusterPlant, simulate_cluster};
+use agentloop_sim::cluster::{ClusterOptions, PlantedClusterBug, simulate_cluster};
 
 /// Things that happen in every range of seeds, and their least number.
 const HAPPENS: [(&str, u64); 7] = [
@@ -59,51 +59,51 @@ fn the_same_seed_is_the_same_history() {
 
 /// Within these seeds, a fault that is built in is found, and for the right reason.
 #[track_caller]
-fn finds(plant: ClusterPlant, symptom: &str) {
+fn finds(bug: PlantedClusterBug, symptom: &str) {
     let found = (0..60).find_map(|seed| {
-        let outcome = simulate_cluster(seed, ClusterOptions { plant: Some(plant), ..Default::default() });
+        let outcome = simulate_cluster(seed, ClusterOptions { bug: Some(bug), ..Default::default() });
         outcome.problems.into_iter().find(|problem| problem.contains(symptom)).map(|problem| (seed, problem))
     });
-    assert!(found.is_some(), "{plant:?} is not found");
-    println!("{plant:?}: {found:?}");
+    assert!(found.is_some(), "{bug:?} is not found");
+    println!("{bug:?}: {found:?}");
 }
 
 #[test]
 fn a_fence_that_is_ignored_is_found() {
-    finds(ClusterPlant::FenceIgnored, "a stale write lands");
+    finds(PlantedClusterBug::FenceIgnored, "a stale write lands");
 }
 
 #[test]
 fn a_lease_that_is_not_checked_is_found() {
-    finds(ClusterPlant::LeaseNotChecked, "after its lease");
+    finds(PlantedClusterBug::LeaseNotChecked, "after its lease");
 }
 
 #[test]
 fn beats_of_a_server_that_stands_still_are_found() {
-    finds(ClusterPlant::BeatWithoutPulse, "nobody serves shard");
+    finds(PlantedClusterBug::BeatWithoutPulse, "nobody serves shard");
 }
 
 #[test]
 fn room_that_is_not_given_back_is_found() {
-    finds(ClusterPlant::GrantNotGivenBack, "keeps room");
+    finds(PlantedClusterBug::GrantNotGivenBack, "keeps room");
 }
 
 #[test]
 fn a_route_that_is_never_refreshed_is_found() {
-    finds(ClusterPlant::RouteNeverRefreshed, "waits at place");
+    finds(PlantedClusterBug::RouteNeverRefreshed, "waits at place");
 }
 
 #[test]
 fn a_claim_that_is_not_fenced_is_found() {
-    finds(ClusterPlant::ClaimNotFenced, "is fenced and claims shards");
+    finds(PlantedClusterBug::ClaimNotFenced, "is fenced and claims shards");
 }
 
 #[test]
 fn a_ghost_of_a_broken_connection_is_found() {
-    finds(ClusterPlant::ConnectionNotChecked, "conflicts with itself");
+    finds(PlantedClusterBug::ConnectionNotChecked, "conflicts with itself");
 }
 
 #[test]
 fn a_receiver_that_takes_old_frames_is_found() {
-    finds(ClusterPlant::TermsNotChecked, "after term");
+    finds(PlantedClusterBug::TermsNotChecked, "after term");
 }

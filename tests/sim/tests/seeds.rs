@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 
-use agentloop_sim::{Only, Options, Plant, simulate};
+use agentloop_sim::{Only, Options, PlantedBug, simulate};
 
 #[track_caller]
 fn hold(seeds: Range<u64>, only: Option<Only>) {
@@ -101,30 +101,30 @@ fn lines(trace: &[u8]) -> Vec<String> {
 
 /// Within these seeds, a fault that is built in is found, and for the right reason.
 #[track_caller]
-fn finds(plant: Plant, symptom: &str) {
+fn finds(bug: PlantedBug, symptom: &str) {
     let found = (0..20).find_map(|seed| {
-        let outcome = simulate(seed, Options { plant: Some(plant), ..Options::default() });
+        let outcome = simulate(seed, Options { bug: Some(bug), ..Options::default() });
         outcome.problems.into_iter().find(|problem| problem.contains(symptom))
     });
-    assert!(found.is_some(), "{plant:?} is not found");
+    assert!(found.is_some(), "{bug:?} is not found");
 }
 
 #[test]
 fn a_store_that_lies_is_found() {
-    finds(Plant::StoreAcknowledgesWithoutStoring, "not stored");
+    finds(PlantedBug::StoreAcknowledgesWithoutStoring, "not stored");
 }
 
 #[test]
 fn a_host_that_runs_twice_is_found() {
-    finds(Plant::HostRunsTwice, "took effect 2 times");
+    finds(PlantedBug::HostRunsTwice, "took effect 2 times");
 }
 
 #[test]
 fn a_host_that_denies_what_it_did_is_found() {
-    finds(Plant::HostDeniesWhatItDid, "took effect 2 times");
+    finds(PlantedBug::HostDeniesWhatItDid, "took effect 2 times");
 }
 
 #[test]
 fn a_stream_that_repeats_itself_is_found() {
-    finds(Plant::FeedRepeats, "is shown after");
+    finds(PlantedBug::FeedRepeats, "is shown after");
 }

@@ -142,11 +142,11 @@ impl Machine {
             TransitionBuilder::new(&mut self.state, &mut self.pending_step, now, recovery, response);
         decide(&mut builder, input, self.seen)?;
         self.recovery = builder.recovery.take();
-        let (records, answers) = builder.finish();
+        let (records, host_messages) = builder.finish();
         (self.seen, self.ahead) = (now, ahead);
         let mut effects =
             if recovered { self.request_again(now, &records) } else { self.request_changes(now, &records) };
-        effects.extend(answers);
+        effects.extend(host_messages);
         effects.extend(runtime_before.and_then(|runtime| self.close_unused(runtime)));
         Ok(Transition { records, effects })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentloop_core::cluster::shard::ShardNo;
 
 use crate::app::replica::VERDICT_WAIT;
-use crate::app::work::Stop;
+use crate::app::services::HostShutdown;
 use crate::engine::Engine;
 use crate::lifecycle::Tasks;
 use crate::store::postgres::{PostgresStore, Replica};
@@ -27,7 +27,7 @@ pub(super) struct Shards {
     pub(super) replica: Arc<Replica>,
     pub(super) store: Arc<PostgresStore>,
     pub(super) engine: Engine,
-    pub(super) stop: Stop,
+    pub(super) host_shutdown: HostShutdown,
     pub(super) tasks: Tasks,
 }
 
@@ -43,7 +43,7 @@ impl Shards {
 
     /// Goes on with the work of shards that this replica gains, until it stops.
     async fn take_gains(self) {
-        let Self { replica, store, engine, tasks, stop: _ } = self;
+        let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
         let (mut holdings, mut known) = (replica.holdings(), BTreeMap::new());
         let following = async {
             loop {
@@ -69,7 +69,7 @@ impl Shards {
 
     /// Ends the work of shards that this replica gives away, until it stops.
     async fn give_away(self) {
-        let Self { replica, store, engine, tasks, stop: _ } = self;
+        let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
         let (mut holdings, mut given) = (replica.holdings(), BTreeSet::new());
         let following = async {
             loop {
@@ -104,10 +104,10 @@ impl Shards {
     /// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one
     /// counts any more. But streams are ended first, so that their callers connect to another replica.
     async fn end_when_fenced(self) {
-        let Self { replica, tasks, stop, .. } = self;
+        let Self { replica, tasks, host_shutdown, .. } = self;
         if tasks.soft().run_until_cancelled(replica.failed().cancelled()).await.is_some() {
             tracing::error!(
-                runs = stop.runs(),
+                runs = host_shutdown.runs(),
                 "another replica has taken this one for dead, and takes its place: the runs at work here go on there; ending"
             );
             tasks.soft().cancel();

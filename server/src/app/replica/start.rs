@@ -1,4 +1,4 @@
-//! The start of a replica: it joins the others, opens the database, starts its work, and opens its two ports.
+//! The start of a replica: it joins the others, opens the database, starts its services, and serves at its two addresses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::app::builder::{CheckedParts, ServerBuilder};
 use crate::app::health::Readiness;
-use crate::app::ports::Ports;
+use crate::app::listeners::Listeners;
 use crate::app::replica::ReplicaServer;
 use crate::app::replica::shards::Shards;
 use crate::app::running::Running;
+use crate::app::services::{ClusterParts, HostShutdown, ServiceParts, StartedServices, spawn_until_stopped};
 use crate::app::store::{OwnStore, postgres_options};
-use crate::app::work::{ClusterParts, Stop, Work, WorkParts, spawn_until_stopped};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
 use crate::auth::Quotas;
 use crate::clock::Clock;
@@ -26,7 +26,7 @@ use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::identity::IdentityLayer;
-use crate::grpc::edge::peer::PeerPort;
+use crate::grpc::edge::peer::PeerListener;
 use crate::grpc::edge::run_changes::follow_run_changes;
 use crate::grpc::edge::tls::Acceptor;
 use crate::grpc::edge::tool_link::ToolLinkService;
@@ -50,20 +50,20 @@ impl ServerBuilder {
         let tasks = self.engine.tasks.clone();
         let CheckedParts { redactor, security, models, own_tools } = self.check()?;
         let peer_tls = security.links.clone();
-        let (ports, otlp) = self.listen(security, redactor).await?;
+        let (listeners, otlp) = self.listen(security, redactor).await?;
         let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
         let (grace, message_bytes_max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
-        let parts = self.into_parts(models, own_tools, ports.authentication_required);
+        let parts = self.into_parts(models, own_tools, listeners.authentication_required);
         let quotas = parts.quotas.clone();
         let store = open(&options, &replica).await?;
         let server = ReplicaServer {
-            address: ports.address,
+            address: listeners.address,
             replica_address,
-            metrics_address: ports.metrics_address,
+            metrics_address: listeners.metrics_address,
             replica: replica.clone(),
             store: OwnStore::Postgres(store.clone()),
-            running: Running { tasks, otlp, reloader: ports.reloader.clone(), grace },
+            running: Running { tasks, otlp, reloader: listeners.reloader.clone(), grace },
         };
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         let shared = ClusterParts {
@@ -72,8 +72,8 @@ impl ServerBuilder {
             locate: store.clone(),
             links,
         };
-        let (work, calls) = Box::pin(server.start_work(parts, shared.clone(), &ports)).await?;
-        server.follow(&work, store, &shared);
+        let (services, calls) = Box::pin(server.start_services(parts, shared.clone(), &listeners)).await?;
+        server.follow(&services, store, &shared);
         let (local, runs_stopped) = (LocalServices::none(), CancellationToken::new());
         let forward = ForwardLayer::new(ForwardParts {
             ownerships: shared.ownerships.clone(),
@@ -86,10 +86,11 @@ impl ServerBuilder {
             tasks: server.running.tasks.clone(),
             runs_stopped: runs_stopped.clone(),
         });
-        let both = ReplicaPorts::new(&server, work, local, forward, ShutdownMarks { calls, runs_stopped });
+        let both =
+            ReplicaListeners::new(&server, services, local, forward, ShutdownMarks { calls, runs_stopped });
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
-        both.open_for_replicas(listener, certificates.clone(), ports.authentication_required);
-        both.open_for_callers(ports, quotas, clock);
+        both.serve_replicas(listener, certificates.clone(), listeners.authentication_required);
+        both.serve_callers(listeners, quotas, clock);
         // Now it can do the work of the shards that it takes.
         server.replica.ready();
         let reach = Reach::new(shared.ownerships, shared.links);
@@ -102,85 +103,95 @@ impl ServerBuilder {
 }
 
 impl ReplicaServer {
-    /// Starts the work. With it comes what every call of the two ports holds: the audit log ends when the last one has gone.
-    async fn start_work(
+    /// Starts the services. With it comes what every call of both listeners holds: the audit log ends when the last one has gone.
+    async fn start_services(
         &self,
-        parts: WorkParts,
+        parts: ServiceParts,
         shared: ClusterParts,
-        ports: &Ports,
-    ) -> Result<(Work, Arc<DropGuard>), StartError> {
-        if let Some(metrics) = &ports.metrics {
+        listeners: &Listeners,
+    ) -> Result<(StartedServices, Arc<DropGuard>), StartError> {
+        if let Some(metrics) = &listeners.metrics {
             let (ownerships, reloader) = (shared.ownerships.clone(), self.running.reloader.clone());
             metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), reloader);
         }
         let calls_ended = CancellationToken::new();
         let calls = Arc::new(calls_ended.clone().drop_guard());
-        let parts = WorkParts { cluster: Some(shared), ..parts };
-        let work = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
-        work.show(ports.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
-        Ok((work, calls))
+        let parts = ServiceParts { cluster: Some(shared), ..parts };
+        let services = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
+        services.show(listeners.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
+        Ok((services, calls))
     }
 
     /// Follows the changes of runs at the other replicas, and which shards this one has.
-    fn follow(&self, work: &Work, store: Arc<PostgresStore>, shared: &ClusterParts) {
-        let (engine, stopping) = (work.engine.clone(), self.running.tasks.soft().clone());
+    fn follow(&self, services: &StartedServices, store: Arc<PostgresStore>, shared: &ClusterParts) {
+        let (engine, stopping) = (services.engine.clone(), self.running.tasks.soft().clone());
         let changes =
             follow_run_changes(engine.clone(), shared.ownerships.clone(), shared.links.clone(), stopping);
         drop(self.running.tasks.spawn("run changes", changes));
-        let (replica, stop) = (self.replica.clone(), work.stop.clone());
+        let (replica, host_shutdown) = (self.replica.clone(), services.host_shutdown.clone());
         let tasks = self.running.tasks.clone();
-        Shards { replica, store, engine, stop, tasks }.spawn();
+        Shards { replica, store, engine, host_shutdown, tasks }.spawn();
     }
 }
 
-/// The two ports of a replica: one for callers and hosts, one for the other replicas. Both lead to the same services.
-struct ReplicaPorts {
+/// The two listeners of a replica: one for callers and hosts, one for the other replicas. Both lead to the same services.
+struct ReplicaListeners {
     forward: ForwardLayer,
     local: LocalServices,
     engine: Engine,
     cluster: Option<Arc<ClusterTools>>,
     ownerships: Ownerships,
     store: Arc<dyn Store>,
-    stop: Stop,
+    host_shutdown: HostShutdown,
     marks: ShutdownMarks,
     tasks: Tasks,
 }
 
 /// Marks of how far a shutdown has come.
 struct ShutdownMarks {
-    /// Held by each port until its last call has ended.
+    /// Held by each listener until its last call has ended.
     calls: Arc<DropGuard>,
     /// Cancelled when the hosts have been sent away, which waits for the runs.
     runs_stopped: CancellationToken,
 }
 
-impl ReplicaPorts {
+impl ReplicaListeners {
     fn new(
         server: &ReplicaServer,
-        work: Work,
+        services: StartedServices,
         local: LocalServices,
         forward: ForwardLayer,
         marks: ShutdownMarks,
     ) -> Self {
-        let Work { engine, routes, audit, stop, cluster, .. } = work;
+        let StartedServices { engine, routes, audit, host_shutdown, cluster, .. } = services;
         local.open(routes, audit);
         let (ownerships, tasks) = (server.replica.ownerships(), server.running.tasks.clone());
-        Self { forward, local, engine, cluster, ownerships, store: server.store.shared(), stop, marks, tasks }
+        Self {
+            forward,
+            local,
+            engine,
+            cluster,
+            ownerships,
+            store: server.store.shared(),
+            host_shutdown,
+            marks,
+            tasks,
+        }
     }
 
     /// Serves the other replicas.
-    fn open_for_replicas(
+    fn serve_replicas(
         &self,
         listener: TcpListener,
         acceptor: Option<watch::Receiver<Acceptor>>,
         authentication_required: bool,
     ) {
-        let mut port = PeerPort::new(self.forward.clone(), authentication_required)
+        let mut peer_listener = PeerListener::new(self.forward.clone(), authentication_required)
             .with_run_changes(self.engine.clone());
         if let Some(cluster) = self.cluster.clone() {
-            port = port.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
+            peer_listener = peer_listener.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }
-        let serving = port.serve(listener, acceptor, self.work_stopped());
+        let serving = peer_listener.serve(listener, acceptor, self.hosts_sent_away());
         let (calls, stopping) = (self.marks.calls.clone(), self.tasks.soft().clone());
         self.tasks.spawn("replicas", async move {
             if let Err(error) = serving.await {
@@ -192,15 +203,22 @@ impl ReplicaPorts {
     }
 
     /// Serves callers and hosts.
-    fn open_for_callers(self, ports: Ports, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
-        let stopped = self.work_stopped();
+    fn serve_callers(self, listeners: Listeners, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
+        let stopped = self.hosts_sent_away();
         let Self { forward, local, cluster, ownerships, store, marks, tasks, .. } = self;
         let tools_known =
             cluster.map_or_else(|| watch::Sender::new(true).subscribe(), |cluster| cluster.tools_known());
         let readiness = Readiness::of_replica(store, ownerships, tools_known);
-        let port = ports.open(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
-        let serving =
-            serve::serve(port, serve::Routes::default(), Some(forward), readiness, stopped, tasks.clone());
+        let caller_listener =
+            listeners.start(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
+        let serving = serve::serve(
+            caller_listener,
+            serve::Routes::default(),
+            Some(forward),
+            readiness,
+            stopped,
+            tasks.clone(),
+        );
         tasks.spawn("grpc", async move {
             serving.await;
             drop(marks.calls);
@@ -208,18 +226,18 @@ impl ReplicaPorts {
     }
 
     /// Resolves when a shutdown has begun and the hosts have been sent away, if there are any.
-    fn work_stopped(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (stop, stopping) = (self.stop.clone(), self.tasks.soft().clone());
+    fn hosts_sent_away(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (host_shutdown, stopping) = (self.host_shutdown.clone(), self.tasks.soft().clone());
         let runs_stopped = self.marks.runs_stopped.clone();
         async move {
             stopping.cancelled().await;
-            stop.send_hosts_away().await;
+            host_shutdown.send_hosts_away().await;
             runs_stopped.cancel();
         }
     }
 }
 
-/// A replica that has joined, and its port for the others.
+/// A replica that has joined, and its listener for the others.
 struct JoinedReplica {
     listener: TcpListener,
     /// Host and port at which the others reach it.

@@ -2,6 +2,7 @@
 //! and adds to it; the session's next run takes it from the cache.
 
 mod cache;
+mod load;
 mod memory;
 
 use std::collections::BTreeMap;

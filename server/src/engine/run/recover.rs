@@ -22,7 +22,7 @@ use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
-use crate::engine::watch::{ChangedFrom, SessionSignal, wait_of};
+use crate::engine::watch::{ChangedFrom, SessionSignal};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
 /// Paused runs that are read at a time after a restart.
@@ -113,7 +113,7 @@ impl Engine {
     /// now.
     async fn resume_runs_with_a_model(&self) {
         let tenants = loop {
-            match self.store().tenants().await {
+            match self.store().tenants_with_sessions().await {
                 Ok(tenants) => break tenants,
                 Err(error) => {
                     tracing::error!(%error, "cannot read the paused runs from the store; trying again");
@@ -244,7 +244,7 @@ impl Engine {
         let deps = self.deps();
         deps.session_watchers.changed(tenant, &row.session, SessionSignal::Runs);
         if deps.run_watchers.is_active() {
-            let waiting_on = state.map_or_else(|| wait_of(row), RunState::waiting_on);
+            let waiting_on = state.map_or_else(|| row.waiting_on(), RunState::waiting_on);
             deps.run_changed(tenant, row.clone(), waiting_on, ChangedFrom::Unknown);
         }
     }

@@ -6,7 +6,7 @@ use agentloop_core::tool::Digest;
 use crate::audit::{self, OTHERS_RUN};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::session::start::{Author, OnBusy, StartedRun};
+use crate::engine::session::request::{Author, OnBusy, StartedRun};
 use crate::store::RunRow;
 
 impl Engine {

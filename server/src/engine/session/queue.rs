@@ -22,7 +22,9 @@ use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::run::task::{RunWrite, TaskEnd};
-use crate::engine::session::start::{FirstInput, START_TRIES, StartRequest, create_run};
+use crate::engine::session::first_input::{FirstInput, create_run};
+use crate::engine::session::request::StartRequest;
+use crate::engine::session::start::START_TRIES;
 use crate::engine::{Engine, OnBusy};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
 

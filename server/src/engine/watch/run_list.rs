@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use agentloop_core::id::{RunId, TenantId};
-use agentloop_core::run::status::RunStatus;
-use agentloop_core::run::view::{WaitKind, WaitingOn};
+use agentloop_core::run::view::WaitingOn;
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +50,7 @@ pub enum WatchChange {
 
 /// A change, and the token that continues the list after it.
 #[derive(Debug, Clone)]
-pub struct Watched {
+pub struct WatchItem {
     /// The change to apply to the list.
     pub change: WatchChange,
     /// Continues the list. Opaque to clients.
@@ -66,12 +65,12 @@ impl Engine {
         tenant: &TenantId,
         filter: RunFilter,
         token: &str,
-    ) -> impl Stream<Item = Result<Watched, EngineError>> + Send + 'static {
+    ) -> impl Stream<Item = Result<WatchItem, EngineError>> + Send + 'static {
         let deps = self.deps();
         let digest = digest_of(tenant, &filter);
-        let place = parse(token, &digest);
+        let position = parse(token, &digest);
         let process = || deps.ids.seed();
-        let (handle, goes_on) = deps.run_watchers.watch(tenant, &filter, place, process, &deps.clock);
+        let (handle, goes_on) = deps.run_watchers.watch(tenant, &filter, position, process, &deps.clock);
         let mode = match goes_on {
             Some(upto) => Mode::Continuing { upto },
             None => Mode::Begin { reason: reason(token) },
@@ -146,7 +145,7 @@ struct RunList {
 }
 
 impl RunList {
-    async fn next(&mut self) -> Option<Result<Watched, EngineError>> {
+    async fn next(&mut self) -> Option<Result<WatchItem, EngineError>> {
         loop {
             if let Some(row) = self.rows.pop_front() {
                 self.handle.mark_read();
@@ -197,7 +196,7 @@ impl RunList {
     }
 
     /// Reads a change, or waits until there is one. `None`: look again.
-    async fn read_change(&mut self) -> Option<Result<Watched, EngineError>> {
+    async fn read_change(&mut self) -> Option<Result<WatchItem, EngineError>> {
         let upto = match self.mode {
             Mode::Continuing { upto } => Some(upto),
             _ => None,
@@ -233,42 +232,18 @@ impl RunList {
     }
 
     /// A change after which the list is not whole.
-    fn unfinished(&self, change: WatchChange) -> Watched {
-        Watched { change, token: BEGIN_AGAIN.to_owned() }
+    fn unfinished(&self, change: WatchChange) -> WatchItem {
+        WatchItem { change, token: BEGIN_AGAIN.to_owned() }
     }
 
     /// A change after which the list has everything up to this number.
-    fn told(&self, change: WatchChange, no: u64) -> Watched {
-        Watched { change, token: token_of(ListPosition { process: self.process, no }, &self.digest) }
+    fn told(&self, change: WatchChange, no: u64) -> WatchItem {
+        WatchItem { change, token: token_of(ListPosition { process: self.process, no }, &self.digest) }
     }
 }
 
 /// A run of a snapshot, with as much of its wait as its row tells.
 fn listed(row: RunRow) -> WatchChange {
-    let waiting_on = wait_of(&row);
+    let waiting_on = row.waiting_on();
     WatchChange::Run { row: Box::new(row), waiting_on }
-}
-
-/// The thing that a run waits for, as far as its row tells. Without the names of calls, hosts and extensions.
-pub(in crate::engine) fn wait_of(row: &RunRow) -> Option<WaitingOn> {
-    let (kind, what) = match row.summary.status {
-        RunStatus::Queued => (WaitKind::Session, row.session.to_string()),
-        RunStatus::ModelRunning | RunStatus::Compacting => (WaitKind::Model, row.model.clone()),
-        RunStatus::BackingOff => (WaitKind::Backoff, row.model.clone()),
-        RunStatus::ToolRunning => (WaitKind::Tool, String::new()),
-        RunStatus::AwaitingHuman => (WaitKind::Human, String::new()),
-        // Only a failed model call needs an operator.
-        RunStatus::Paused if row.summary.error.is_some() => (WaitKind::Operator, "ResumeRun".to_owned()),
-        RunStatus::Paused => (WaitKind::Step, "Step".to_owned()),
-        RunStatus::Preparing | RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted => return None,
-    };
-    let last_error = row.summary.error.clone();
-    Some(WaitingOn {
-        kind,
-        since: row.updated_at,
-        what,
-        attempt: 0,
-        next_at: row.summary.wake_at,
-        last_error,
-    })
 }

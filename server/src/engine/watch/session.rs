@@ -85,7 +85,7 @@ impl Engine {
         token: &str,
     ) -> Result<impl Stream<Item = Result<SessionStreamItem, EngineError>> + Send + 'static, EngineError>
     {
-        let place = if token.is_empty() {
+        let position = if token.is_empty() {
             None
         } else {
             Some(
@@ -93,7 +93,7 @@ impl Engine {
                     .ok_or(EngineError::BadResumeToken)?,
             )
         };
-        let subscription = SessionSubscription::open(self.clone(), tenant, session, place).await?;
+        let subscription = SessionSubscription::open(self.clone(), tenant, session, position).await?;
         Ok(futures_util::stream::unfold(subscription, |mut subscription| async move {
             let update = subscription.next().await?;
             if update.is_err() {
@@ -140,16 +140,16 @@ impl SessionSubscription {
         engine: Engine,
         tenant: &TenantId,
         session: &SessionId,
-        place: Option<SessionPosition>,
+        position: Option<SessionPosition>,
     ) -> Result<Self, EngineError> {
         let stop = engine.follow_shard(tenant, session)?;
         // From here on nothing is missed: what happens next is found by the queries below or told as a change.
         let entered = engine.deps().session_watchers.enter(tenant, session);
         let store = engine.store().clone();
         let read = || existing_row(&*store, tenant, session);
-        let known = match place {
-            Some(place) => place,
-            None => position(&*store, tenant, session).await?,
+        let known = match position {
+            Some(position) => position,
+            None => first_position(&*store, tenant, session).await?,
         };
         // The row is read after the runs above: an entry that it does not have yet is of one of them, or of a later run. And it
         // is read before the runs below, whose last events are therefore not older than its entries.
@@ -340,7 +340,7 @@ async fn existing_row(
 }
 
 /// The position of a subscriber that begins now: before all events of the session's open runs.
-async fn position(
+async fn first_position(
     store: &dyn Store,
     tenant: &TenantId,
     session: &SessionId,

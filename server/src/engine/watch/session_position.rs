@@ -70,16 +70,16 @@ mod tests {
     fn a_token_leads_back() {
         let run = |id| RunId::parse(id).unwrap();
         for runs in [vec![], vec![(run("a.b:c"), Seq(7))], vec![(run("a"), Seq(0)), (run("b"), Seq(9))]] {
-            let place = SessionPosition { created_at: Timestamp(5), last_no: 3, runs };
-            let token = place.token("abc");
+            let position = SessionPosition { created_at: Timestamp(5), last_no: 3, runs };
+            let token = position.token("abc");
             assert_eq!(SessionPosition::parse(&token, "abd"), None, "it is of another session");
             let unnamed = token.replace("2.abc.", "1.");
             assert_eq!(
                 SessionPosition::parse(&unnamed, "abc"),
-                Some(place.clone()),
+                Some(position.clone()),
                 "as earlier versions gave it out"
             );
-            assert_eq!(SessionPosition::parse(&token, "abc"), Some(place));
+            assert_eq!(SessionPosition::parse(&token, "abc"), Some(position));
         }
         for forged in ["", "1", "1.2.3", "2.5.3.", "3.5.3.", "2.abc5.3.", "2.abc", "1.x.3.", "1.5.-3."] {
             assert_eq!(SessionPosition::parse(forged, "abc"), None, "{forged}");

@@ -12,9 +12,10 @@ use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::engine::watch::peers::{
-    ChangedFrom, KEPT_FOR, NewestRows, Peers, RunChange, TapReceiver, TapSender,
-};
+use crate::engine::watch::change::{ChangedFrom, RunChange};
+use crate::engine::watch::newest_rows::NewestRows;
+use crate::engine::watch::peers::{KEPT_FOR, Peers};
+use crate::engine::watch::tap::{TapReceiver, TapSender};
 use crate::store::RunFilter;
 
 /// Changes that are kept for watchers that come back.
@@ -198,7 +199,7 @@ impl RunWatchers {
         changes
     }
 
-    /// Begins a watch. With a place whose later changes are all known, they wait to be read; the result then has their last
+    /// Begins a watch. With a position whose later changes are all known, they wait to be read; the result then has their last
     /// number. `process` names this process in tokens, unless it has a name.
     pub(super) fn watch(
         self: &Arc<Self>,
@@ -221,7 +222,7 @@ impl RunWatchers {
         }
         state.last_id += 1;
         let id = state.last_id;
-        let continued = after.and_then(|place| state.after(place));
+        let continued = after.and_then(|position| state.after(position));
         let goes_on = continued.is_some().then_some(state.last);
         for change in continued.into_iter().flatten() {
             watcher.take(change, now, Millis(u64::MAX));
@@ -262,11 +263,11 @@ impl State {
         self.last += 1;
     }
 
-    /// The changes after a place. `None` if some are not known any more.
-    fn after(&self, place: ListPosition) -> Option<impl Iterator<Item = &Numbered>> {
-        let next = place.no.checked_add(1)?;
+    /// The changes after a position. `None` if some are not known any more.
+    fn after(&self, position: ListPosition) -> Option<impl Iterator<Item = &Numbered>> {
+        let next = position.no.checked_add(1)?;
         let known = self.recent.front().map_or(self.last, |first| first.no.saturating_sub(1));
-        let is_known = place.process == self.process && (known..=self.last).contains(&place.no);
+        let is_known = position.process == self.process && (known..=self.last).contains(&position.no);
         is_known.then(|| self.recent.iter().filter(move |change| change.no >= next))
     }
 }
@@ -422,7 +423,7 @@ impl WatchHandle {
 
     /// Drops everything that waits. Returns the number of the last change that a snapshot from here on shows.
     pub(super) fn begin_again(&self) -> u64 {
-        self.watchers.peers.begin();
+        self.watchers.peers.note_snapshot();
         let told = self.watchers.told.load(Ordering::Acquire);
         let mut waiting = self.watcher.waiting();
         let is_stalled = waiting.is_stalled;

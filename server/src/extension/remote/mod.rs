@@ -179,7 +179,7 @@ impl RemoteExtensions {
                 self.call_host(connection, ExtensionRequest { time_left, ..request.clone() }).await;
             match response.and_then(|body| read(body).map_err(ExtensionError::Nonsense)) {
                 Ok(result) => return Ok(result),
-                Err(error) if error.is_retryable() => {
+                Err(error) if error.is_retryable_elsewhere() => {
                     tracing::debug!(extension = key.name, %error, "an extension failed; asking another host");
                     failure = Some(error);
                 }

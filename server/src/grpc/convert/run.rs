@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use super::message::{call_id, finish_reason, message, usage};
 use super::{duration, human, timestamp};
-use crate::engine::{RunView, WatchChange, Watched};
+use crate::engine::{RunView, WatchChange, WatchItem};
 use crate::store::RunRow;
 
 /// Converts a run for a list. Fields that need the journal stay empty.
@@ -50,9 +50,9 @@ pub fn row(row: &RunRow) -> wire::Run {
 
 /// Converts a change of a watched list.
 #[must_use]
-pub fn watched(watched: Watched) -> wire::WatchRunsResponse {
+pub fn watched(item: WatchItem) -> wire::WatchRunsResponse {
     use wire::watch_runs_response::Change;
-    let change = match watched.change {
+    let change = match item.change {
         WatchChange::Reset { reason } => Change::Reset(wire::WatchReset { reason: reason.to_owned() }),
         WatchChange::Run { row: changed, waiting_on } => {
             Change::Run(wire::Run { waiting_on: waiting_on.as_ref().map(self::waiting_on), ..row(&changed) })
@@ -62,7 +62,7 @@ pub fn watched(watched: Watched) -> wire::WatchRunsResponse {
         }
         WatchChange::Synced { runs } => Change::Synced(wire::WatchSynced { runs }),
     };
-    wire::WatchRunsResponse { change: Some(change), resume_token: watched.token }
+    wire::WatchRunsResponse { change: Some(change), resume_token: item.token }
 }
 
 /// Converts a single run with everything that its state tells.

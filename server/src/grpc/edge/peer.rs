@@ -54,7 +54,7 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 /// Takes the RPCs and streams of other replicas. RPCs of replicas of this version are done here. Replicas of an earlier
 /// version know only one owner, so the [`ForwardLayer`] sends their RPCs on to the right one.
 #[derive(Clone)]
-pub struct PeerPort {
+pub struct PeerListener {
     ownerships: Ownerships,
     forward: ForwardLayer,
     needs_principal: bool,
@@ -78,8 +78,8 @@ pub fn peer_acceptor(tls: &LinkTls) -> Result<Acceptor, BadTlsFiles> {
     Acceptor::new(&files, clients)
 }
 
-impl PeerPort {
-    /// The port of the replica with this layer. `needs_principal` is true if callers must present credentials.
+impl PeerListener {
+    /// The listener of the replica with this layer. `needs_principal` is true if callers must present credentials.
     #[must_use]
     pub fn new(forward: ForwardLayer, needs_principal: bool) -> Self {
         Self {
@@ -214,7 +214,7 @@ impl PeerPort {
     }
 }
 
-impl PeerPort {
+impl PeerListener {
     /// The services, while this replica owns the shard. A replica that has just joined opens its services within moments, so
     /// this waits for them: that costs less than to send every RPC again.
     async fn services(&self, shard: ShardNo) -> Option<ServiceSet> {
@@ -251,7 +251,7 @@ fn look_again() -> http::Response<Body> {
     status::look_again("this replica does not own the session; look again").into_http()
 }
 
-impl<S> Layer<S> for PeerPort {
+impl<S> Layer<S> for PeerListener {
     type Service = PeerService;
 
     fn layer(&self, _no_services: S) -> PeerService {
@@ -259,9 +259,9 @@ impl<S> Layer<S> for PeerPort {
     }
 }
 
-/// The service behind the port.
+/// The service behind the listener.
 #[derive(Clone)]
-pub struct PeerService(Arc<PeerPort>);
+pub struct PeerService(Arc<PeerListener>);
 
 impl Service<http::Request<Body>> for PeerService {
     type Response = http::Response<Body>;
@@ -273,7 +273,7 @@ impl Service<http::Request<Body>> for PeerService {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let port = self.0.clone();
-        Box::pin(async move { Ok(port.take(request).await) })
+        let listener = self.0.clone();
+        Box::pin(async move { Ok(listener.take(request).await) })
     }
 }

@@ -14,6 +14,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
+use super::owner::ServerKind;
 use super::readers::Readers;
 use super::replica::skew::{Skew, TIME, skew};
 use super::rows::{self, clean};
@@ -61,8 +62,7 @@ pub(in crate::store::postgres) struct Blobs(Arc<Inner>);
 
 struct Inner {
     bounds: BlobBounds,
-    /// True if no other server stores blobs.
-    is_alone: bool,
+    server: ServerKind,
     db: Readers,
     writes: WeakWriteSender,
     tasks: Tasks,
@@ -78,13 +78,13 @@ struct Inner {
 impl Blobs {
     pub(in crate::store::postgres) fn new(
         bounds: BlobBounds,
-        is_alone: bool,
+        server: ServerKind,
         db: Readers,
         writes: WeakWriteSender,
         tasks: Tasks,
     ) -> Self {
         let (counted_at, keeping, usage, skew) = Default::default();
-        Self(Arc::new(Inner { bounds, is_alone, db, writes, tasks, counted_at, keeping, usage, skew }))
+        Self(Arc::new(Inner { bounds, server, db, writes, tasks, counted_at, keeping, usage, skew }))
     }
 
     fn usage(&self) -> MutexGuard<'_, BlobUsage> {
@@ -103,7 +103,7 @@ impl Blobs {
     /// A time of this server's clock as the rows of blobs have it. Replicas delete each other's blobs, and the clock of one may be
     /// wrong, so they use the database's.
     async fn shared_time(&self, at: Timestamp) -> Result<Timestamp, StoreError> {
-        if self.0.is_alone {
+        if self.0.server == ServerKind::Alone {
             return Ok(at);
         }
         let measure = || async {
@@ -160,7 +160,7 @@ impl Blobs {
         let mut counted_at = self.0.counted_at.lock().await;
         let now = SystemClock.now();
         let is_counted = self.usage().stored.is_some();
-        if is_counted && (self.0.is_alone || now.since(*counted_at) < COUNTED_FOR) {
+        if is_counted && (self.0.server == ServerKind::Alone || now.since(*counted_at) < COUNTED_FOR) {
             return Ok(());
         }
         let sql = "SELECT coalesce(sum(b.size_bytes), 0)::bigint AS bytes

@@ -43,7 +43,7 @@ use self::blobs::Blobs;
 use self::index::Index;
 use self::open::OpenedStore;
 pub(in crate::store) use self::open::{SOURCE_UNKNOWN, for_copy as open_for_copy};
-use self::owner::Hold;
+use self::owner::ServerKind;
 pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
 use self::write::own::{WriteOp, WriteSender};
@@ -202,7 +202,7 @@ impl PostgresStore {
             options: opened.writing,
             db: Some(opened.db),
             owner: opened.owner,
-            hold: opened.hold,
+            server: opened.server,
             batch: 0,
             last_writes: 0,
             numbers: opened.started.numbers,
@@ -220,11 +220,11 @@ impl PostgresStore {
             specs_since: SystemClock.now(),
             audited: None,
         };
-        let is_alone = opened.hold == Hold::Lock;
         let readers = opened.readers.within(scope.clone());
-        let blobs = Blobs::new(options.blobs, is_alone, readers.clone(), writes.downgrade(), tasks.clone());
+        let blobs =
+            Blobs::new(options.blobs, opened.server, readers.clone(), writes.downgrade(), tasks.clone());
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
-        let own = (!is_alone).then_some(opened.owner.no);
+        let own = (opened.server == ServerKind::Replica).then_some(opened.owner.no);
         let index = options.search.then(|| Index::start(readers.clone(), own, closing.clone(), &tasks));
         Self {
             writes,

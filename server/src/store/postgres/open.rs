@@ -6,7 +6,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, Row as _};
 
 use super::open_error::{OpenError, cannot_connect, failure, lock_error, migration_error};
-use super::owner::{self, ConnectError, Hold, Owner};
+use super::owner::{self, ConnectError, Owner, ServerKind};
 use super::readers::Readers;
 use super::write::{blobs, ops};
 use super::{PostgresOptions, index, migrations, pooler, settings};
@@ -25,7 +25,7 @@ pub(in crate::store::postgres) struct OpenedStore {
     pub(in crate::store::postgres) db: PgConnection,
     pub(in crate::store::postgres) readers: Readers,
     pub(in crate::store::postgres) owner: Owner,
-    pub(in crate::store::postgres) hold: Hold,
+    pub(in crate::store::postgres) server: ServerKind,
     pub(in crate::store::postgres) started: StoreStart,
     /// The tasks of the store.
     pub(in crate::store::postgres) tasks: Tasks,
@@ -53,10 +53,10 @@ pub(in crate::store::postgres) async fn open(
         check_copied(&mut db, &at).await?;
     }
     let owner = owner::take_over(&mut db).await.map_err(failed)?;
-    let started = begin(&mut db, options, owner, Hold::Lock).await.map_err(failed)?;
+    let started = begin(&mut db, options, owner, ServerKind::Alone).await.map_err(failed)?;
     let tasks = Tasks::new();
     let readers = Readers::open(base.clone(), options, tasks.clone()).await.map_err(failed)?;
-    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lock, started, tasks })
+    Ok(OpenedStore { writing: base, db, readers, owner, server: ServerKind::Alone, started, tasks })
 }
 
 /// Connects, and checks what an opening checks before it changes anything. Returns host, port and database.
@@ -81,11 +81,11 @@ pub(in crate::store::postgres) async fn open_replica(
     owner::name_connection(&mut db, int(number.0)).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
     let owner = owner::enter(&mut db, int(number.0)).await.map_err(|error| lock_error(&at, error))?;
-    let started = begin(&mut db, options, owner, Hold::Lease).await.map_err(failed)?;
+    let started = begin(&mut db, options, owner, ServerKind::Replica).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
     let tasks = Tasks::new();
     let readers = Readers::open(base.clone(), options, tasks.clone()).await.map_err(failed)?;
-    Ok(OpenedStore { writing: base, db, readers, owner, hold: Hold::Lease, started, tasks })
+    Ok(OpenedStore { writing: base, db, readers, owner, server: ServerKind::Replica, started, tasks })
 }
 
 /// The source of a copy that has made its tables, and nothing else yet. No database has this number.
@@ -142,15 +142,15 @@ async fn begin(
     db: &mut PgConnection,
     options: &PostgresOptions,
     owner: Owner,
-    hold: Hold,
+    server: ServerKind,
 ) -> Result<StoreStart, Error> {
-    let epoch = ops::begin_epoch(db, hold, SystemClock.now()).await?;
+    let epoch = ops::begin_epoch(db, server, SystemClock.now()).await?;
     let numbers = ops::number_block(db, owner).await?;
-    if hold == Hold::Lock {
+    if server == ServerKind::Alone {
         blobs::forget_unfinished(db).await?;
     }
     ops::complete_jobs(db).await?;
-    let used = ops::features_used(db, hold).await?;
+    let used = ops::features_used(db, server).await?;
     if !options.search {
         index::empty(db).await?;
     }

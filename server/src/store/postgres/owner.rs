@@ -48,13 +48,13 @@ pub(in crate::store::postgres) struct Owner {
     pub(in crate::store::postgres) conn: i64,
 }
 
-/// The means by which a server keeps others from writing.
+/// The two kinds of server that write to a database. Each keeps others from writing by its own means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store::postgres) enum Hold {
-    /// The lock of its writing connection.
-    Lock,
-    /// Its lease as a replica.
-    Lease,
+pub(in crate::store::postgres) enum ServerKind {
+    /// The only one that writes. It has the lock of its writing connection.
+    Alone,
+    /// One of several replicas. It has a lease.
+    Replica,
 }
 
 /// The reason why a writing connection is not to be had.
@@ -177,15 +177,15 @@ pub(in crate::store::postgres) async fn enter(
 pub(in crate::store::postgres) async fn reconnect(
     options: &PgConnectOptions,
     owner: Owner,
-    hold: Hold,
+    server: ServerKind,
 ) -> Result<(PgConnection, i64), ConnectError> {
     let mut db = options.connect().await?;
-    let wait = match hold {
-        Hold::Lock => {
+    let wait = match server {
+        ServerKind::Alone => {
             settings::to_write(&mut db).await?;
             LOCK_WAIT_MILLIS
         }
-        Hold::Lease => {
+        ServerKind::Replica => {
             settings::to_write_beside_others(&mut db).await?;
             LANE_WAIT_MILLIS
         }
@@ -195,7 +195,7 @@ pub(in crate::store::postgres) async fn reconnect(
     let sql = "UPDATE owners SET conn = $2, pid = pg_backend_pid()
                WHERE owner_no = $1 AND conn < $2 AND NOT fenced RETURNING batch";
     let changed = match sqlx::query(sql).bind(owner.no).bind(owner.conn).fetch_optional(&mut db).await {
-        Err(error) if hold == Hold::Lease && is_waited_for(&error) => {
+        Err(error) if server == ServerKind::Replica && is_waited_for(&error) => {
             end_connection(&mut db, owner.no).await?;
             return Err(error.into());
         }
@@ -203,9 +203,9 @@ pub(in crate::store::postgres) async fn reconnect(
     };
     let Some(row) = changed else { return Err(ConnectError::Fenced) };
     let batch = row.try_get("batch")?;
-    match hold {
-        Hold::Lock => lock(&mut db).await?,
-        Hold::Lease => {
+    match server {
+        ServerKind::Alone => lock(&mut db).await?,
+        ServerKind::Replica => {
             db.execute("SET lock_timeout = DEFAULT").await?;
         }
     }

@@ -175,24 +175,6 @@ pub(super) fn encode(frame: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(frame).expect("ids, texts and numbers are JSON")
 }
 
-/// The bytes of this part of a frame.
-pub(super) fn size(part: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, part).expect("ids, texts and numbers are JSON");
-    count.0
-}
-
 /// Reads a frame. `None` for one that this version does not know.
 pub(super) fn decode<F: DeserializeOwned>(bytes: &[u8]) -> Option<F> {
     match serde_json::from_slice(bytes) {

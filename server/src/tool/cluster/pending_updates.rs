@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{CallId, CallKey, TenantId};
+use agentloop_core::json::encoded_len;
 use agentloop_core::outcome::Ran;
 
 use super::sink::ended_attempt;
@@ -56,7 +57,7 @@ impl PendingUpdates {
         }
         let mut kept = self.lock();
         kept.forget(tenant, call, |before| replaces(update, before));
-        let bytes = UPDATE_BYTES + serde_json::to_vec(update).map_or(0, |text| text.len());
+        let bytes = UPDATE_BYTES + encoded_len(update);
         kept.keep(tenant, call, KeptUpdate { update: update.clone(), bytes });
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallInHand, Disposition};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::json::encoded_len;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, RequestNo, ToOwner, size};
+use super::frame::{Reply, RequestNo, ToOwner};
 use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
 use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
@@ -169,7 +170,7 @@ impl ClusterTools {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let until = Instant::now() + OWNER_WAIT;
-        let bytes = size(&result);
+        let bytes = encoded_len(&result);
         let mut openings = self.routes.openings();
         let mut owner = self.owner(tenant, &call.run).await;
         loop {

@@ -83,7 +83,7 @@ pub fn simulate(costs: &Costs, shape: Shape, spread: Spread, rate: f64, seconds:
             let next = now + world.random.exponential(1.0 / rate);
             world.agenda.note(next, Event::Arrival);
         }
-        world.happens(now, event);
+        world.handle_event(now, event);
     }
     world.seen(&before.expect("arrivals never end"), seconds, live / seconds)
 }
@@ -196,16 +196,16 @@ struct World {
 }
 
 impl World {
-    fn happens(&mut self, now: f64, event: Event) {
+    fn handle_event(&mut self, now: f64, event: Event) {
         match event {
             Event::Arrival => self.arrives(now),
             Event::Worked { machine, run } => {
                 if let Some((length, next)) = self.machines[machine].ends() {
                     self.agenda.note(now + length, Event::Worked { machine, run: next });
                 }
-                self.goes_on(now, run);
+                self.begin_next_step(now, run);
             }
-            Event::Waited { run } => self.goes_on(now, run),
+            Event::Waited { run } => self.begin_next_step(now, run),
             Event::Gathered { lane, begun } => {
                 if self.lanes[lane].begun == begun && matches!(self.lanes[lane].state, State::Gathering) {
                     self.commits(now, lane);
@@ -238,7 +238,7 @@ impl World {
                 self.lanes[lane].busy += now - since;
                 for run in runs {
                     self.runs[run].written += 1;
-                    self.goes_on(now, run);
+                    self.begin_next_step(now, run);
                 }
                 self.gathers(now, lane);
             }
@@ -255,7 +255,7 @@ impl World {
     }
 
     /// Begins the step after the one that a run has ended.
-    fn goes_on(&mut self, now: f64, run: usize) {
+    fn begin_next_step(&mut self, now: f64, run: usize) {
         let Run { step, written, .. } = self.runs[run];
         match step {
             Step::SendsOn => {

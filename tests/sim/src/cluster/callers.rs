@@ -4,7 +4,7 @@ use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 
 use super::database::{Query, Reply};
 use super::frame::{Frame, Life, Message};
-use super::plan::ClusterPlant;
+use super::plan::PlantedClusterBug;
 use super::process::Accepted;
 use super::routes::{Forward, ForwardStep, Route};
 use super::schedule::Event;
@@ -105,7 +105,7 @@ impl World {
 
     /// The route of a call was old: the next step looks again.
     fn moved(&mut self, life: Life, call: u64, asked: Route) {
-        if self.plan.plant == Some(ClusterPlant::RouteNeverRefreshed) {
+        if self.plan.bug == Some(PlantedClusterBug::RouteNeverRefreshed) {
             return;
         }
         let Some(node) = self.node(life.place) else { return };
@@ -142,7 +142,7 @@ impl World {
     }
 
     /// Calls whose owner does not answer look again.
-    pub(super) fn attend_calls(&mut self, life: Life) {
+    pub(super) fn retry_late_calls(&mut self, life: Life) {
         let now = self.schedule.now();
         let Some(node) = self.node(life.place) else { return };
         let late: Vec<(u64, Route)> = node

@@ -14,7 +14,7 @@ use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 
 use super::database::{Append, BatchNo};
 use super::frame::Frame;
-use super::plan::ClusterPlant;
+use super::plan::PlantedClusterBug;
 use super::process::Node;
 use super::world::World;
 
@@ -93,7 +93,7 @@ impl World {
         if !accepts {
             self.count("stale frames dropped");
         }
-        if !accepts && self.plan.plant != Some(ClusterPlant::TermsNotChecked) {
+        if !accepts && self.plan.bug != Some(PlantedClusterBug::TermsNotChecked) {
             return;
         }
         let accepted = &mut self.watched.entry(shard).or_default().accepted;

@@ -92,7 +92,7 @@ impl World {
         self.open_transaction_goes_on(life);
         let process = &mut self.processes[life.place];
         for event in std::mem::take(&mut process.frozen) {
-            self.happens(life, event);
+            self.handle_event(life, event);
         }
     }
 
@@ -127,7 +127,7 @@ impl World {
         }
         process.runtime_stands = false;
         for event in std::mem::take(&mut process.standing) {
-            self.happens(life, event);
+            self.handle_event(life, event);
         }
     }
 

@@ -33,6 +33,6 @@ mod terms;
 mod world;
 mod writes;
 
-pub use self::plan::ClusterPlant;
+pub use self::plan::PlantedClusterBug;
 pub use self::simulate::{ClusterOptions, simulate_cluster};
 pub use self::world::ClusterOutcome;

@@ -6,7 +6,7 @@ use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::time::Timestamp;
 
 use super::frame::{Frame, Life, Message};
-use super::plan::ClusterPlant;
+use super::plan::PlantedClusterBug;
 use super::schedule::Event;
 use super::seeks::Granted;
 use super::world::World;
@@ -133,7 +133,7 @@ impl World {
                 }
             }
             (Granted::GiveBack, _) => {
-                if self.plan.plant != Some(ClusterPlant::GrantNotGivenBack) {
+                if self.plan.bug != Some(PlantedClusterBug::GrantNotGivenBack) {
                     self.count("grants given back");
                     self.send_peer(life, place, Message::GiveBack { call });
                 }

@@ -4,7 +4,7 @@ use crate::random::Random;
 
 /// A bug that is planted on purpose, to test that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClusterPlant {
+pub enum PlantedClusterBug {
     /// The database accepts commits of fenced owners, and for shards of others.
     FenceIgnored,
     /// Replicas send without asking whether their lease is valid.
@@ -26,7 +26,7 @@ pub enum ClusterPlant {
 /// The plan of a simulation.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    pub(super) plant: Option<ClusterPlant>,
+    pub(super) bug: Option<PlantedClusterBug>,
     pub(super) replicas: usize,
     pub(super) shards: u16,
     pub(super) callers: usize,
@@ -64,7 +64,7 @@ const KINDS: [FaultKind; 7] = [
 ];
 
 impl Plan {
-    pub(super) fn draw(seed: u64, plant: Option<ClusterPlant>) -> Self {
+    pub(super) fn draw(seed: u64, bug: Option<PlantedClusterBug>) -> Self {
         let mut random = Random::of(seed, "cluster plan");
         // Most seeds have some faults and not others, so that each is also met where nothing hides it.
         let mut kinds: Vec<FaultKind> = KINDS.into_iter().filter(|_| random.chance(600)).collect();
@@ -72,7 +72,7 @@ impl Plan {
             kinds.push(random.pick(&KINDS));
         }
         Self {
-            plant,
+            bug,
             replicas: random.pick(&[1, 2, 3, 3, 5]),
             shards: random.pick(&[4, 12, 24]),
             callers: random.pick(&[2, 5]),

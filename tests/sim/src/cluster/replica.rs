@@ -10,7 +10,7 @@ use agentloop_core::time::Timestamp;
 use super::database::{Query, Reply, StatementNo, Write};
 use super::frame::{Frame, Life};
 use super::lane::Lane;
-use super::plan::{ClusterPlant, FaultKind};
+use super::plan::{FaultKind, PlantedClusterBug};
 use super::process::{BeatWork, Node, Process};
 use super::room::Room;
 use super::routes::{Route, Routes};
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// An event of a process, if it still lives; later, if it is frozen.
-    pub(super) fn happens(&mut self, life: Life, event: Event) {
+    pub(super) fn handle_event(&mut self, life: Life, event: Event) {
         let process = &mut self.processes[life.place];
         if process.number != life.number || !process.is_up {
             return;
@@ -115,7 +115,7 @@ impl World {
 
     fn beat_thread(&mut self, life: Life) {
         let now = self.local_time(life.place);
-        let pulses = self.plan.plant == Some(ClusterPlant::BeatWithoutPulse);
+        let pulses = self.plan.bug == Some(PlantedClusterBug::BeatWithoutPulse);
         let Some(node) = self.node(life.place) else { return };
         if pulses {
             drop(node.member.handle(MemberInput::Pulse, now));
@@ -134,7 +134,7 @@ impl World {
             return;
         }
         self.work(life);
-        self.attend_calls(life);
+        self.retry_late_calls(life);
         self.attend_room(life);
         self.lane_goes_on(life);
         self.leave_if_done(life);
@@ -158,7 +158,7 @@ impl World {
     /// Sends something out for a shard, if the lease allows it.
     pub(super) fn emit(&mut self, life: Life, shard: ShardNo) {
         let now = self.local_time(life.place);
-        let unchecked = self.plan.plant == Some(ClusterPlant::LeaseNotChecked);
+        let unchecked = self.plan.bug == Some(PlantedClusterBug::LeaseNotChecked);
         let Some(node) = self.node(life.place) else { return };
         let Some(term) = node.member.term(shard).filter(|_| unchecked || node.member.may_act(shard, now))
         else {

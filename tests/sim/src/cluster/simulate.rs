@@ -1,6 +1,6 @@
 //! One seed from its first event to its last.
 
-use super::plan::{ClusterPlant, Plan};
+use super::plan::{Plan, PlantedClusterBug};
 use super::schedule::Event;
 use super::world::{ClusterOutcome, World};
 
@@ -15,13 +15,13 @@ pub struct ClusterOptions {
     /// True prints every line of the trace.
     pub trace: bool,
     /// A fault that is built in on purpose.
-    pub plant: Option<ClusterPlant>,
+    pub bug: Option<PlantedClusterBug>,
 }
 
 /// Runs the simulation of a seed.
 #[must_use]
 pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> ClusterOutcome {
-    let mut world = World::new(Plan::draw(seed, options.plant), seed, options.trace);
+    let mut world = World::new(Plan::draw(seed, options.bug), seed, options.trace);
     world.run();
     world.outcome()
 }
@@ -74,7 +74,7 @@ impl World {
             | Event::Runtime(life)
             | Event::Replied(life, ..)
             | Event::Arrives(life, _)
-            | Event::Leaves(life, _) => self.happens(life, event),
+            | Event::Leaves(life, _) => self.handle_event(life, event),
         }
     }
 }

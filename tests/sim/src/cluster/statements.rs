@@ -8,7 +8,7 @@ use super::database::{
     Append, BatchNo, ConnectionNo, OwnerRow, Query, Reply, Statement, StatementNo, Write, Written,
 };
 use super::frame::Life;
-use super::plan::ClusterPlant;
+use super::plan::PlantedClusterBug;
 use super::schedule::Event;
 use super::world::World;
 
@@ -191,15 +191,15 @@ impl World {
 
     /// The fence: the first clause of every write.
     fn is_refused(&self, owner: OwnerNo, connection: ConnectionNo, write: &Write) -> bool {
-        let plant = self.plan.plant;
+        let bug = self.plan.bug;
         let row = &self.database.owners[&owner];
         let unfenced = match write {
-            Write::Commit(_) => plant == Some(ClusterPlant::FenceIgnored),
-            Write::Claim(_) => plant == Some(ClusterPlant::ClaimNotFenced),
+            Write::Commit(_) => bug == Some(PlantedClusterBug::FenceIgnored),
+            Write::Claim(_) => bug == Some(PlantedClusterBug::ClaimNotFenced),
             Write::Release { .. } => false,
         };
         let other_connection =
-            row.connection != connection && plant != Some(ClusterPlant::ConnectionNotChecked);
+            row.connection != connection && bug != Some(PlantedClusterBug::ConnectionNotChecked);
         !unfenced && (row.is_fenced || other_connection)
     }
 
@@ -227,7 +227,7 @@ impl World {
     }
 
     fn store(&mut self, owner: OwnerNo, batch: BatchNo, appends: &[Append]) -> Reply {
-        let ignores = self.plan.plant == Some(ClusterPlant::FenceIgnored);
+        let ignores = self.plan.bug == Some(PlantedClusterBug::FenceIgnored);
         let mut lasts = BTreeMap::new();
         let mut fits = |append: &Append| {
             let row = &self.database.shards[&append.shard];

@@ -11,13 +11,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::CONSULT;
-use crate::plan::Plant;
+use crate::plan::PlantedBug;
 use crate::random::Random;
 use crate::world::World;
 
 /// A report of a running call to its host.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum CallReport {
     Checkpoint(Vec<u8>),
     Output(u64),
     Asks { leaves: bool },
@@ -27,20 +27,20 @@ pub(super) enum Told {
 /// The state that a call leaves with its question: it took effect, and needs the answer.
 pub(super) const LEFT: &[u8] = b"took effect";
 
-/// A call that waits for a human.
+/// The question of a call to a human.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asking {
+pub(super) struct OpenQuestion {
     /// True if its next attempt goes on with the answer.
     pub(super) leaves: bool,
 }
 
 /// A try that the host was given and has not seen acknowledged.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HostCall {
     pub(super) lease: String,
     pub(super) outcome: Option<CallOutcome>,
     /// Set while it waits for a human.
-    pub(super) asks: Option<Asking>,
+    pub(super) asks: Option<OpenQuestion>,
     /// True once it took effect. From then on it cannot be stopped.
     pub(super) done: watch::Receiver<bool>,
     pub(super) answers: watch::Sender<Option<InputAnswer>>,
@@ -48,7 +48,7 @@ pub(super) struct Held {
     pub(super) task: Option<AbortHandle>,
 }
 
-impl Held {
+impl HostCall {
     /// One that was answered before.
     pub(super) fn finished(request: &CallRequest, outcome: CallOutcome) -> Self {
         let lease = request.lease.as_str().to_owned();
@@ -68,8 +68,8 @@ pub(super) fn start(
     host: &str,
     request: &CallRequest,
     mut random: Random,
-    tell: mpsc::UnboundedSender<(CallRef, Told)>,
-) -> Held {
+    tell: mpsc::UnboundedSender<(CallRef, CallReport)>,
+) -> HostCall {
     let (done, is_done) = watch::channel(false);
     let (answers, answer) = watch::channel(None);
     let (call, tool, host) = (request.call.clone(), request.tool.clone(), host.to_owned());
@@ -81,15 +81,15 @@ pub(super) fn start(
         world.problem(format_args!("{} goes on without the answer that it waited for", request.call.call));
     }
     let run = async move {
-        let say = |told| {
+        let say = |report| {
             // A host that was killed hears nothing more.
-            let _gone = tell.send((call.clone(), told));
+            let _gone = tell.send((call.clone(), report));
         };
         let fails = if world.is_calm() { 0 } else { world.plan.host_fails };
         pause(&mut random, fails).await;
         if random.chance(200) {
-            say(Told::Checkpoint(vec![7]));
-            say(Told::Output(1));
+            say(CallReport::Checkpoint(vec![7]));
+            say(CallReport::Output(1));
         }
         let asks = tool == CONSULT && random.chance(700);
         let mut output = None;
@@ -98,7 +98,7 @@ pub(super) fn start(
                 // It takes effect before it asks: going on with the answer must not do so again.
                 output = Some(take_effect(&world, &call, &host));
             }
-            say(Told::Asks { leaves });
+            say(CallReport::Asks { leaves });
             wait_for(answer).await;
         }
         if output.is_none() && !goes_on && random.chance(fails) {
@@ -106,7 +106,7 @@ pub(super) fn start(
             let delay = Millis(random.pick(&[0, 0, 1_500]));
             world.fault("calls failed");
             let message = "failed before it did anything".to_owned();
-            return say(Told::Done(CallOutcome::Failed { message, retryable, delay, ran: Ran::No }));
+            return say(CallReport::Done(CallOutcome::Failed { message, retryable, delay, ran: Ran::No }));
         }
         let output = match output {
             Some(output) => output,
@@ -120,7 +120,7 @@ pub(super) fn start(
         done.send_replace(true);
         pause(&mut random, fails).await;
         let ran = random.pick(&[Ran::Yes, Ran::Maybe]);
-        let denies = world.plan.plant == Some(Plant::HostDeniesWhatItDid);
+        let denies = world.plan.bug == Some(PlantedBug::HostDeniesWhatItDid);
         let outcome = if denies && random.chance(300) {
             let message = "says that it did nothing".to_owned();
             CallOutcome::Failed { message, retryable: true, delay: Millis(0), ran: Ran::No }
@@ -131,10 +131,10 @@ pub(super) fn start(
         } else {
             CallOutcome::Succeeded { output, images: Vec::new(), attachments: Default::default() }
         };
-        say(Told::Done(outcome));
+        say(CallReport::Done(outcome));
     };
     let task = Some(tokio::spawn(run).abort_handle());
-    Held { lease, outcome: None, asks: None, done: is_done, answers, task }
+    HostCall { lease, outcome: None, asks: None, done: is_done, answers, task }
 }
 
 /// Counts an effect. Returns the output that tells of it.

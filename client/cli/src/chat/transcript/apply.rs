@@ -1,8 +1,10 @@
 //! Applies the events of a run to the transcript.
 
 use agentloop_client::v1::{
-    AssistantMessage, ContextCompacted, HumanApproved, HumanRequest, HumanRequestKind, HumanResolved,
-    ModelCallFailed, ModelDelta, PartialMessage, RunError, RunFinished, RunStatus, ToolCallAttemptFailed,
+    AssistantMessage, CompactionFailed, CompactionStarted, ContextAdded, ContextCompacted, ExtensionApplied,
+    HumanApproved, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved, InputMessage,
+    ModelCallFailed, ModelDelta, PartialMessage, RunError, RunFinished, RunPaused, RunResumed, RunStatus,
+    ToolCallAccepted, ToolCallAttemptFailed, ToolCallOffered, ToolCallProgress, ToolCallProposed,
     ToolCallResult, ToolCallState, decision::Decision as Kind, model_delta::Delta, part::Content,
     run_event::Event,
 };
@@ -19,61 +21,61 @@ impl Transcript {
     /// Applies an event of a run.
     pub(crate) fn event(&mut self, event: &Event, now: Elapsed) {
         match event {
-            Event::InputMessage(input) => {
-                if let Some(message) = &input.message {
-                    self.message(message);
-                }
-            }
+            Event::InputMessage(input) => self.input(input),
+            Event::ContextAdded(added) => self.context_added(added),
+            Event::TodosUpdated(updated) => self.todos(&updated.items),
             Event::ModelDelta(delta) => self.delta(delta),
             Event::PartialMessage(partial) => self.partial(partial),
             Event::AssistantMessage(message) => self.finished_message(message),
             Event::ModelCallFailed(failed) => self.model_call_failed(failed),
-            Event::RunPaused(paused) => {
-                self.note(Tone::Warning, &format!("paused: {}", why(paused.error.as_ref())));
-            }
-            Event::RunResumed(resumed) => {
-                self.note(Tone::Quiet, &format!("resumed by {}", resumed.resumed_by));
-            }
-            Event::HumanRequested(requested) => {
-                if let Some(request) = &requested.request {
-                    self.asked(request);
-                }
-            }
+            Event::CompactionStarted(started) => self.compaction_started(started),
+            Event::CompactionFailed(failed) => self.compaction_failed(failed),
+            Event::ContextCompacted(compacted) => self.compacted(compacted),
+            Event::ExtensionApplied(applied) => self.extension_applied(applied),
+            Event::ToolCallProposed(proposed) => self.call_proposed(proposed),
+            Event::ToolCallOffered(offered) => self.call_offered(offered),
+            Event::ToolCallAccepted(accepted) => self.call_accepted(accepted, now),
+            Event::ToolCallProgress(progress) => self.call_progress(progress),
+            Event::ToolCallOutput(output) => self.call(&output.call_id).put_out(&output.data),
+            Event::ToolCallAttemptFailed(failed) => self.attempt_failed(failed),
+            Event::ToolCallResult(result) => self.result(result),
+            Event::HumanRequested(requested) => self.human_requested(requested),
             Event::HumanApproved(partly) => self.note(Tone::Quiet, &approved(partly)),
             Event::HumanResolved(resolved) => self.resolved(resolved),
+            Event::RunPaused(paused) => self.run_paused(paused),
+            Event::RunResumed(resumed) => self.run_resumed(resumed),
             Event::RunFinished(finished) => self.run_finished(finished),
-            other => self.other_event(other, now),
+            // The transcript shows nothing for these.
+            Event::RunStarted(_)
+            | Event::SessionEntered(_)
+            | Event::InputEntered(_)
+            | Event::InstructionPlanned(_)
+            | Event::ModelCallStarted(_)
+            | Event::ToolCallCheckpoint(_) => {}
         }
     }
 
-    /// Applies an event about context, compaction, extensions or tools.
-    fn other_event(&mut self, event: &Event, now: Elapsed) {
-        match event {
-            Event::ContextAdded(added) if added.source == "cut_off" => {
-                if let Some(message) = &added.message {
-                    self.message(message);
-                }
-            }
-            Event::TodosUpdated(updated) => self.todos(&updated.items),
-            Event::ContextAdded(added) => {
-                self.note(Tone::Quiet, &format!("{} added to the context", added.source));
-            }
-            Event::CompactionStarted(started) => {
-                self.note(Tone::Quiet, &format!("making the context smaller ({})", started.strategy));
-            }
-            Event::CompactionFailed(failed) => {
-                let why = why(failed.error.as_ref());
-                self.note(Tone::Warning, &format!("the context was not made smaller: {why}"));
-            }
-            Event::ContextCompacted(compacted) => self.compacted(compacted),
-            Event::ExtensionApplied(applied) if !applied.error.is_empty() => {
-                self.note(Tone::Warning, &format!("{} failed: {}", applied.name, applied.error));
-            }
-            Event::ExtensionApplied(applied) if !applied.outcome.is_empty() => {
-                self.note(Tone::Quiet, &format!("{}: {}", applied.name, applied.outcome));
-            }
-            other => self.tool_event(other, now),
+    fn input(&mut self, input: &InputMessage) {
+        if let Some(message) = &input.message {
+            self.message(message);
         }
+    }
+
+    fn context_added(&mut self, added: &ContextAdded) {
+        if added.source != "cut_off" {
+            self.note(Tone::Quiet, &format!("{} added to the context", added.source));
+        } else if let Some(message) = &added.message {
+            self.message(message);
+        }
+    }
+
+    fn compaction_started(&mut self, started: &CompactionStarted) {
+        self.note(Tone::Quiet, &format!("making the context smaller ({})", started.strategy));
+    }
+
+    fn compaction_failed(&mut self, failed: &CompactionFailed) {
+        let why = why(failed.error.as_ref());
+        self.note(Tone::Warning, &format!("the context was not made smaller: {why}"));
     }
 
     pub(super) fn compacted(&mut self, compacted: &ContextCompacted) {
@@ -84,33 +86,50 @@ impl Transcript {
         self.note(Tone::Quiet, &format!("the context was made smaller ({}{tokens})", compacted.strategy));
     }
 
-    fn tool_event(&mut self, event: &Event, now: Elapsed) {
-        match event {
-            Event::ToolCallProposed(proposed) => {
-                let call = self.call(&proposed.call_id);
-                call.named(&proposed.tool);
-                call.titled(&proposed.title);
-            }
-            Event::ToolCallOffered(offered) => {
-                let call = self.call(&offered.call_id);
-                call.named(&offered.tool);
-                call.state = CallState::Pending { why: format!("offered to {}", offered.host_id) };
-            }
-            Event::ToolCallAccepted(accepted) => {
-                let (host, attempt) = (accepted.host_id.clone(), accepted.attempt);
-                self.call(&accepted.call_id).state = CallState::Running { host, attempt, since: now };
-            }
-            Event::ToolCallProgress(progress) => {
-                let percent =
-                    progress.fraction.map_or(String::new(), |fraction| format!("{:.0} % ", fraction * 100.0));
-                let line = format::first_line(&super::sanitize(&progress.message), 200);
-                self.call(&progress.call_id).progress = format!("{percent}{line}");
-            }
-            Event::ToolCallOutput(output) => self.call(&output.call_id).put_out(&output.data),
-            Event::ToolCallAttemptFailed(failed) => self.attempt_failed(failed),
-            Event::ToolCallResult(result) => self.result(result),
-            _ => {}
+    fn extension_applied(&mut self, applied: &ExtensionApplied) {
+        if !applied.error.is_empty() {
+            self.note(Tone::Warning, &format!("{} failed: {}", applied.name, applied.error));
+        } else if !applied.outcome.is_empty() {
+            self.note(Tone::Quiet, &format!("{}: {}", applied.name, applied.outcome));
         }
+    }
+
+    fn call_proposed(&mut self, proposed: &ToolCallProposed) {
+        let call = self.call(&proposed.call_id);
+        call.named(&proposed.tool);
+        call.titled(&proposed.title);
+    }
+
+    fn call_offered(&mut self, offered: &ToolCallOffered) {
+        let call = self.call(&offered.call_id);
+        call.named(&offered.tool);
+        call.state = CallState::Pending { why: format!("offered to {}", offered.host_id) };
+    }
+
+    fn call_accepted(&mut self, accepted: &ToolCallAccepted, now: Elapsed) {
+        let (host, attempt) = (accepted.host_id.clone(), accepted.attempt);
+        self.call(&accepted.call_id).state = CallState::Running { host, attempt, since: now };
+    }
+
+    fn call_progress(&mut self, progress: &ToolCallProgress) {
+        let percent =
+            progress.fraction.map_or(String::new(), |fraction| format!("{:.0} % ", fraction * 100.0));
+        let line = format::first_line(&super::sanitize(&progress.message), 200);
+        self.call(&progress.call_id).progress = format!("{percent}{line}");
+    }
+
+    fn human_requested(&mut self, requested: &HumanRequested) {
+        if let Some(request) = &requested.request {
+            self.asked(request);
+        }
+    }
+
+    fn run_paused(&mut self, paused: &RunPaused) {
+        self.note(Tone::Warning, &format!("paused: {}", why(paused.error.as_ref())));
+    }
+
+    fn run_resumed(&mut self, resumed: &RunResumed) {
+        self.note(Tone::Quiet, &format!("resumed by {}", resumed.resumed_by));
     }
 
     fn delta(&mut self, delta: &ModelDelta) {

@@ -1,9 +1,6 @@
 //! Approximate size of an event, for bounds on memory.
 
-use std::io;
-
-use serde::Serialize;
-
+use crate::json::encoded_len;
 use crate::run::event::{Event, Record};
 
 /// Size of an event without its texts.
@@ -44,7 +41,7 @@ impl Event {
             | Self::TodosUpdated { .. }
             | Self::HumanRequested { .. }
             | Self::HumanApproved { .. }
-            | Self::HumanResolved { .. } => json_bytes(self),
+            | Self::HumanResolved { .. } => encoded_len(self),
             Self::InputEntered { .. }
             | Self::CompactionStarted { .. }
             | Self::ModelCallStarted { .. }
@@ -54,22 +51,4 @@ impl Event {
             | Self::Finished { error: None, .. } => 0,
         }
     }
-}
-
-/// Length of the value as JSON.
-fn json_bytes(value: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).expect("plain data serialises");
-    count.0
 }

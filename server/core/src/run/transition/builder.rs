@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// The message for the host of a call whose deadline passed.
 pub(in crate::run) const DEADLINE_PASSED: &str = "the call's deadline passed";
 
-/// Collects the events and answers that an input leads to.
+/// Collects the events that an input leads to, and the messages for hosts.
 pub(in crate::run) struct TransitionBuilder<'a> {
     state: &'a mut RunState,
     /// The time of the input.
@@ -25,8 +25,8 @@ pub(in crate::run) struct TransitionBuilder<'a> {
     /// The response of the model call that is under way, if the driver has some of it.
     pub(super) response_so_far: Option<ResponseSoFar>,
     records: Vec<Record>,
-    /// Messages for running calls: answers to their questions, acknowledged states, or that their time is up.
-    answers: Vec<Effect>,
+    /// Messages for the hosts of running calls: answers to questions, acknowledged states, or that their time is up.
+    host_messages: Vec<Effect>,
 }
 
 /// A call of `Step` whose instruction is not decided yet.
@@ -44,7 +44,15 @@ impl<'a> TransitionBuilder<'a> {
         recovery: Option<Recovery>,
         response_so_far: Option<ResponseSoFar>,
     ) -> Self {
-        Self { state, now, recovery, pending_step, response_so_far, records: Vec::new(), answers: Vec::new() }
+        Self {
+            state,
+            now,
+            recovery,
+            pending_step,
+            response_so_far,
+            records: Vec::new(),
+            host_messages: Vec::new(),
+        }
     }
 
     /// The state after the events so far.
@@ -63,22 +71,22 @@ impl<'a> TransitionBuilder<'a> {
 
     /// Tells a host the answer to a question of its call.
     pub(super) fn answer(&mut self, slot: CallSlot, attempt: u32, input: String, answer: InputAnswer) {
-        self.answers.push(Effect::AnswerInput { slot, attempt, input, answer });
+        self.host_messages.push(Effect::AnswerInput { slot, attempt, input, answer });
     }
 
     /// Tells a host that the state of its call is recorded.
     pub(super) fn ack_resume_state(&mut self, slot: CallSlot, attempt: u32, resume_no: u64) {
-        self.answers.push(Effect::AckResumeState { slot, attempt, resume_no });
+        self.host_messages.push(Effect::AckResumeState { slot, attempt, resume_no });
     }
 
     /// Tells a host that the time of its call is up. The call still waits for the host's word on that.
     pub(super) fn cancel_at_deadline(&mut self, slot: CallSlot, attempt: u32) {
         let (cause, reason) = (CancelCause::Deadline, DEADLINE_PASSED.to_owned());
-        self.answers.push(Effect::CancelCall { slot, attempt, cause, reason });
+        self.host_messages.push(Effect::CancelCall { slot, attempt, cause, reason });
     }
 
-    /// The events, and the answers that follow the other effects.
+    /// The events, and the messages for hosts, which follow the other effects.
     pub(in crate::run) fn finish(self) -> (Vec<Record>, Vec<Effect>) {
-        (self.records, self.answers)
+        (self.records, self.host_messages)
     }
 }

@@ -64,7 +64,7 @@ impl PlannerCall {
             tried += 1;
             let planner = self.deps.extensions.planner(&self.tenant, name).await?;
             match self.ask(&*planner).await {
-                Err(error) if is_retryable(&error) && tried < ATTEMPTS => {
+                Err(error) if error.is_retryable_by_run() && tried < ATTEMPTS => {
                     tracing::info!(planner = name, decision = self.decision, %error, "a planner failed; asking again");
                 }
                 result => return result,
@@ -95,17 +95,6 @@ impl PlannerCall {
             calls: calls_awaiting_instruction(&self.state),
             answer: last_answer(&self.state),
         }
-    }
-}
-
-/// True if a second attempt may help. A planner on hosts that gave an invalid answer was asked on every host already.
-fn is_retryable(error: &ExtensionError) -> bool {
-    match error {
-        ExtensionError::Lost | ExtensionError::Failed { retryable: true, .. } => true,
-        ExtensionError::Unknown
-        | ExtensionError::Timeout
-        | ExtensionError::Nonsense(_)
-        | ExtensionError::Failed { retryable: false, .. } => false,
     }
 }
 

@@ -11,8 +11,7 @@ use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
-use super::peers::{ChangedFrom, RunChange};
-use super::run_list::wait_of;
+use super::change::{ChangedFrom, RunChange};
 use super::watchers::{ListChange, ListPosition, Read, RunWatchers, WatchHandle};
 use crate::clock::{Clock, TestClock};
 use crate::engine::Engine;
@@ -152,7 +151,7 @@ fn a_run_that_was_deleted_is_removed_before_another_of_its_id_is_told() {
 #[test]
 fn a_paused_run_waits_for_an_operator_if_its_model_failed_and_else_for_a_step() {
     let mut paused = row("a", 1, RunStatus::Paused);
-    let kind = |row: &RunRow| wait_of(row).map(|wait| (wait.kind, wait.what));
+    let kind = |row: &RunRow| row.waiting_on().map(|wait| (wait.kind, wait.what));
     assert_eq!(kind(&paused), Some((WaitKind::Step, "Step".to_owned())));
     paused.summary.error = Some(RunError::new(RunErrorCode::Internal, "down"));
     assert_eq!(kind(&paused), Some((WaitKind::Operator, "ResumeRun".to_owned())));
@@ -193,20 +192,20 @@ fn a_token_continues_where_every_later_change_is_known() {
     assert_eq!((run.as_str(), no), ("a", 1));
     drop(first);
     fixture.moved("c", 1);
-    let place = |no| Some(ListPosition { process: 7, no });
-    let (second, goes_on) = fixture.watch(&any, place(no));
+    let position = |no| Some(ListPosition { process: 7, no });
+    let (second, goes_on) = fixture.watch(&any, position(no));
     assert_eq!((goes_on, unread(&second)), (Some(3), vec!["b 1".to_owned(), "c 1".to_owned()]));
-    assert_eq!(fixture.watch(&any, place(3)).1, Some(3));
-    assert_eq!(fixture.watch(&any, place(4)).1, None, "nobody gave it out");
+    assert_eq!(fixture.watch(&any, position(3)).1, Some(3));
+    assert_eq!(fixture.watch(&any, position(4)).1, None, "nobody gave it out");
     assert_eq!(fixture.watch(&any, Some(ListPosition { process: 8, no: 3 })).1, None, "of another process");
-    assert_eq!(fixture.watch(&any, place(u64::MAX)).1, None);
+    assert_eq!(fixture.watch(&any, position(u64::MAX)).1, None);
     drop(second);
     // Nobody watches for so long that changes are not kept any more.
     fixture.clock.set(Timestamp(10_000_000));
     assert!(fixture.watchers.is_active());
     fixture.moved("d", 1);
     assert!(!fixture.watchers.is_active());
-    assert_eq!(fixture.watch(&any, place(3)).1, None);
+    assert_eq!(fixture.watch(&any, position(3)).1, None);
 }
 
 #[test]
@@ -222,9 +221,9 @@ fn too_many_unread_changes_are_a_new_snapshot() {
     fixture.moved("a", 1);
     assert_eq!(unread(&watch), ["a 1"]);
     // The oldest changes are not kept.
-    let place = |no| Some(ListPosition { process: 7, no });
-    assert_eq!(fixture.watch(&RunFilter::default(), place(1)).1, None);
-    assert_eq!(fixture.watch(&RunFilter::default(), place(9_999)).1, Some(10_001));
+    let position = |no| Some(ListPosition { process: 7, no });
+    assert_eq!(fixture.watch(&RunFilter::default(), position(1)).1, None);
+    assert_eq!(fixture.watch(&RunFilter::default(), position(9_999)).1, Some(10_001));
 }
 
 #[test]

@@ -7,8 +7,9 @@ use futures_util::FutureExt as _;
 use tokio::time::{Instant, advance};
 
 use super::*;
-use crate::engine::watch::peers::{KEPT_FOR, TapReceiver};
-use crate::engine::watch::run_watch::RunWatch;
+use crate::engine::watch::peer_following::PeerFollowing;
+use crate::engine::watch::peers::KEPT_FOR;
+use crate::engine::watch::tap::TapReceiver;
 
 impl Fixture {
     fn peer_changed(&self, run: &str, seq: u64, from: ChangedFrom) {
@@ -25,9 +26,9 @@ impl Fixture {
         self.watchers.missed(self.clock.now());
     }
 
-    fn run_watch(&self) -> RunWatch {
+    fn peer_following(&self) -> PeerFollowing {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        self.watchers.run_watch(&clock)
+        self.watchers.peer_following(&clock)
     }
 }
 
@@ -98,7 +99,7 @@ fn a_tap_whose_changes_have_too_many_bytes_is_closed_after_what_it_has() {
 #[test]
 fn an_older_row_of_a_run_that_has_moved_is_dropped() {
     let fixture = Fixture::new();
-    let _transport = fixture.run_watch();
+    let _transport = fixture.peer_following();
     let (watch, _) = fixture.watch(&RunFilter::default(), None);
     fixture.peer_moved("a", 10);
     assert_eq!(unread(&watch), ["a 10"]);
@@ -120,7 +121,7 @@ fn an_older_row_of_a_run_that_has_moved_is_dropped() {
 #[test]
 fn of_the_newest_rows_the_latest_are_remembered() {
     let fixture = Fixture::new();
-    let _transport = fixture.run_watch();
+    let _transport = fixture.peer_following();
     let (watch, _) = fixture.watch(&RunFilter::default(), None);
     for run in 0..20_000 {
         fixture.peer_moved(&format!("r{run}"), 2);
@@ -139,19 +140,19 @@ fn who_may_have_missed_changes_begins_again_and_no_token_of_before_continues() {
     let (watch, _) = fixture.watch(&any, None);
     fixture.moved("a", 1);
     assert_eq!(unread(&watch), ["a 1"]);
-    let place = |no| Some(ListPosition { process: 7, no });
-    assert_eq!(fixture.watch(&any, place(1)).1, Some(1));
+    let position = |no| Some(ListPosition { process: 7, no });
+    assert_eq!(fixture.watch(&any, position(1)).1, Some(1));
     // It has read nothing for long, as there was nothing to read.
     fixture.clock.set(Timestamp(1_000_000));
     fixture.missed();
     assert_eq!(fixture.moved("a", 2), 0, "it has not stalled");
     let Read::Lost(reason) = watch.read() else { panic!("it begins again") };
     assert_eq!(reason, "changes of runs of another replica may be unknown");
-    assert_eq!(fixture.watch(&any, place(1)).1, None);
+    assert_eq!(fixture.watch(&any, position(1)).1, None);
     let no = watch.begin_again();
     fixture.peer_moved("b", 1);
     assert_eq!(unread(&watch), ["b 1"]);
-    assert_eq!(fixture.watch(&any, place(no)).1, Some(no + 1));
+    assert_eq!(fixture.watch(&any, position(no)).1, Some(no + 1));
     // One that does not begin again is ended.
     fixture.missed();
     fixture.clock.set(Timestamp(1_000_101));
@@ -168,7 +169,7 @@ async fn a_list_waits_a_moment_for_other_replicas() {
     let began = Instant::now();
     alone.peers_followed().await;
     assert_eq!(began.elapsed(), Duration::ZERO, "there are none");
-    let transport = fixture.run_watch();
+    let transport = fixture.peer_following();
     alone.begin_again();
     let (patient, _) = fixture.watch(&RunFilter::default(), None);
     let waiting = async {
@@ -196,7 +197,7 @@ async fn a_list_waits_a_moment_for_other_replicas() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_for_the_transport_a_minute_after_the_last_watcher() {
     let fixture = Fixture::new();
-    let transport = fixture.run_watch();
+    let transport = fixture.peer_following();
     let minute = KEPT_FOR.duration();
     let short = Duration::from_secs(1);
     assert!(tokio::time::timeout(short, transport.begins()).await.is_err());

@@ -15,7 +15,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Status, Streaming};
 
 use crate::cluster::{Ownerships, Peer};
-use crate::engine::{Engine, RunWatch};
+use crate::engine::{Engine, PeerFollowing};
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::REPLICA;
 use crate::grpc::edge::run_changes::{PAGE_BYTES_MAX, PATH, read};
@@ -40,27 +40,27 @@ pub fn follow_run_changes(
     links: Links,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let watch = engine.run_watch();
-    let following = async move {
+    let following = engine.peer_following();
+    let until_stopped = async move {
         loop {
-            watch.begins().await;
+            following.begins().await;
             let undecided = Mutex::default();
-            let following = ChangeFollower {
+            let follower = ChangeFollower {
                 engine: &engine,
                 ownerships: &ownerships,
                 links: &links,
-                watch: &watch,
+                following: &following,
                 undecided,
             };
             tokio::select! {
-                () = watch.ends() => {}
-                () = following.run() => {}
+                () = following.ends() => {}
+                () = follower.run() => {}
             }
-            watch.unfollowed();
+            following.unfollowed();
         }
     };
     async move {
-        let _stopped = stop.run_until_cancelled(following).await;
+        let _stopped = stop.run_until_cancelled(until_stopped).await;
     }
 }
 
@@ -69,7 +69,7 @@ struct ChangeFollower<'a> {
     engine: &'a Engine,
     ownerships: &'a Ownerships,
     links: &'a Links,
-    watch: &'a RunWatch,
+    following: &'a PeerFollowing,
     /// Replicas whose first stream was neither opened nor refused yet.
     undecided: Mutex<BTreeSet<OwnerNo>>,
 }
@@ -130,7 +130,7 @@ impl ChangeFollower<'_> {
         loop {
             match self.open(peer).await {
                 Ok(pages) => {
-                    if self.watch.is_followed() {
+                    if self.following.is_followed() {
                         self.engine.peers_missed();
                     }
                     self.decide(Some(peer));
@@ -199,8 +199,8 @@ impl ChangeFollower<'_> {
     fn decide(&self, peer: Option<&Peer>) {
         let mut undecided = self.undecided();
         let was_there = peer.is_none_or(|peer| undecided.remove(&peer.number));
-        if was_there && undecided.is_empty() && !self.watch.is_followed() {
-            self.watch.followed();
+        if was_there && undecided.is_empty() && !self.following.is_followed() {
+            self.following.followed();
         }
     }
 

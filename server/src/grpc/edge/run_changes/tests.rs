@@ -18,11 +18,11 @@ use super::*;
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Peer};
 use crate::engine::error::EngineError;
-use crate::engine::{EngineParts, WatchChange, Watched};
+use crate::engine::{EngineParts, WatchChange, WatchItem};
 use crate::grpc::edge::forward::layer::{ForwardLayer, ForwardParts};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::wire::links::Links;
-use crate::grpc::edge::peer::PeerPort;
+use crate::grpc::edge::peer::PeerListener;
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
 use crate::model::ProviderRegistry;
@@ -94,7 +94,7 @@ impl Node {
             tasks: self.tasks.clone(),
             runs_stopped: CancellationToken::new(),
         });
-        let mut port = PeerPort::new(forward, false);
+        let mut port = PeerListener::new(forward, false);
         if tells {
             port = port.with_run_changes(self.engine.clone());
         }
@@ -123,7 +123,7 @@ impl Node {
 }
 
 /// The items of a watched list, taken one by one.
-struct List(Pin<Box<dyn Stream<Item = Result<Watched, EngineError>> + Send>>);
+struct List(Pin<Box<dyn Stream<Item = Result<WatchItem, EngineError>> + Send>>);
 
 impl List {
     /// The next change, in short.

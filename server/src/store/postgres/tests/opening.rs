@@ -166,7 +166,8 @@ async fn what_a_commit_relies_on_is_set_whatever_the_connection_started_with() {
     let no = sqlx::query(of).fetch_one(&mut db).await.unwrap().get("owner_no");
     let owner = super::owner::Owner { no, conn: 2 };
     let options = schema.options.url.expose().parse().unwrap();
-    let (mut again, _) = super::owner::reconnect(&options, owner, super::owner::Hold::Lease).await.unwrap();
+    let (mut again, _) =
+        super::owner::reconnect(&options, owner, super::owner::ServerKind::Replica).await.unwrap();
     assert_eq!(shown(&mut again).await, "on", "a connection in the place of a lost one has it too");
 }
 

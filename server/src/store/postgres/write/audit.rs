@@ -4,7 +4,7 @@ use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::audit::{AuditEntry, AuditRow, FIRST_HASH};
 use crate::store::number::int;
-use crate::store::postgres::owner::Hold;
+use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::audit::last_row;
 use crate::store::postgres::rows::clean;
 
@@ -22,13 +22,13 @@ const LOCK: &str =
 /// write takes.
 pub(in crate::store::postgres) async fn write(
     db: &mut PgConnection,
-    hold: Hold,
+    server: ServerKind,
     end: Option<ChainEnd>,
     entries: Vec<AuditEntry>,
 ) -> Result<ChainEnd, Error> {
-    let known = match hold {
-        Hold::Lock => end,
-        Hold::Lease => {
+    let known = match server {
+        ServerKind::Alone => end,
+        ServerKind::Replica => {
             db.execute(LOCK).await?;
             None
         }

@@ -15,7 +15,7 @@ use crate::store::append::{NumberedAppend, RunValues, SessionChange, SessionValu
 use crate::store::checksum;
 use crate::store::codec::text;
 use crate::store::number::int;
-use crate::store::postgres::owner::{Hold, Owner};
+use crate::store::postgres::owner::{Owner, ServerKind};
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;
 use crate::store::postgres::write::statement::{self, Needs};
@@ -27,24 +27,24 @@ use crate::store::postgres::write::statement::{self, Needs};
 pub(in crate::store::postgres) async fn write(
     db: &mut PgConnection,
     owner: Owner,
-    hold: Hold,
+    server: ServerKind,
     batch: i64,
     plan: &CommitPlan<'_>,
 ) -> Result<Option<()>, Error> {
-    let row: Option<PgRow> = query(owner, hold, batch, plan).fetch_optional(db).await?;
+    let row: Option<PgRow> = query(owner, server, batch, plan).fetch_optional(db).await?;
     row.map(|row| row.try_get::<bool, _>("is_written").map(|_| ())).transpose()
 }
 
 /// The statement with everything that is to be written.
 fn query<'a>(
     owner: Owner,
-    hold: Hold,
+    server: ServerKind,
     batch: i64,
     plan: &CommitPlan<'_>,
 ) -> Query<'a, Postgres, PgArguments> {
     let (sessions, new_runs, changed_runs) = (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
     let begins = !sessions.new.nos.is_empty() || !new_runs.nos.is_empty();
-    let query = sqlx::query(statement::text(Needs::of(plan, begins, hold)))
+    let query = sqlx::query(statement::text(Needs::of(plan, begins, server)))
         .bind(owner.no)
         .bind(owner.conn)
         .bind(batch);

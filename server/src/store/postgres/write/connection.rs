@@ -6,15 +6,13 @@ use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::postgres::owner::{self, ConnectError, Hold};
+use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
-use crate::store::postgres::write::task::{Failure, Writer};
-use crate::store::postgres::write::wait::{COMMIT_WAIT, silent};
+use crate::store::postgres::write::task::{AttemptError, Writer};
+use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, silent};
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Longest time of all writes that are committed together. Deletions and forks may take long.
-pub(super) const WRITE_WAIT: Duration = Duration::from_secs(120);
 /// Commits of a server after which the plans of its statements are made anew: at the first number and at each double of it, up
 /// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
 /// read all rows of a tenant to find one of them.
@@ -26,10 +24,12 @@ impl Writer {
     /// Another server writes to the database. Nothing that this one has in memory may be relied on.
     pub(super) fn fenced(&self) -> Error {
         if !self.failed.is_cancelled() {
-            match self.hold {
-                Hold::Lock => tracing::error!("another server has taken the database over; this one stops"),
+            match self.server {
+                ServerKind::Alone => {
+                    tracing::error!("another server has taken the database over; this one stops")
+                }
                 // The next beat finds it, too, and then the server says it.
-                Hold::Lease => {
+                ServerKind::Replica => {
                     tracing::debug!("a commit was refused: another replica has taken the database over")
                 }
             }
@@ -61,7 +61,7 @@ impl Writer {
 
     /// One try. A database whose machine is gone answers nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
-        let connecting = owner::reconnect(&self.options, self.owner, self.hold);
+        let connecting = owner::reconnect(&self.options, self.owner, self.server);
         tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()))
     }
 
@@ -70,37 +70,38 @@ impl Writer {
         &mut self,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         if self.db.is_none() {
             // The commit before was given up. It cannot happen any more once there is a new connection.
             self.owner.conn += 1;
             match self.connect_again().await {
                 Ok((db, _)) => self.db = Some(db),
-                Err(ConnectError::Fenced) => return Err(Failure::Fenced),
-                Err(ConnectError::Sql(error)) => return Err(Failure::Lost { error, replies: None }),
+                Err(ConnectError::Fenced) => return Err(AttemptError::Fenced),
+                Err(ConnectError::Sql(error)) => return Err(AttemptError::Lost { error, replies: None }),
                 Err(other @ (ConnectError::InUse(_) | ConnectError::InUseByReplicas(_))) => {
                     let error = Error::Configuration(other.to_string().into());
-                    return Err(Failure::Lost { error, replies: None });
+                    return Err(AttemptError::Lost { error, replies: None });
                 }
             }
         }
         let mut db = self.db.take().expect("it was opened");
         self.scope.begin_commit(SystemClock.now());
         let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
-        let done = writing.await.unwrap_or_else(|_| Err(Failure::Lost { error: silent(), replies: None }));
+        let done =
+            writing.await.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }));
         self.scope.end_commit();
         match done {
             Ok(replies) => {
                 self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };
                 Ok(replies)
             }
-            Err(Failure::Refused(error)) => {
+            Err(AttemptError::Refused(error)) => {
                 // A transaction may be open.
                 let rolled_back = tokio::time::timeout(COMMIT_WAIT, db.execute("ROLLBACK")).await;
                 if matches!(rolled_back, Ok(Ok(_))) {
                     self.db = Some(db);
                 }
-                Err(Failure::Refused(error))
+                Err(AttemptError::Refused(error))
             }
             Err(failure) => Err(failure),
         }

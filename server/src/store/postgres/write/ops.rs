@@ -11,9 +11,10 @@ use crate::store::append::LastNumbers;
 use crate::store::codec::text;
 use crate::store::features_used::{Features, FeaturesUsed};
 use crate::store::number::int;
-use crate::store::postgres::owner::{Hold, Owner};
+use crate::store::postgres::owner::{Owner, ServerKind};
 use crate::store::postgres::rows::{self, clean};
 use crate::store::postgres::scope::Scope;
+use crate::store::sql::write::WriteError;
 use crate::store::{ClaimedRow, HostClaim, JobId, StoreError, ToolRow, checksum};
 
 /// Numbers of one block, for rows of each kind.
@@ -26,22 +27,22 @@ const START_EPOCHS: i64 = 1 << 20;
 /// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
 ///
 /// # Errors
-/// [`StoreError::Elsewhere`] for a run of a session that is not in the scope. The outer error is SQL's own.
+/// [`StoreError::Elsewhere`] for a run of a session that is not in the scope, or the failure of a statement.
 pub(in crate::store::postgres) async fn claim(
     db: &mut PgConnection,
     scope: &Scope,
     tenant: &TenantId,
     run: &RunId,
     least: Epoch,
-) -> Result<Result<Option<ClaimedRow>, StoreError>, Error> {
+) -> Result<Option<ClaimedRow>, WriteError> {
     if !scope.is_all() {
         let sql = "SELECT shard FROM runs WHERE tenant = $1 AND run_id = $2";
         let found =
             sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).fetch_optional(&mut *db).await?;
-        let Some(row) = found else { return Ok(Ok(None)) };
+        let Some(row) = found else { return Ok(None) };
         let shard = u16::try_from(rows::number(&row, "shard")?).unwrap_or(u16::MAX);
         if !scope.keeps(ShardNo(shard)) {
-            return Ok(Err(StoreError::Elsewhere));
+            return Err(WriteError::Refused(StoreError::Elsewhere));
         }
     }
     let sql = "UPDATE run_states SET epoch = greatest(epoch + 1, $3)
@@ -49,12 +50,12 @@ pub(in crate::store::postgres) async fn claim(
     let claimed =
         sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(least.0)).execute(&mut *db);
     if claimed.await?.rows_affected() == 0 {
-        return Ok(Ok(None));
+        return Ok(None);
     }
     let sql = "SELECT r.*, s.session_id FROM run_rows AS r JOIN sessions AS s ON s.session_no = r.session_no
                WHERE r.tenant = $1 AND r.run_id = $2";
     let row = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).fetch_one(db).await?;
-    Ok(Ok(Some(ClaimedRow { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? })))
+    Ok(Some(ClaimedRow { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))
 }
 
 /// Stores declarations of tools. A later one of the same name replaces the earlier one.
@@ -168,8 +169,11 @@ fn of_job<'q>(sql: &'static str, job: &'q JobId) -> Query<'q, Postgres, PgArgume
 
 /// Writes a row, because only a write shows that writing works. The transaction of a replica has written its own row already,
 /// and this one would be everybody's.
-pub(in crate::store::postgres) async fn check(db: &mut PgConnection, hold: Hold) -> Result<(), Error> {
-    if hold == Hold::Lease {
+pub(in crate::store::postgres) async fn check(
+    db: &mut PgConnection,
+    server: ServerKind,
+) -> Result<(), Error> {
+    if server == ServerKind::Replica {
         return Ok(());
     }
     sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'checks'").execute(db).await.map(|_| ())
@@ -179,12 +183,12 @@ pub(in crate::store::postgres) async fn check(db: &mut PgConnection, hold: Hold)
 /// are made due: their waits are measured anew. Not those of other replicas: their clocks are others.
 pub(in crate::store::postgres) async fn begin_epoch(
     db: &mut PgConnection,
-    hold: Hold,
+    server: ServerKind,
     now: Timestamp,
 ) -> Result<Epoch, Error> {
     let sql = "UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value";
     let starts: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("value")?;
-    if hold == Hold::Lock {
+    if server == ServerKind::Alone {
         let sql = "UPDATE run_states SET wake_at = $1 WHERE wake_at > $1 AND updated_at > $1";
         sqlx::query(sql).bind(int(now.0)).execute(db).await?;
     }
@@ -201,9 +205,9 @@ pub(in crate::store::postgres) async fn complete_jobs(db: &mut PgConnection) -> 
 /// time, so for a replica all of them count as used.
 pub(in crate::store::postgres) async fn features_used(
     db: &mut PgConnection,
-    hold: Hold,
+    server: ServerKind,
 ) -> Result<FeaturesUsed, Error> {
-    if hold == Hold::Lease {
+    if server == ServerKind::Replica {
         return Ok(FeaturesUsed::of(Features { steers: true, rules: true, queues: true }));
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM steers) AS steers,

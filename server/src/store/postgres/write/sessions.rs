@@ -17,7 +17,7 @@ use sqlx::{Error, Executor as _, PgConnection, Row as _};
 
 use crate::store::codec::text;
 use crate::store::number::int;
-use crate::store::postgres::owner::Hold;
+use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
 use crate::store::sql::query::Query;
@@ -127,7 +127,7 @@ const DELETE: [&str; 11] = [
 /// The tables of sessions, in a transaction that is open.
 pub(in crate::store::postgres) struct SessionTables<'a> {
     pub(in crate::store::postgres) db: &'a mut PgConnection,
-    pub(in crate::store::postgres) hold: Hold,
+    pub(in crate::store::postgres) server: ServerKind,
     /// The number that was given to a session last.
     pub(in crate::store::postgres) last_no: &'a mut i64,
 }
@@ -169,7 +169,7 @@ impl SessionWriter for SessionTables<'_> {
 
     async fn delete(&mut self, no: i64) -> Result<(), Error> {
         self.lock_or_fail(Query::new(LOCK_SHARED).with(no)).await?;
-        let Self { db, hold, .. } = self;
+        let Self { db, server, .. } = self;
         // They are kept by the number of their session.
         sqlx::query(KEEP_EVENTS).bind(no).bind(no).execute(&mut **db).await?;
         sqlx::query(REFER_TO_KEPT).bind(no).execute(&mut **db).await?;
@@ -177,12 +177,12 @@ impl SessionWriter for SessionTables<'_> {
         let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut **db).await?;
         let documents =
             documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
-        let unused_specs = match hold {
-            Hold::Lock => {
+        let unused_specs = match server {
+            ServerKind::Alone => {
                 sqlx::query(DROP_SPECS).bind(no).execute(&mut **db).await?;
                 Vec::new()
             }
-            Hold::Lease => {
+            ServerKind::Replica => {
                 let specs = sqlx::query(SPECS).bind(no).fetch_all(&mut **db).await?;
                 specs.iter().map(|row| row.try_get("spec_digest")).collect::<Result<Vec<String>, _>>()?
             }
@@ -223,7 +223,7 @@ impl SessionTables<'_> {
 
     /// Locks all rows of a query against other replicas. A server alone has nobody to lock them against.
     async fn lock(&mut self, query: Query) -> Result<(), Error> {
-        if self.hold == Hold::Lease {
+        if self.server == ServerKind::Replica {
             self.execute(query).await?;
         }
         Ok(())
@@ -232,7 +232,7 @@ impl SessionTables<'_> {
     /// The same for rows that another replica may have locked for as long as the deletion of a large session takes. While one
     /// write waits, no other goes on. So it fails soon, and the writing task puts it off.
     async fn lock_or_fail(&mut self, query: Query) -> Result<(), Error> {
-        if self.hold == Hold::Lease {
+        if self.server == ServerKind::Replica {
             self.db.execute("SET LOCAL lock_timeout = '10ms'").await?;
             self.execute(query).await?;
             self.db.execute("SET LOCAL lock_timeout = DEFAULT").await?;

@@ -6,7 +6,7 @@
 use sqlx::AssertSqlSafe;
 
 use crate::store::append::EncodedAppend;
-use crate::store::postgres::owner::Hold;
+use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::CommitPlan;
 
 /// The fence. All other parts refer to it.
@@ -131,12 +131,12 @@ pub(super) struct Needs {
     questions: bool,
     specs: bool,
     others: bool,
-    hold: Hold,
+    server: ServerKind,
 }
 
 impl Needs {
     /// `begins`: a run or a session begins.
-    pub(super) fn of(plan: &CommitPlan<'_>, begins: bool, hold: Hold) -> Self {
+    pub(super) fn of(plan: &CommitPlan<'_>, begins: bool, server: ServerKind) -> Self {
         let any = |has: fn(&EncodedAppend) -> bool| plan.accepted.iter().any(|new| has(new.append));
         Self {
             new_runs: begins,
@@ -148,7 +148,7 @@ impl Needs {
                 let is_empty = append.steers.is_empty() && append.jobs.is_empty();
                 !(is_empty && append.todos.is_empty() && append.blobs.is_empty())
             }),
-            hold,
+            server,
         }
     }
 }
@@ -160,8 +160,8 @@ pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
         (true, CHANGES),
         (needs.new_runs, NEW_RUNS),
         (needs.questions, QUESTIONS),
-        (needs.specs && needs.hold == Hold::Lock, SPECS),
-        (needs.specs && needs.hold == Hold::Lease, NOTED_SPECS),
+        (needs.specs && needs.server == ServerKind::Alone, SPECS),
+        (needs.specs && needs.server == ServerKind::Replica, NOTED_SPECS),
         (needs.others, OTHERS),
         (true, ANSWER),
     ];

@@ -18,14 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::StoreError;
 use crate::store::append::{LastNumbers, WriterCache};
-use crate::store::postgres::owner::{self, Hold, Owner};
+use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
-use crate::store::postgres::write::connection::WRITE_WAIT;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
-use crate::store::postgres::write::wait::in_time;
+use crate::store::postgres::write::wait::{WRITE_WAIT, in_time};
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
@@ -36,7 +35,7 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
 /// The reason why an attempt of a commit failed.
-pub(super) enum Failure {
+pub(super) enum AttemptError {
     /// The database refused it. Nothing is written.
     Refused(Error),
     /// The connection is lost. If `replies` are there, the commit may have happened.
@@ -45,23 +44,23 @@ pub(super) enum Failure {
     Fenced,
 }
 
-impl From<Error> for Failure {
+impl From<Error> for AttemptError {
     fn from(error: Error) -> Self {
         if rows::is_lost(&error) { Self::Lost { error, replies: None } } else { Self::Refused(error) }
     }
 }
 
 /// The reason why writes are not known to be committed.
-enum PersistError {
+enum CommitError {
     /// The database refused them, so nothing is written. Others of them may succeed without the one that caused it.
     Refused(Error),
     /// The database is at fault, or cannot be reached. They may have been written, so none is carried out once more.
     Unknown(Error),
 }
 
-impl PersistError {
-    /// The error of a database that has answered.
-    fn of_answer(error: Error) -> Self {
+impl CommitError {
+    /// The error of a database that has responded.
+    fn of_response(error: Error) -> Self {
         if is_fault_of_all(&error) && !is_deadlock(&error) {
             Self::Unknown(error)
         } else {
@@ -77,7 +76,7 @@ pub(in crate::store::postgres) struct Writer {
     /// `None` after a failure, until the next commit.
     pub(in crate::store::postgres) db: Option<PgConnection>,
     pub(in crate::store::postgres) owner: Owner,
-    pub(in crate::store::postgres) hold: Hold,
+    pub(in crate::store::postgres) server: ServerKind,
     /// Number of the last commit.
     pub(in crate::store::postgres) batch: i64,
     /// Writes of the last commit.
@@ -129,7 +128,7 @@ impl Writer {
             self.cache.clear();
         }
         for refused in requests.extract_if(.., |request| is_elsewhere(&self.scope, request)) {
-            answer(refused, Err(StoreError::Elsewhere));
+            send_reply(refused, Err(StoreError::Elsewhere));
         }
     }
 
@@ -159,10 +158,10 @@ impl Writer {
         match self.persist(requests).await {
             Ok(replies) => {
                 for (request, reply) in requests.drain(..).zip(replies) {
-                    answer(request, reply);
+                    send_reply(request, reply);
                 }
             }
-            Err(PersistError::Refused(_)) => {
+            Err(CommitError::Refused(_)) => {
                 let until = Instant::now() + WRITE_WAIT;
                 for request in requests.drain(..) {
                     // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
@@ -170,10 +169,10 @@ impl Writer {
                     self.commit_alone(PutOffWrite { request, until }).await;
                 }
             }
-            Err(PersistError::Unknown(error)) => {
+            Err(CommitError::Unknown(error)) => {
                 for request in requests.drain(..) {
                     let failure = rows::failure(request.op.describe(), &error);
-                    answer(request, Err(failure));
+                    send_reply(request, Err(failure));
                 }
             }
         }
@@ -183,21 +182,21 @@ impl Writer {
     async fn commit_alone(&mut self, write: PutOffWrite) {
         let reply = match self.persist(std::slice::from_ref(&write.request)).await {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
-            Err(PersistError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
+            Err(CommitError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
                 return self.put_off.push(write);
             }
-            Err(PersistError::Refused(error) | PersistError::Unknown(error)) => {
+            Err(CommitError::Refused(error) | CommitError::Unknown(error)) => {
                 Err(rows::failure(write.request.op.describe(), &error))
             }
         };
-        answer(write.request, reply);
+        send_reply(write.request, reply);
     }
 
     /// Tries the next write that was put off, if it is due.
     async fn try_put_off(&mut self) {
         match self.put_off.take_due() {
             Some(write) if is_elsewhere(&self.scope, &write.request) => {
-                answer(write.request, Err(StoreError::Elsewhere));
+                send_reply(write.request, Err(StoreError::Elsewhere));
             }
             Some(write) => self.commit_alone(write).await,
             None => {}
@@ -205,7 +204,7 @@ impl Writer {
     }
 
     /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
-    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, PersistError> {
+    async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, CommitError> {
         let until = Instant::now() + self.retry_for;
         // No number is used twice: the commit before may have been given up, and have happened all the same.
         self.batch += 1;
@@ -220,31 +219,31 @@ impl Writer {
                     self.cache.clear();
                     self.audited = None;
                     match failure {
-                        Failure::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
-                            return Err(PersistError::Refused(error));
+                        AttemptError::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
+                            return Err(CommitError::Refused(error));
                         }
-                        Failure::Refused(error)
+                        AttemptError::Refused(error)
                             if is_retryable_conflict(&error) && Instant::now() < until =>
                         {
                             continue;
                         }
-                        Failure::Refused(error) if is_locked(&error) => {
-                            return Err(PersistError::Refused(error));
+                        AttemptError::Refused(error) if is_locked(&error) => {
+                            return Err(CommitError::Refused(error));
                         }
-                        Failure::Refused(error) => {
+                        AttemptError::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
-                            return Err(PersistError::of_answer(error));
+                            return Err(CommitError::of_response(error));
                         }
-                        Failure::Fenced => return Err(PersistError::Unknown(self.fenced())),
-                        Failure::Lost { error, replies } => (error, replies),
+                        AttemptError::Fenced => return Err(CommitError::Unknown(self.fenced())),
+                        AttemptError::Lost { error, replies } => (error, replies),
                     }
                 }
             };
             tracing::warn!(%error, writes = requests.len(), "the connection to the database is lost; trying again");
             self.db = None;
-            let done = self.reconnect(until).await.map_err(PersistError::Unknown)?;
+            let done = self.reconnect(until).await.map_err(CommitError::Unknown)?;
             if done == batch {
-                let replies = planned.ok_or(PersistError::Unknown(error))?;
+                let replies = planned.ok_or(CommitError::Unknown(error))?;
                 set_recorded(requests, &replies);
                 self.counters.count(requests, &replies);
                 return Ok(replies);
@@ -274,8 +273,8 @@ fn is_elsewhere(scope: &Scope, request: &WriteRequest) -> bool {
     })
 }
 
-/// Answers a write.
-fn answer(request: WriteRequest, reply: WriteReply) {
+/// Replies to a write.
+fn send_reply(request: WriteRequest, reply: WriteReply) {
     // The caller may be gone; the write stays.
     let _ = request.reply.send(reply);
 }

@@ -5,16 +5,16 @@ use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::{EncodedAppend, LastNumbers};
-use crate::store::postgres::owner::Hold;
+use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
 use crate::store::postgres::write::sessions::SessionTables;
-use crate::store::postgres::write::task::{Failure, Writer};
+use crate::store::postgres::write::task::{AttemptError, Writer};
 use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops};
 use crate::store::postgres::{owner, rows};
-use crate::store::sql::write::sessions;
+use crate::store::sql::write::{WriteError, sessions, to_reply};
 use crate::store::write::{
     SessionOp, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
 };
@@ -42,7 +42,7 @@ impl Writer {
         db: &mut PgConnection,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         in_time(self.take_numbers(db)).await?;
         if let Some(appends) = only_appends(requests) {
             return self.write_appends(db, &appends, batch).await;
@@ -68,7 +68,7 @@ impl Writer {
         db: &mut PgConnection,
         appends: &[&EncodedAppend],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         self.forget_old_specs();
         let plan = in_time(append::plan(db, &mut self.cache, self.numbers, appends)).await?;
         // They are not given out again, whatever becomes of the commit.
@@ -76,24 +76,24 @@ impl Writer {
         if plan.accepted.is_empty() {
             return Ok(replies_of(plan.replies).collect());
         }
-        match in_time(commit::write(db, self.owner, self.hold, batch, &plan)).await {
+        match in_time(commit::write(db, self.owner, self.server, batch, &plan)).await {
             Ok(Some(())) => {
                 let CommitPlan { replies, rows, .. } = plan;
                 self.cache.update(rows);
                 Ok(replies_of(replies).collect())
             }
-            Ok(None) => Err(Failure::Fenced),
+            Ok(None) => Err(AttemptError::Fenced),
             Err(error) if rows::is_lost(&error) => {
-                Err(Failure::Lost { error, replies: Some(replies_of(plan.replies).collect()) })
+                Err(AttemptError::Lost { error, replies: Some(replies_of(plan.replies).collect()) })
             }
-            Err(error) => Err(Failure::Refused(error)),
+            Err(error) => Err(AttemptError::Refused(error)),
         }
     }
 
     /// Other replicas delete specs that were not used for long. So what is known to be stored is known for a time only, which
     /// is shorter.
     fn forget_old_specs(&mut self) {
-        if self.hold == Hold::Lock {
+        if self.server == ServerKind::Alone {
             return;
         }
         let now = SystemClock.now();
@@ -108,17 +108,17 @@ impl Writer {
         db: &mut PgConnection,
         requests: &[WriteRequest],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, Failure> {
+    ) -> Result<Vec<WriteReply>, AttemptError> {
         in_time(db.execute("BEGIN")).await?;
         if !in_time(owner::fence(db, self.owner, batch)).await? {
-            return Err(Failure::Fenced);
+            return Err(AttemptError::Fenced);
         }
         let mut replies = Vec::with_capacity(requests.len());
         for group in groups(requests) {
             match group {
                 WriteGroup::Alone(op) => {
                     op.invalidate(&mut self.cache);
-                    let writing = self.write_alone(db, op);
+                    let writing = async { to_reply(self.write_alone(db, op).await) };
                     replies.push(if may_be_long(op) { writing.await? } else { in_time(writing).await? });
                 }
                 WriteGroup::Appends(appends) => {
@@ -128,7 +128,7 @@ impl Writer {
         }
         let rows = audit_rows(requests, &replies);
         if !rows.is_empty() {
-            let written = audit::write(db, self.hold, self.audited.take(), rows);
+            let written = audit::write(db, self.server, self.audited.take(), rows);
             self.audited = Some(in_time(written).await?);
         }
         match in_time(db.execute("COMMIT")).await {
@@ -136,57 +136,57 @@ impl Writer {
                 set_recorded(requests, &replies);
                 Ok(replies)
             }
-            Err(error) if rows::is_lost(&error) => Err(Failure::Lost { error, replies: Some(replies) }),
-            Err(error) => Err(Failure::Refused(error)),
+            Err(error) if rows::is_lost(&error) => Err(AttemptError::Lost { error, replies: Some(replies) }),
+            Err(error) => Err(AttemptError::Refused(error)),
         }
     }
 
     /// Everything but appends: one write at a time, in a transaction that is open.
-    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<WriteReply, Error> {
+    async fn write_alone(&mut self, db: &mut PgConnection, op: &WriteOp) -> Result<WriteResult, WriteError> {
         Ok(match op {
             WriteOp::Append(_) => unreachable!("appends are written together"),
             WriteOp::Claim { tenant, run } => {
                 let claimed = ops::claim(db, &self.scope, tenant, run, self.epoch).await?;
-                claimed.map(|claimed| WriteResult::Claimed(claimed.map(Box::new)))
+                WriteResult::Claimed(claimed.map(Box::new))
             }
             WriteOp::Session(op) => {
                 let last_no = &mut self.numbers.session;
-                sessions::write(&mut SessionTables { db, hold: self.hold, last_no }, op).await?
+                sessions::write(&mut SessionTables { db, server: self.server, last_no }, op).await?
             }
             WriteOp::RetryJob { job, due_at, error } => {
                 ops::retry_job(db, job, *due_at, error).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
             WriteOp::FinishJob { job } => {
                 ops::finish_job(db, job).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
             WriteOp::DeleteRule { tenant, rule } => {
-                Ok(WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?))
+                WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?)
             }
             WriteOp::SaveTools { tenant, tools } => {
                 ops::save_tools(db, tenant, tools).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
-            WriteOp::ClaimHost(claim) => Ok(WriteResult::Existed(ops::claim_host(db, claim).await?)),
+            WriteOp::ClaimHost(claim) => WriteResult::Existed(ops::claim_host(db, claim).await?),
             WriteOp::SeeHosts { hosts, at, free_before } => {
                 ops::see_hosts(db, hosts, *at, *free_before).await?;
-                Ok(WriteResult::Done)
+                WriteResult::Done
             }
             WriteOp::ForgetTool { tenant, name } => {
-                Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
+                WriteResult::Existed(ops::forget_tool(db, tenant, name).await?)
             }
             // They are written with the rows of other writes.
-            WriteOp::Audit(_) => Ok(WriteResult::Done),
+            WriteOp::Audit(_) => WriteResult::Done,
             WriteOp::Own(op) => {
                 if op.deletes_specs() {
                     self.cache.forget_specs();
                 }
-                Ok(WriteResult::Own(blobs::write(db, op).await?))
+                WriteResult::Own(blobs::write(db, op).await?)
             }
             WriteOp::Check => {
-                ops::check(db, self.hold).await?;
-                Ok(WriteResult::Done)
+                ops::check(db, self.server).await?;
+                WriteResult::Done
             }
         })
     }

@@ -1,4 +1,4 @@
-//! The longest wait for a short write, and the error when the database does not answer in that time.
+//! The longest waits for writes, and the error when the database does not answer in that time.
 
 use std::time::Duration;
 
@@ -6,6 +6,8 @@ use sqlx::Error;
 
 /// Longest time of a commit, and of each short write in a transaction. After that a new connection finds out if it happened.
 pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(15);
+/// Longest time of all writes that are committed together. Deletions and forks may take long.
+pub(super) const WRITE_WAIT: Duration = Duration::from_secs(120);
 
 /// The result of a statement or a commit, or the error of a connection that was lost if there is none in time. If it was a
 /// commit, it is looked up then.

@@ -97,10 +97,6 @@ impl<S: SqlStore> JournalStore for S {
         self.add_up(tenant, query).await
     }
 
-    async fn tenants(&self) -> Result<Vec<TenantId>, StoreError> {
-        read::tenants(self.readers()).await
-    }
-
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
         read::unfinished(self.readers()).await
     }

@@ -16,7 +16,7 @@ pub(in crate::store) use self::queue::{interrupted, interrupted_in, next_queued,
 pub(in crate::store) use self::requests::{open_questions, pending, request};
 pub(in crate::store) use self::rules::{rules, rules_for_run};
 pub(in crate::store) use self::runs::{
-    due, journal, records, run, runs, session_runs, stretch, tenants, unfinished, unverified,
+    due, journal, records, run, runs, session_runs, stretch, unfinished, unverified,
 };
 pub(in crate::store) use self::sessions::{
     idle_sessions, session, session_count, session_of_user, session_of_user_query, session_query, sessions,

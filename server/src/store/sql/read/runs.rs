@@ -220,20 +220,6 @@ pub(in crate::store) async fn session_runs<R: SqlReader>(
     Ok(SessionRuns { last_no, runs })
 }
 
-/// One step of the index for each tenant.
-const TENANTS: &str = "
-    WITH RECURSIVE t (tenant) AS (
-        SELECT min(tenant) FROM runs
-        UNION ALL
-        SELECT (SELECT min(tenant) FROM runs WHERE tenant > t.tenant) FROM t WHERE t.tenant IS NOT NULL)
-    SELECT tenant FROM t WHERE tenant IS NOT NULL";
-
-/// The tenants that have runs.
-pub(in crate::store) async fn tenants<R: SqlReader>(db: &R) -> Result<Vec<TenantId>, StoreError> {
-    let found = all(db, Query::new(TENANTS), |row| tenant_id(row, "tenant")).await;
-    found.map_err(|error| R::failure("tenants", &error))
-}
-
 /// The runs that a start of the server has to continue.
 pub(in crate::store) async fn unfinished<R: SqlReader>(db: &R) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, db.in_scope(Query::new(R::Dialect::UNFINISHED)), key).await;

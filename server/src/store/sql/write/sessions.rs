@@ -15,6 +15,7 @@ use crate::store::sql::query::Query;
 use crate::store::sql::read::{session_of_user_query, session_query};
 use crate::store::sql::reader::Dialect;
 use crate::store::sql::row;
+use crate::store::sql::write::WriteError;
 use crate::store::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteResult};
 use crate::store::{NewFork, NewSession, SessionRow, StoreError};
 
@@ -103,27 +104,24 @@ pub(in crate::store) const KEEP_EVENTS: &str = "
 /// Carries out a write.
 ///
 /// # Errors
-/// The outer error is SQL's own, the inner one is the refusal.
+/// [`WriteError`].
 pub(in crate::store) async fn write<W: SessionWriter, R>(
     db: &mut W,
     op: &SessionOp,
-) -> Result<Result<WriteResult<R>, StoreError>, Error> {
-    let session = |row: Result<SessionRow, StoreError>| row.map(|row| WriteResult::Session(Box::new(row)));
+) -> Result<WriteResult<R>, WriteError> {
+    let session = |row: SessionRow| WriteResult::Session(Box::new(row));
     Ok(match op {
         SessionOp::Create(new) => session(create(db, new).await?),
         SessionOp::GetOrCreate(new) => session(get_or_create(db, new).await?),
         SessionOp::Update(new) => session(update(db, new).await?),
         SessionOp::Fork(new) => session(fork(db, new).await?),
-        SessionOp::Delete(old) => delete(db, old).await?.map(WriteResult::Existed),
-        SessionOp::SetNotes(new) => Ok(WriteResult::Existed(set_notes(db, new).await?)),
+        SessionOp::Delete(old) => WriteResult::Existed(delete(db, old).await?),
+        SessionOp::SetNotes(new) => WriteResult::Existed(set_notes(db, new).await?),
     })
 }
 
 /// Creates a session, or confirms one with the same content.
-async fn create<W: SessionWriter>(
-    db: &mut W,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
+async fn create<W: SessionWriter>(db: &mut W, new: &NewSession) -> Result<SessionRow, WriteError> {
     let insert = db.insert(new);
     db.execute(insert).await?;
     let Stored { row, title, created_as, .. } = must_find(db, &new.tenant, &new.session).await?;
@@ -134,40 +132,31 @@ async fn create<W: SessionWriter>(
         && W::clean(title) == new.title
         && row.forked_from.is_none()
         && row.created_by == new.created_by;
-    Ok(same.then_some(row).ok_or(StoreError::SessionExists))
+    same.then_some(row).ok_or(WriteError::Refused(StoreError::SessionExists))
 }
 
 /// The session of a user and a project that was touched last, or a new one.
-async fn get_or_create<W: SessionWriter>(
-    db: &mut W,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
+async fn get_or_create<W: SessionWriter>(db: &mut W, new: &NewSession) -> Result<SessionRow, WriteError> {
     db.lock_user(new).await?;
     let query = session_of_user_query::<W::Dialect>(&new.tenant, &new.labels, new.created_by.as_deref());
     match db.row(query).await? {
-        Some(row) => Ok(Ok(row::session(&row)?)),
+        Some(row) => Ok(row::session(&row)?),
         None => create(db, new).await,
     }
 }
 
 /// Changes a session's title and labels.
-async fn update<W: SessionWriter>(
-    db: &mut W,
-    new: &NewUpdate,
-) -> Result<Result<SessionRow, StoreError>, Error> {
+async fn update<W: SessionWriter>(db: &mut W, new: &NewUpdate) -> Result<SessionRow, WriteError> {
     let Some(Stored { row, title, .. }) = find(db, &new.tenant, &new.session).await? else {
-        return Ok(Err(StoreError::NoSession));
+        return Err(WriteError::Refused(StoreError::NoSession));
     };
-    let labels = match new.update.labels(&row.labels) {
-        Ok(labels) => labels,
-        Err(error) => return Ok(Err(error)),
-    };
+    let labels = new.update.labels(&row.labels)?;
     let changed = (new.update.title.clone().unwrap_or_else(|| title.clone()), labels);
     if changed.0 == title && changed.1 == row.labels {
-        return Ok(Ok(row));
+        return Ok(row);
     }
     db.execute(W::update(&(title, row.labels), new, &changed)).await?;
-    Ok(Ok(must_find(db, &new.tenant, &new.session).await?.row))
+    Ok(must_find(db, &new.tenant, &new.session).await?.row)
 }
 
 /// Writes a title if there is none, and a summary if it covers more than the one that is there. `false`: there is no such
@@ -182,18 +171,18 @@ async fn set_notes<W: SessionWriter>(db: &mut W, new: &NewNotes) -> Result<bool,
 }
 
 /// Makes a session from another, or confirms the same fork.
-async fn fork<W: SessionWriter>(db: &mut W, new: &NewFork) -> Result<Result<SessionRow, StoreError>, Error> {
+async fn fork<W: SessionWriter>(db: &mut W, new: &NewFork) -> Result<SessionRow, WriteError> {
     if let Some(found) = find(db, &new.tenant, &new.session).await? {
         let same = found.row.created_by == new.created_by && found.is_fork_by(new);
-        return Ok(same.then_some(found.row).ok_or(StoreError::SessionExists));
+        return same.then_some(found.row).ok_or(WriteError::Refused(StoreError::SessionExists));
     }
     db.lock_source(new).await?;
     let Some(source) = find(db, &new.tenant, &new.source).await? else {
-        return Ok(Err(StoreError::NoSession));
+        return Err(WriteError::Refused(StoreError::NoSession));
     };
     let last = source.row.last_entry;
     if new.at > last {
-        return Ok(Err(StoreError::EntryAhead { last }));
+        return Err(WriteError::Refused(StoreError::EntryAhead { last }));
     }
     let upto = if new.at == EntryNo(0) { last } else { new.at };
     let insert = db.insert_fork(new, upto, &source.row.preview);
@@ -202,24 +191,21 @@ async fn fork<W: SessionWriter>(db: &mut W, new: &NewFork) -> Result<Result<Sess
     for sql in [SHARE_ENTRIES, SHARE_TODOS, SHARE_BLOBS] {
         db.execute(Query::new(sql).with(source.no).with(made.no).with(int(upto.0))).await?;
     }
-    Ok(Ok(made.row))
+    Ok(made.row)
 }
 
 /// Deletes a session that has neither a live run, other than the damaged one, nor a queue.
-async fn delete<W: SessionWriter>(
-    db: &mut W,
-    old: &DeleteSession,
-) -> Result<Result<bool, StoreError>, Error> {
+async fn delete<W: SessionWriter>(db: &mut W, old: &DeleteSession) -> Result<bool, WriteError> {
     db.lock_deleted(old).await?;
     let Some(Stored { no, row, .. }) = find(db, &old.tenant, &old.session).await? else {
-        return Ok(Ok(false));
+        return Ok(false);
     };
     let live = row.live_run.filter(|run| Some(run) != old.damaged.as_ref());
     if let Some(run) = live.or(first_queued(db, no).await?) {
-        return Ok(Err(StoreError::SessionBusy { run }));
+        return Err(WriteError::Refused(StoreError::SessionBusy { run }));
     }
     db.delete(no).await?;
-    Ok(Ok(true))
+    Ok(true)
 }
 
 async fn first_queued<W: SessionWriter>(db: &mut W, no: i64) -> Result<Option<RunId>, Error> {

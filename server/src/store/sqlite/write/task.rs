@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio_util::sync::CancellationToken;
 
 use crate::store::append::WriterCache;
-use crate::store::sql::write::sessions;
+use crate::store::sql::write::{WriteError, sessions, to_reply};
 use crate::store::sqlite::files::last_state_keeper::LastStateKeeper;
 use crate::store::sqlite::files::lock::DatabaseLock;
 use crate::store::sqlite::files::same_files::SameFiles;
@@ -230,7 +230,7 @@ async fn transaction(
         match group {
             WriteGroup::Alone(op) => {
                 op.invalidate(cache);
-                replies.push(write_alone(db, epoch, has_index, op).await?);
+                replies.push(to_reply(write_alone(db, epoch, has_index, op).await)?);
             }
             WriteGroup::Appends(appends) => {
                 let CommitPlan { replies: done, batch, rows } = append::plan(db, cache, &appends).await?;
@@ -256,46 +256,46 @@ async fn write_alone(
     epoch: Epoch,
     has_index: bool,
     op: &WriteOp,
-) -> Result<WriteReply, Error> {
+) -> Result<WriteResult, WriteError> {
     Ok(match op {
         WriteOp::Append(_) => unreachable!("appends are written together"),
         WriteOp::Claim { tenant, run } => {
-            Ok(WriteResult::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
+            WriteResult::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new))
         }
         WriteOp::Session(op) => sessions::write(&mut SessionTables { db, has_index }, op).await?,
         WriteOp::RetryJob { job, due_at, error } => {
             jobs::retry(db, job, *due_at, error).await?;
-            Ok(WriteResult::Done)
+            WriteResult::Done
         }
         WriteOp::FinishJob { job } => {
             jobs::finish(db, job).await?;
-            Ok(WriteResult::Done)
+            WriteResult::Done
         }
         WriteOp::DeleteRule { tenant, rule } => {
-            Ok(WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?))
+            WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?)
         }
         WriteOp::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
-            Ok(WriteResult::Done)
+            WriteResult::Done
         }
-        WriteOp::ClaimHost(claim) => Ok(WriteResult::Existed(ops::claim_host(db, claim).await?)),
+        WriteOp::ClaimHost(claim) => WriteResult::Existed(ops::claim_host(db, claim).await?),
         WriteOp::SeeHosts { hosts, at, free_before } => {
             ops::see_hosts(db, hosts, *at, *free_before).await?;
-            Ok(WriteResult::Done)
+            WriteResult::Done
         }
         WriteOp::ForgetTool { tenant, name } => {
-            Ok(WriteResult::Existed(ops::forget_tool(db, tenant, name).await?))
+            WriteResult::Existed(ops::forget_tool(db, tenant, name).await?)
         }
         WriteOp::Own(SqliteOp::ForgetDeleted(numbers)) => {
             ops::forget_deleted(db, numbers).await?;
-            Ok(WriteResult::Done)
+            WriteResult::Done
         }
         // They are written with the rows of other writes.
-        WriteOp::Audit(_) => Ok(WriteResult::Done),
-        WriteOp::Own(SqliteOp::Blob(op)) => Ok(WriteResult::Own(blobs::write(db, op).await?)),
+        WriteOp::Audit(_) => WriteResult::Done,
+        WriteOp::Own(SqliteOp::Blob(op)) => WriteResult::Own(blobs::write(db, op).await?),
         WriteOp::Check => {
             ops::check(db).await?;
-            Ok(WriteResult::Done)
+            WriteResult::Done
         }
     })
 }

@@ -4,13 +4,12 @@ use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CancelCause;
 use agentloop_core::id::HostId;
+use agentloop_core::json::encoded_len;
 use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
 use futures_util::{FutureExt as _, StreamExt as _};
 
-use super::super::frame::{
-    Command, CommandNo, MarkNo, Reply, RequestNo, ToHub, ToOwner, decode, encode, size,
-};
+use super::super::frame::{Command, CommandNo, MarkNo, Reply, RequestNo, ToHub, ToOwner, decode, encode};
 use super::super::queue::channel;
 use super::super::routes::Routes;
 use super::harness::result_of;
@@ -122,7 +121,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
         connection: no.0,
         result: Err(ExtensionError::Lost),
     };
-    let large = size(&finished(RequestNo(1)));
+    let large = encoded_len(&finished(RequestNo(1)));
     assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
     let asked = (0..16).map(|count| routes.ask_in_turn(OwnerNo(2), bytes(count), finished, until));

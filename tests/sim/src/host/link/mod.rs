@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::calls::{self, Asking, Held, Told};
+use super::calls::{self, CallReport, HostCall, OpenQuestion};
 use super::{extensions, tools};
 use crate::random::Random;
 use crate::world::{World, tenant};
@@ -30,11 +30,11 @@ pub(crate) struct Host {
     world: Arc<World>,
     name: String,
     random: Random,
-    held: BTreeMap<CallRef, Held>,
+    held: BTreeMap<CallRef, HostCall>,
     /// Acknowledged answers, to answer a call that is given a second time.
     memory: BTreeMap<CallRef, CallOutcome>,
-    told: mpsc::UnboundedReceiver<(CallRef, Told)>,
-    tell: mpsc::UnboundedSender<(CallRef, Told)>,
+    reports: mpsc::UnboundedReceiver<(CallRef, CallReport)>,
+    tell: mpsc::UnboundedSender<(CallRef, CallReport)>,
     link: Option<Link>,
     /// Number of the process. `None` for a host of an older library, which does not name its process.
     process: Option<u64>,
@@ -57,7 +57,7 @@ struct Link {
 
 impl Host {
     pub(crate) fn new(world: Arc<World>, number: u64) -> Self {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (tell, reports) = mpsc::unbounded_channel();
         let name = format!("host-{number}");
         let random = world.random(&name);
         let (held, memory) = (BTreeMap::new(), BTreeMap::new());
@@ -68,7 +68,7 @@ impl Host {
             random,
             held,
             memory,
-            told,
+            reports,
             tell,
             link: None,
             process,
@@ -99,10 +99,10 @@ impl Host {
             }
             self.memory.clear();
             self.process = self.process.map(|process| process + 1);
-            (self.tell, self.told) = mpsc::unbounded_channel();
+            (self.tell, self.reports) = mpsc::unbounded_channel();
         }
-        while let Ok(Some((call, told))) = tokio::time::timeout_at(until, self.told.recv()).await {
-            self.hears(&call, told);
+        while let Ok(Some((call, report))) = tokio::time::timeout_at(until, self.reports.recv()).await {
+            self.handle_report(&call, report);
         }
         if self.world.plan.answers_outside {
             self.answers_outside().await;
@@ -111,7 +111,7 @@ impl Host {
 
     /// Hands in what it has without a stream.
     async fn answers_outside(&mut self) {
-        let finished = |(call, held): (&CallRef, &Held)| {
+        let finished = |(call, held): (&CallRef, &HostCall)| {
             let (call, lease, outcome) = (call.clone(), held.lease.clone(), held.outcome.clone()?);
             Some(CallResult { call, lease, outcome })
         };
@@ -165,7 +165,7 @@ impl Host {
             };
             tokio::select! { biased;
                 () = silence => return,
-                Some((call, told)) = self.told.recv() => self.hears(&call, told),
+                Some((call, report)) = self.reports.recv() => self.handle_report(&call, report),
                 Some(reply) = said.recv() => self.replies(reply),
                 next = sending.next() => match next {
                     Some(Outbound::Frame(frame)) => {
@@ -175,7 +175,7 @@ impl Host {
                     }
                     Some(Outbound::Ask(ask)) => {
                         if dead_until.is_none() {
-                            self.is_asked(&ask, &say);
+                            self.ask_extension(&ask, &say);
                         }
                     }
                     // There is one server, so nobody passes requests on.
@@ -206,7 +206,7 @@ impl Host {
     }
 
     fn hello(&self) -> Hello {
-        let in_hand = |(call, held): (&CallRef, &Held)| CallInHand {
+        let in_hand = |(call, held): (&CallRef, &HostCall)| CallInHand {
             call: call.clone(),
             lease: held.lease.clone(),
             finished: held.outcome.is_some(),
@@ -263,7 +263,7 @@ impl Host {
     }
 
     /// One of its extensions is asked, and answers by the channel when it has thought.
-    fn is_asked(&mut self, ask: &ExtensionRequest, say: &mpsc::UnboundedSender<ExtensionResponse>) {
+    fn ask_extension(&mut self, ask: &ExtensionRequest, say: &mpsc::UnboundedSender<ExtensionResponse>) {
         let fails = if self.world.is_calm() { 0 } else { self.world.plan.extensions_fail };
         let Some((thinks, reply)) = extensions::answer(&self.world, &mut self.random, ask, fails) else {
             return self.world.trace.line(&self.name, &format!("never answers for {}", ask.name));
@@ -305,12 +305,12 @@ impl Host {
         self.send(HostFrame::Heartbeat { calls, status: String::new() });
     }
 
-    /// A running call says something.
-    fn hears(&mut self, call: &CallRef, told: Told) {
+    /// Passes the report of a running call on to the server.
+    fn handle_report(&mut self, call: &CallRef, report: CallReport) {
         let Some(held) = self.held.get_mut(call) else { return };
         let call = call.clone();
-        match told {
-            Told::Checkpoint(checkpoint) => {
+        match report {
+            CallReport::Checkpoint(checkpoint) => {
                 let (message, checkpoint) = ("half way".to_owned(), Some(checkpoint));
                 self.send(HostFrame::Progress {
                     call,
@@ -320,14 +320,14 @@ impl Host {
                     resumable: None,
                 });
             }
-            Told::Output(chunk_seq) => {
+            CallReport::Output(chunk_seq) => {
                 self.send(HostFrame::Output { call, chunk_seq, stderr: false, data: b"out".to_vec() });
             }
-            Told::Asks { leaves } => {
-                held.asks = Some(Asking { leaves });
+            CallReport::Asks { leaves } => {
+                held.asks = Some(OpenQuestion { leaves });
                 self.asks(call);
             }
-            Told::Done(outcome) => {
+            CallReport::Done(outcome) => {
                 held.outcome = Some(outcome);
                 self.answers(&call);
                 self.credit();
@@ -336,7 +336,7 @@ impl Host {
     }
 
     fn asks(&mut self, call: CallRef) {
-        let Some(Asking { leaves }) = self.held.get(&call).and_then(|held| held.asks) else { return };
+        let Some(OpenQuestion { leaves }) = self.held.get(&call).and_then(|held| held.asks) else { return };
         let resume_state = leaves.then(|| calls::LEFT.to_vec());
         self.send(HostFrame::NeedInput { call, question: calls::question(), timeout: None, resume_state });
     }

@@ -5,9 +5,9 @@ use agentloop_core::host::frame::{
 };
 use agentloop_core::run::event::Event;
 
-use super::super::calls::{self, Held};
+use super::super::calls::{self, HostCall};
 use super::Host;
-use crate::plan::Plant;
+use crate::plan::PlantedBug;
 use crate::random::Random;
 use crate::world::tenant;
 
@@ -34,7 +34,7 @@ impl Host {
             }
             ServerFrame::CallRequest(request) => {
                 let taken = self.takes(&request);
-                let again = fails.max(if self.plants_twice() { 300 } else { 0 });
+                let again = fails.max(if self.runs_twice() { 300 } else { 0 });
                 // A host does not do a call that it has turned down, however often it is given.
                 if self.random.chance(again) && taken {
                     self.takes(&request);
@@ -64,8 +64,8 @@ impl Host {
         true
     }
 
-    fn plants_twice(&self) -> bool {
-        self.world.plan.plant == Some(Plant::HostRunsTwice)
+    fn runs_twice(&self) -> bool {
+        self.world.plan.bug == Some(PlantedBug::HostRunsTwice)
     }
 
     /// Handles the server's disposition for a call that the host still has.
@@ -84,9 +84,9 @@ impl Host {
     fn takes(&mut self, request: &CallRequest) -> bool {
         let call = request.call.clone();
         if let Some(outcome) = self.memory.remove(&call) {
-            self.held.insert(call.clone(), Held::finished(request, outcome));
+            self.held.insert(call.clone(), HostCall::finished(request, outcome));
         }
-        if self.held.contains_key(&call) && !self.plants_twice() {
+        if self.held.contains_key(&call) && !self.runs_twice() {
             if let Some(held) = self.held.get_mut(&call) {
                 held.lease = request.lease.as_str().to_owned();
             }

@@ -49,7 +49,7 @@ use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Ownerships, Peer};
 use crate::grpc::edge::incoming::{IncomingLink, connections};
 use crate::grpc::edge::message_prefix::PREFIX_BYTES;
-use crate::grpc::edge::peer::PeerPort;
+use crate::grpc::edge::peer::PeerListener;
 use crate::grpc::edge::tls::Acceptor;
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
@@ -315,7 +315,7 @@ impl Owner {
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerPort::new(forward_layer(ownerships, local), needs_principal);
+        let port = PeerListener::new(forward_layer(ownerships, local), needs_principal);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));

@@ -148,7 +148,7 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
     let (_ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
     let (listener, address) = loopback().await;
     let (tasks, empty) = (Tasks::new(), LocalServices::none());
-    let port = PeerPort::new(forward_layer(ownerships, empty.clone()), false);
+    let port = PeerListener::new(forward_layer(ownerships, empty.clone()), false);
     drop(tasks.spawn("peers", async move {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));

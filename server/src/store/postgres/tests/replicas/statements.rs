@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::store::number::int;
-use crate::store::postgres::owner::{self, ConnectError, Hold, Owner};
+use crate::store::postgres::owner::{self, ConnectError, Owner, ServerKind};
 use crate::store::postgres::replica::statements::{self, Beaten};
 use crate::store::postgres::scope::Scope;
 
@@ -231,12 +231,13 @@ async fn a_statement_of_an_older_connection_writes_nothing() {
     let owner = register_owner(&mut old).await;
     let options = super::open::connect_options(&schema.options).unwrap();
     let newer = Owner { conn: owner.conn + 1, ..owner };
-    let (mut new, batch) = owner::reconnect(&options, newer, Hold::Lease).await.unwrap();
+    let (mut new, batch) = owner::reconnect(&options, newer, ServerKind::Replica).await.unwrap();
     assert_eq!(batch, 0);
     assert!(!owner::fence(&mut old, owner, 1).await.unwrap());
     assert!(owner::fence(&mut new, newer, 1).await.unwrap());
     statements::mark_lane(&mut old, number_of(&owner)).await.unwrap();
-    let fenced = owner::reconnect(&options, Owner { conn: owner.conn + 2, ..owner }, Hold::Lease).await;
+    let fenced =
+        owner::reconnect(&options, Owner { conn: owner.conn + 2, ..owner }, ServerKind::Replica).await;
     assert!(matches!(fenced, Err(ConnectError::Fenced)));
 }
 
@@ -250,9 +251,9 @@ async fn an_older_connection_that_holds_a_transaction_open_is_ended() {
     assert!(owner::fence(&mut old, owner, 1).await.unwrap());
     let options = super::open::connect_options(&schema.options).unwrap();
     let newer = Owner { conn: owner.conn + 1, ..owner };
-    let waited = owner::reconnect(&options, newer, Hold::Lease).await;
+    let waited = owner::reconnect(&options, newer, ServerKind::Replica).await;
     assert!(matches!(&waited, Err(ConnectError::Sql(error)) if owner::is_waited_for(error)));
-    let (mut new, batch) = owner::reconnect(&options, newer, Hold::Lease).await.unwrap();
+    let (mut new, batch) = owner::reconnect(&options, newer, ServerKind::Replica).await.unwrap();
     assert_eq!(batch, 0, "the older one had not committed");
     assert!(old.execute("COMMIT").await.is_err());
     assert!(owner::fence(&mut new, newer, 1).await.unwrap());

@@ -1,4 +1,4 @@
-//! The pace of those around the server: how long they wait for an answer, and between two things that they do.
+//! Waits of those around the server: for an answer, and between two things that they do.
 
 use std::time::Duration;
 

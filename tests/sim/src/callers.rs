@@ -1,4 +1,4 @@
-//! Those who use the server: callers, people who are asked, and an operator.
+//! Callers: they start runs, repeat requests, wait for results and end runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,20 +6,17 @@ use std::sync::Arc;
 use agentloop_core::agent::{BackgroundPolicy, ContextPolicy, LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::id::{RunId, SessionId};
 use agentloop_core::message::{Message, Role};
-use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::AbortCause;
-use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::{OnBusy, Resolution, StartRequest, StartedRun};
-use agentloop_server::store::{PageRequest, RequestFilter, RequestRow, RunFilter};
+use agentloop_server::engine::{OnBusy, StartRequest, StartedRun};
 
 use crate::host::{HOOKS, PLANNER};
 use crate::model::{PING, PLEASE};
-use crate::pace::{patience, pause};
 use crate::random::Random;
+use crate::waits::{patience, pause};
 use crate::world::{World, passes, tenant};
 use crate::{stepper, subscriber};
 
@@ -289,124 +286,5 @@ fn must_be_over(world: &World, run: &RunId) {
     let status = world.truth.tables().run(&tenant(), run).map(|run| run.row.summary.status);
     if !status.is_some_and(RunStatus::is_terminal) && !world.is_gone(run) {
         world.problem(format_args!("{run} is aborted, and is {status:?}"));
-    }
-}
-
-/// Answers what is asked, as the seed has it; at the end whatever is left.
-pub(crate) async fn answer_questions(world: Arc<World>) {
-    let mut random = world.random("people");
-    loop {
-        pause(&mut random, &[300, 1_000, 6_000]).await;
-        let page = PageRequest { size: 50, after: None };
-        let listed = world
-            .call(None, |server| async move {
-                server.engine.store().pending(&tenant(), RequestFilter::default(), page).await
-            })
-            .await;
-        let Some(Ok(page)) = listed else { continue };
-        for row in page.rows {
-            if world.is_calm() || random.chance(500) {
-                Box::pin(decide(&world, &mut random, &row)).await;
-            }
-        }
-    }
-}
-
-async fn decide(world: &Arc<World>, random: &mut Random, row: &RequestRow) {
-    let decision = match row.question.kind {
-        QuestionKind::Prompt => Decision::Text { text: "that one".to_owned() },
-        QuestionKind::Select => Decision::Selected { options: vec!["1".to_owned()] },
-        QuestionKind::Form => random.pick(&[
-            Decision::Filled { fields: r#"{"n":3}"#.to_owned() },
-            Decision::Declined { message: "not now".to_owned() },
-        ]),
-        QuestionKind::Url => random.pick(&[
-            Decision::Visited { done: true },
-            Decision::Visited { done: false },
-            Decision::Declined { message: String::new() },
-        ]),
-        QuestionKind::Approve | QuestionKind::InDoubt => random.pick(&[
-            Decision::Approve,
-            Decision::Approve,
-            Decision::Approve,
-            Decision::ApproveWithEdits { arguments: r#"{"n":9}"#.to_owned() },
-            Decision::Deny { message: "no".to_owned() },
-            Decision::DenyAndStop { message: "stop".to_owned() },
-            Decision::AnswerInPlace { output: "so be it".to_owned() },
-        ]),
-    };
-    let request = row.question.request.clone();
-    let digest = random.chance(500).then(|| row.question.digest.clone());
-    let by = random.pick(&["ann", "bob"]).to_owned().into();
-    let resolution = Resolution { decision: decision.clone(), digest, by, remember: None };
-    let patience = patience(world, random);
-    let answer = world
-        .call(patience, |server| async move {
-            Box::pin(server.engine.decide(&tenant(), &request, resolution)).await.map(|()| request)
-        })
-        .await;
-    match answer {
-        Some(_) if world.is_gone(&row.run) => {}
-        Some(Ok(request)) => {
-            let stored = world.truth.tables().request(&tenant(), &request).and_then(|row| row.answer);
-            world.trace.line("people", &format!("{request}: {}", decision.name()));
-            if stored.as_ref().map(|answer| &answer.decision) != Some(&decision) {
-                world.problem(format_args!(
-                    "{request} is answered with {decision:?}, and stored as {stored:?}"
-                ));
-            }
-        }
-        Some(Err(EngineError::Refused(Refusal::AlreadyResolved(_) | Refusal::WrongPhase(_)))) | None => {}
-        Some(Err(error)) if passes(&error) => {}
-        Some(Err(error)) => {
-            world.problem(format_args!("{} cannot be answered: {error}", row.question.request));
-        }
-    }
-}
-
-/// Lets paused runs go on.
-pub(crate) async fn operate(world: Arc<World>) {
-    let mut random = world.random("operator");
-    for number in 0_u64.. {
-        pause(&mut random, &[3_000, 10_000]).await;
-        let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
-        let page = PageRequest { size: 50, after: None };
-        let listed = world
-            .call(None, |server| async move { server.engine.store().runs(&tenant(), filter, page).await })
-            .await;
-        let Some(Ok(page)) = listed else { continue };
-        for row in page.rows {
-            let patience = patience(&world, &mut random);
-            let request = format!("resume {number}");
-            let run = row.run.clone();
-            let answer = world
-                .call(patience, |server| async move {
-                    Box::pin(server.engine.resume(&tenant(), &run, &request, "op")).await
-                })
-                .await;
-            match answer {
-                Some(Ok(()) | Err(EngineError::Refused(Refusal::WrongPhase(_)))) | None => {}
-                Some(Err(error)) if passes(&error) || world.is_gone(&row.run) => {}
-                Some(Err(error)) => world.problem(format_args!("{} cannot be resumed: {error}", row.run)),
-            }
-        }
-    }
-}
-
-/// Lets the clock jump from time to time.
-pub(crate) async fn move_clock(world: Arc<World>) {
-    let mut random = world.random("clock");
-    if !world.plan.clock_jumps {
-        return;
-    }
-    loop {
-        pause(&mut random, &[5_000, 20_000, 60_000]).await;
-        if world.is_calm() {
-            return;
-        }
-        let by = random.pick(&[-600_000, -30_000, -1_000, 1_000, 30_000, 600_000]);
-        world.fault("clock jumps");
-        world.trace.line("world", &format!("the clock jumps by {by} ms"));
-        world.clock.jump(by);
     }
 }

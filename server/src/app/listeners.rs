@@ -1,4 +1,4 @@
-//! The ports of a server: the one that callers and hosts dial, and the one where metrics are read.
+//! The listeners of a server: the one for callers and hosts, and the one for those who read metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::grpc::edge::identity::{CredentialCheck, IdentityLayer};
 use crate::lifecycle::Tasks;
 use crate::telemetry::metrics::Metrics;
 
-/// Ports that are listened on, and what protects them.
-pub(super) struct Ports {
-    /// The port for callers and hosts.
+/// Sockets that listen, and what protects them.
+pub(super) struct Listeners {
+    /// The address for callers and hosts.
     pub(super) address: SocketAddr,
-    /// The port for metrics, if they are configured.
+    /// The address for metrics, if they are configured.
     pub(super) metrics_address: Option<SocketAddr>,
     /// The metrics, if they are configured.
     pub(super) metrics: Option<Metrics>,
@@ -34,7 +34,7 @@ pub(super) struct Ports {
     security: Security,
 }
 
-impl Ports {
+impl Listeners {
     /// Listens on the configured addresses. Nothing is answered yet.
     ///
     /// # Errors
@@ -61,15 +61,15 @@ impl Ports {
         })
     }
 
-    /// Starts what serves metrics, and what reads certificates and tokens again. Returns the port for callers, to be
+    /// Starts what serves metrics, and what reads certificates and tokens again. Returns the listener for callers, to be
     /// served. `identity` is given what checks the credentials of callers, if they must present any.
-    pub(super) fn open(
+    pub(super) fn start(
         self,
         quotas: Option<Quotas>,
         clock: Arc<dyn Clock>,
         identity: impl FnOnce(Option<CredentialCheck>) -> IdentityLayer,
         tasks: &Tasks,
-    ) -> serve::Port {
+    ) -> serve::CallerListener {
         let Self { metrics_address, metrics, options, listener, scrapes, security, .. } = self;
         if let (Some((listener, hosts)), Some(address), Some(metrics)) = (scrapes, metrics_address, &metrics)
         {
@@ -91,6 +91,6 @@ impl Ports {
             })
         });
         let (acceptor, identity) = (security.acceptor, identity(check));
-        serve::Port { listener, options, metrics, acceptor, identity }
+        serve::CallerListener { listener, options, metrics, acceptor, identity }
     }
 }

@@ -1,4 +1,4 @@
-//! The keeper of the server: it starts processes, and ends them as the seed has it.
+//! The processes of the server: started one after the other, and ended as the seed has it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{JournalStore as _, ToolStore as _};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions, StoredTool};
 
-use crate::gate::Gate;
+use crate::faulty_store::FaultyStore;
 use crate::model::FakeModels;
 use crate::server::Server;
 use crate::store::MemoryStore;
 use crate::world::{SimIds, World};
 
 /// Keeps a server up, except where the seed ends it. Returns when `over` does, with the last one killed.
-pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::CancellationToken) {
+pub(crate) async fn keep_running(world: Arc<World>, over: tokio_util::sync::CancellationToken) {
     let mut random = world.random("server");
     let mut store = world.truth.clone();
     loop {
@@ -68,7 +68,7 @@ async fn start(world: &Arc<World>, store: MemoryStore) -> Server {
         .into_iter()
         .map(|row| StoredTool { last_seen: world.clock.now(), ..StoredTool::from(row) });
     let tools = RemoteTools::new(RemoteToolsOptions::default(), world.clock.now(), remembered.collect());
-    let gate = Arc::new(Gate::new(world.clone(), store, tasks.clone()));
+    let store = Arc::new(FaultyStore::new(world.clone(), store, tasks.clone()));
     let parts = EngineParts {
         clock: Arc::new(world.clock.clone()),
         ids: Arc::new(SimIds::new(world.random(&format!("ids {number}")))),
@@ -81,7 +81,7 @@ async fn start(world: &Arc<World>, store: MemoryStore) -> Server {
         },
         ..EngineParts::default()
     };
-    let engine = parts.start(gate, Arc::new(FakeModels::new(world.clone(), number)), tools.clone());
+    let engine = parts.start(store, Arc::new(FakeModels::new(world.clone(), number)), tools.clone());
     drop(tasks.spawn("tools", tools.clone().drive(engine.sink())));
     Server { number, engine, tools, tasks }
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::audit::{AuditLines, follow, open_file};
+use crate::app::audit_lines::{AuditLines, follow, open_file};
 use crate::app::hosts::{StoreToolRows, StoredIds, host_options, remember_tools, remembered_tools};
 use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
@@ -41,8 +41,8 @@ const RUNS_CHECK_EVERY: Duration = Duration::from_millis(10);
 /// Makes the tools that runs see from those of hosts.
 pub(super) type WrapTools = Box<dyn FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send>;
 
-/// Everything that the work is started with, but the store.
-pub(super) struct WorkParts {
+/// Everything that the services are started with, but the store.
+pub(super) struct ServiceParts {
     pub(super) config: Config,
     pub(super) models: Arc<dyn Models>,
     pub(super) wrap_tools: Option<WrapTools>,
@@ -71,8 +71,8 @@ pub(super) struct ClusterParts {
     pub(super) links: Links,
 }
 
-/// The work, which goes on from here.
-pub(super) struct Work {
+/// The services of the contract and the engine behind them, at work.
+pub(super) struct StartedServices {
     pub(super) engine: Engine,
     hosts: Arc<RemoteTools>,
     /// The services of the contract.
@@ -80,21 +80,21 @@ pub(super) struct Work {
     /// The audit log, if one is written.
     pub(super) audit: Option<AuditLog>,
     /// Sends the hosts away.
-    pub(super) stop: Stop,
+    pub(super) host_shutdown: HostShutdown,
     /// The tools of all replicas, where there are several.
     pub(super) cluster: Option<Arc<ClusterTools>>,
 }
 
 /// Sends the hosts away when a shutdown has begun. Clones do the same.
 #[derive(Clone)]
-pub(super) struct Stop {
+pub(super) struct HostShutdown {
     engine: Engine,
     hosts: Arc<RemoteTools>,
     cluster: Option<Arc<ClusterTools>>,
     offers_wait: Duration,
 }
 
-impl Stop {
+impl HostShutdown {
     /// Number of runs that are at work here.
     pub(super) fn runs(&self) -> usize {
         self.engine.runs_at_work()
@@ -121,7 +121,7 @@ impl Stop {
     }
 }
 
-impl WorkParts {
+impl ServiceParts {
     /// Continues every unfinished run. The audit log ends after `calls_ended`.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl WorkParts {
         store: Arc<dyn Store>,
         own_store: Option<&OwnStore>,
         calls_ended: CancellationToken,
-    ) -> Result<Work, StartError> {
+    ) -> Result<StartedServices, StartError> {
         let tasks = self.engine.tasks.clone();
         let started = Box::pin(self.start_all(store, own_store, calls_ended)).await;
         if started.is_err() {
@@ -146,7 +146,7 @@ impl WorkParts {
         store: Arc<dyn Store>,
         own_store: Option<&OwnStore>,
         calls_ended: CancellationToken,
-    ) -> Result<Work, StartError> {
+    ) -> Result<StartedServices, StartError> {
         let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
         let hosts = self.hosts(&store).await?;
         let agents = Arc::new(self.agents());
@@ -164,12 +164,16 @@ impl WorkParts {
             self.cluster.take().map(|parts| parts.tools(hosts.clone(), store.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
         let offers_wait = offers_wait(server.shutdown_grace.duration());
-        let stop =
-            Stop { engine: engine.clone(), hosts: hosts.clone(), cluster: cluster.clone(), offers_wait };
+        let host_shutdown = HostShutdown {
+            engine: engine.clone(),
+            hosts: hosts.clone(),
+            cluster: cluster.clone(),
+            offers_wait,
+        };
         if let Some(linking) = linking {
-            spawn_until_runs_stop(&tasks, "tool link", linking, &stop);
+            spawn_until_runs_stop(&tasks, "tool link", linking, &host_shutdown);
         }
-        drive_tools(&stop, &tasks);
+        drive_tools(&host_shutdown, &tasks);
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
         let audit = start_audit(audited, &store, &clock, &tasks, calls_ended)?;
@@ -185,7 +189,7 @@ impl WorkParts {
             shared_database,
         };
         let routes = services.routes(server.max_message_bytes, &tasks);
-        Ok(Work { engine, hosts, routes, audit, stop, cluster })
+        Ok(StartedServices { engine, hosts, routes, audit, host_shutdown, cluster })
     }
 
     /// The tools of hosts, as far as the store remembers them, and those of the embedder. Where callers have to say who they are, the
@@ -285,12 +289,12 @@ pub(super) fn spawn_until_stopped(
 }
 
 /// Starts the task that hands reports of tools to the runs, until the runs have stopped.
-fn drive_tools(stop: &Stop, tasks: &Tasks) {
-    let driving = match stop.cluster.clone() {
-        Some(cluster) => cluster.drive(stop.engine.sink()).boxed(),
-        None => stop.hosts.clone().drive(stop.engine.sink()).boxed(),
+fn drive_tools(host_shutdown: &HostShutdown, tasks: &Tasks) {
+    let driving = match host_shutdown.cluster.clone() {
+        Some(cluster) => cluster.drive(host_shutdown.engine.sink()).boxed(),
+        None => host_shutdown.hosts.clone().drive(host_shutdown.engine.sink()).boxed(),
     };
-    spawn_until_runs_stop(tasks, "tools", driving, stop);
+    spawn_until_runs_stop(tasks, "tools", driving, host_shutdown);
 }
 
 /// Starts a task that ends when a shutdown has begun and the runs have stopped, which wait for what hosts say to their offers.
@@ -298,13 +302,13 @@ fn spawn_until_runs_stop(
     tasks: &Tasks,
     name: &'static str,
     work: impl Future<Output = ()> + Send + 'static,
-    stop: &Stop,
+    host_shutdown: &HostShutdown,
 ) {
-    let (soft, stop) = (tasks.soft().clone(), stop.clone());
+    let (soft, host_shutdown) = (tasks.soft().clone(), host_shutdown.clone());
     drop(tasks.spawn(name, async move {
         let stopped = async {
             soft.cancelled().await;
-            stop.runs_stopped().await;
+            host_shutdown.runs_stopped().await;
         };
         tokio::select! { biased;
             () = work => {}
@@ -336,7 +340,7 @@ impl ClusterParts {
     }
 }
 
-impl Work {
+impl StartedServices {
     /// Has its readings shown at each scrape, and what is read again written to its audit log, where there are such.
     pub(super) fn show(
         &self,

@@ -13,7 +13,7 @@ use agentloop_server::store::{Append, JournalStore as _, StoreError};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-use crate::plan::Plant;
+use crate::plan::PlantedBug;
 use crate::random::Random;
 use crate::store::MemoryStore;
 use crate::world::World;
@@ -23,7 +23,7 @@ const READERS: usize = 2;
 
 /// One process's way to the store. Clones are the same way.
 #[derive(Clone)]
-pub(crate) struct Gate(Arc<Inner>);
+pub(crate) struct FaultyStore(Arc<Inner>);
 
 struct Inner {
     world: Arc<World>,
@@ -42,7 +42,7 @@ struct State {
 
 /// The delays and faults of one operation.
 #[derive(Debug, Clone, Copy, Default)]
-struct Fate {
+struct OperationFaults {
     before: Duration,
     after: Duration,
     fails: bool,
@@ -53,20 +53,20 @@ struct Fate {
     lies: bool,
 }
 
-impl Gate {
+impl FaultyStore {
     pub(crate) fn new(world: Arc<World>, store: MemoryStore, tasks: Tasks) -> Self {
         let random = world.random(&format!("gate {}", store.epoch().0));
         let (readers, state) = (Semaphore::new(READERS), Mutex::new(State { random, away_until: None }));
         Self(Arc::new(Inner { world, store, tasks, readers, state }))
     }
 
-    fn fate(&self, writes: bool) -> Fate {
+    fn draw_faults(&self, writes: bool) -> OperationFaults {
         let plan = &self.0.world.plan.store;
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let plants = self.0.world.plan.plant == Some(Plant::StoreAcknowledgesWithoutStoring);
-        let lies = writes && plants && state.random.chance(20);
+        let is_planted = self.0.world.plan.bug == Some(PlantedBug::StoreAcknowledgesWithoutStoring);
+        let lies = writes && is_planted && state.random.chance(20);
         if self.0.world.is_calm() {
-            return Fate { lies, ..Fate::default() };
+            return OperationFaults { lies, ..OperationFaults::default() };
         }
         let State { random, away_until } = &mut *state;
         if random.chance(plan.outage) {
@@ -79,7 +79,7 @@ impl Gate {
         let mut wait =
             || Duration::from_millis(if random.chance(plan.slow) { random.between(1, 3_000) } else { 0 });
         let (before, after) = (wait(), wait());
-        Fate {
+        OperationFaults {
             before,
             after,
             fails: random.chance(plan.fails) || away,
@@ -99,15 +99,15 @@ impl Gate {
     }
 
     async fn read<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let fate = self.fate(false);
+        let faults = self.draw_faults(false);
         let _connection = self.0.readers.acquire().await.expect("it is never closed");
-        pause(fate.before).await;
-        if fate.fails {
+        pause(faults.before).await;
+        if faults.fails {
             self.0.world.fault("store failures");
             return Err(unavailable());
         }
         let result = read.await;
-        pause(fate.after).await;
+        pause(faults.after).await;
         result
     }
 
@@ -117,12 +117,12 @@ impl Gate {
         what: String,
         write: impl AsyncWrite<T>,
     ) -> Result<T, StoreError> {
-        let fate = self.fate(true);
+        let faults = self.draw_faults(true);
         let (reply, answer) = oneshot::channel();
-        let gate = self.clone();
+        let store = self.clone();
         drop(self.0.tasks.spawn("writer", async move {
             // The caller may have stopped waiting.
-            let _gone = reply.send(gate.written(what, write, fate).await);
+            let _gone = reply.send(store.written(what, write, faults).await);
         }));
         match answer.await {
             Ok(result) => result,
@@ -131,16 +131,21 @@ impl Gate {
         }
     }
 
-    async fn written<T>(&self, what: String, write: impl AsyncWrite<T>, fate: Fate) -> Result<T, StoreError> {
-        pause(fate.before).await;
-        if fate.crash_before {
+    async fn written<T>(
+        &self,
+        what: String,
+        write: impl AsyncWrite<T>,
+        faults: OperationFaults,
+    ) -> Result<T, StoreError> {
+        pause(faults.before).await;
+        if faults.crash_before {
             return self.crash(&format!("before {what}")).await;
         }
-        if fate.fails {
+        if faults.fails {
             self.0.world.fault("store failures");
             return Err(unavailable());
         }
-        if fate.lies
+        if faults.lies
             && let Some(done) = write.pretend()
         {
             return Ok(done);
@@ -150,11 +155,11 @@ impl Gate {
             Ok(_) => self.0.world.trace.line("store", &what),
             Err(error) => self.0.world.trace.line("store", &format!("{what}: {error}")),
         }
-        if fate.crash_after {
+        if faults.crash_after {
             return self.crash(&format!("after {what}")).await;
         }
-        pause(fate.after).await;
-        if fate.loses_answer {
+        pause(faults.after).await;
+        if faults.loses_answer {
             self.0.world.fault("store answers lost");
             return Err(unavailable());
         }

@@ -1,4 +1,4 @@
-//! The ports of the store, each method by the gate's way of reading or of writing.
+//! The ports of the store, each method with the faults of a read or of a write.
 
 use agentloop_core::id::{
     EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
@@ -16,11 +16,11 @@ use agentloop_server::store::{
 };
 use async_trait::async_trait;
 
-use super::{AppendWrite, Gate};
+use super::{AppendWrite, FaultyStore};
 use crate::store::MemoryStore;
 
 #[async_trait]
-impl JournalStore for Gate {
+impl JournalStore for FaultyStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         self.write(described(&append), AppendWrite(append)).await
     }
@@ -71,7 +71,7 @@ impl JournalStore for Gate {
 }
 
 #[async_trait]
-impl SessionStore for Gate {
+impl SessionStore for FaultyStore {
     async fn create_session(&self, new: NewSession) -> Result<SessionRow, StoreError> {
         self.read(self.0.store.create_session(new)).await
     }
@@ -167,7 +167,7 @@ impl SessionStore for Gate {
 }
 
 #[async_trait]
-impl QueueStore for Gate {
+impl QueueStore for FaultyStore {
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
         self.read(self.0.store.next_queued(tenant, session)).await
     }
@@ -194,7 +194,7 @@ impl QueueStore for Gate {
 }
 
 #[async_trait]
-impl RequestStore for Gate {
+impl RequestStore for FaultyStore {
     async fn request(
         &self,
         tenant: &TenantId,
@@ -226,7 +226,7 @@ impl RequestStore for Gate {
 }
 
 #[async_trait]
-impl JobStore for Gate {
+impl JobStore for FaultyStore {
     async fn due_jobs(
         &self,
         now: Timestamp,
@@ -249,7 +249,7 @@ impl JobStore for Gate {
 }
 
 #[async_trait]
-impl SearchStore for Gate {
+impl SearchStore for FaultyStore {
     async fn search(
         &self,
         tenant: &TenantId,
@@ -262,7 +262,7 @@ impl SearchStore for Gate {
 }
 
 #[async_trait]
-impl ToolStore for Gate {
+impl ToolStore for FaultyStore {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
         self.read(self.0.store.save_tools(tenant, tools)).await
     }
@@ -290,13 +290,13 @@ impl ToolStore for Gate {
 }
 
 /// No blobs: their files are attacked in `tests/process/blobs.rs`.
-impl BlobStore for Gate {}
+impl BlobStore for FaultyStore {}
 
 /// No audit log.
-impl AuditStore for Gate {}
+impl AuditStore for FaultyStore {}
 
 #[async_trait]
-impl Store for Gate {
+impl Store for FaultyStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.read(self.0.store.check()).await
     }

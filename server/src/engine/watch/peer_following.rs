@@ -9,17 +9,19 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::watch::peers::{FollowState, KEPT_FOR, Peers, RunChange, RunTap};
+use crate::engine::watch::change::RunChange;
+use crate::engine::watch::peers::{FollowState, KEPT_FOR, Peers};
+use crate::engine::watch::tap::RunTap;
 use crate::engine::watch::watchers::RunWatchers;
 
 /// Tells the transport between replicas when somebody watches a list of runs. The transport says when it follows the other replicas.
 /// As long as there is no such handle, watchers do not wait for other replicas.
-pub struct RunWatch {
+pub struct PeerFollowing {
     watchers: Arc<RunWatchers>,
     clock: Arc<dyn Clock>,
 }
 
-impl RunWatch {
+impl PeerFollowing {
     /// Waits until somebody watches a list of runs.
     pub async fn begins(&self) {
         let mut watchers = self.peers().watchers.subscribe();
@@ -65,7 +67,7 @@ impl RunWatch {
     }
 }
 
-impl Drop for RunWatch {
+impl Drop for PeerFollowing {
     fn drop(&mut self) {
         self.peers().following.send_replace(FollowState::NoPeers);
     }
@@ -97,16 +99,16 @@ impl Engine {
 
     /// The handle for the transport between replicas, which holds it as long as it works. Each engine has at most one.
     #[must_use]
-    pub fn run_watch(&self) -> RunWatch {
+    pub fn peer_following(&self) -> PeerFollowing {
         let deps = self.deps();
-        deps.run_watchers.run_watch(&deps.clock)
+        deps.run_watchers.peer_following(&deps.clock)
     }
 }
 
 impl RunWatchers {
-    pub(super) fn run_watch(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> RunWatch {
-        let watch = RunWatch { watchers: self.clone(), clock: clock.clone() };
-        watch.unfollowed();
-        watch
+    pub(super) fn peer_following(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> PeerFollowing {
+        let following = PeerFollowing { watchers: self.clone(), clock: clock.clone() };
+        following.unfollowed();
+        following
     }
 }

@@ -10,20 +10,20 @@ use agentloop_server::clock::Clock as _;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::store::{NewFork, StoreError};
 
-use crate::pace::{patience, pause};
-use crate::people::ask_for;
+use crate::callers::ask_for;
 use crate::random::Random;
 use crate::server::Server;
+use crate::waits::{patience, pause};
 use crate::world::{CALLERS_LEFT, World, passes, tenant};
 
-/// Number of actions of a curator.
+/// Number of actions.
 const DEEDS: u64 = 25;
 /// Ids of the sessions that it makes.
 const NAMES: [&str; 3] = ["f0", "f1", "f2"];
 /// Time after which a call is done whose caller has gone.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
-struct Curator {
+struct SessionForks {
     world: Arc<World>,
     random: Random,
     /// Entries of the sessions that are gone.
@@ -31,21 +31,21 @@ struct Curator {
 }
 
 /// Forks and deletes sessions while faults are injected.
-pub(crate) async fn curate(world: Arc<World>) {
+pub(crate) async fn fork_and_delete(world: Arc<World>) {
     let random = world.random("curator");
-    let mut curator = Curator { world, random, had: BTreeMap::new() };
+    let mut forks = SessionForks { world, random, had: BTreeMap::new() };
     for number in 0..DEEDS {
-        pause(&mut curator.random, &[0, 0, 300, 4_000]).await;
-        if curator.world.is_calm() {
+        pause(&mut forks.random, &[0, 0, 300, 4_000]).await;
+        if forks.world.is_calm() {
             return;
         }
-        let name = SessionId::parse(curator.random.pick(&NAMES)).expect("a good id");
-        curator.does_something(&name, number).await;
+        let name = SessionId::parse(forks.random.pick(&NAMES)).expect("a good id");
+        forks.act(&name, number).await;
     }
 }
 
-impl Curator {
-    async fn does_something(&mut self, name: &SessionId, number: u64) {
+impl SessionForks {
+    async fn act(&mut self, name: &SessionId, number: u64) {
         let sessions: BTreeMap<SessionId, EntryNo> = {
             let tables = self.world.truth.tables();
             tables.sessions.iter().map(|((_, id), session)| (id.clone(), session.row.last_entry)).collect()
