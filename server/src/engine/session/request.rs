@@ -23,7 +23,8 @@ pub struct StartRequest {
     pub spec: Arc<RunSpec>,
     /// The caller's messages. They are added to the session.
     pub messages: Vec<SharedMessage>,
-    /// Digest of the whole request. A repetition with another digest is [`EngineError::IdReused`].
+    /// Digest of the whole request. A repetition with another digest is
+    /// [`IdReused`](crate::engine::error::EngineError::IdReused).
     pub digest: Digest,
     /// The caller that asks for the run.
     pub author: Author,
@@ -57,7 +58,7 @@ impl Author {
 /// The choice for a start in a session that has a live run or a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnBusy {
-    /// Refuse the start, with [`EngineError::SessionBusy`].
+    /// Refuse the start, with [`SessionBusy`](crate::engine::error::EngineError::SessionBusy).
     #[default]
     Reject,
     /// Queue the run behind all earlier ones.

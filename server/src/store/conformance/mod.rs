@@ -134,6 +134,7 @@ macro_rules! conforms_in_accounts {
         $crate::conforms! { $open;
             an_act_has_one_row_however_much_it_writes
             a_page_of_the_audit_log_looks_at_so_many_rows
+            a_deletion_of_nothing_takes_no_row_along
         }
     };
 }
