@@ -19,7 +19,7 @@ pub(super) struct EndWarning {
     last: Mutex<Option<Warned>>,
 }
 
-/// The last warning.
+/// The warning that was given last: none is repeated on the same day.
 #[derive(Debug, PartialEq, Eq)]
 struct Warned {
     /// The end of the certificate, in seconds since 1970.

@@ -2,7 +2,7 @@
 //! comments take some MiB in memory, and most servers are never asked for them.
 
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use agentloop_proto::FILE_DESCRIPTOR_SET;
@@ -31,20 +31,17 @@ fn builder() -> Builder<'static> {
 }
 
 /// A service that is built for its first call.
-struct BuiltOnUse<S, F> {
-    service: Arc<OnceLock<S>>,
-    build: F,
-}
+struct BuiltOnUse<S, F>(Arc<LazyLock<S, F>>);
 
-impl<S, F: Fn() -> S> BuiltOnUse<S, F> {
+impl<S, F: FnOnce() -> S> BuiltOnUse<S, F> {
     fn new(build: F) -> Self {
-        Self { service: Arc::default(), build }
+        Self(Arc::new(LazyLock::new(build)))
     }
 }
 
-impl<S, F: Clone> Clone for BuiltOnUse<S, F> {
+impl<S, F> Clone for BuiltOnUse<S, F> {
     fn clone(&self) -> Self {
-        Self { service: self.service.clone(), build: self.build.clone() }
+        Self(self.0.clone())
     }
 }
 
@@ -55,7 +52,7 @@ impl<S: NamedService, F> NamedService for BuiltOnUse<S, F> {
 impl<S, F> Service<Request<Body>> for BuiltOnUse<S, F>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
-    F: Fn() -> S,
+    F: FnOnce() -> S,
 {
     type Response = S::Response;
     type Error = Infallible;
@@ -67,6 +64,6 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        self.service.get_or_init(&self.build).clone().call(request)
+        S::clone(&self.0).call(request)
     }
 }

@@ -60,7 +60,7 @@ impl FileRights {
 
 #[cfg(unix)]
 impl Reader {
-    /// This process.
+    /// This process, with its effective user and all of its groups.
     fn current() -> io::Result<Self> {
         use rustix::process::{getegid, geteuid, getgroups};
         let mut groups: Vec<u32> = getgroups()?.into_iter().map(|group| group.as_raw()).collect();

@@ -41,11 +41,11 @@ impl CallSink for Engine {
                     timeout,
                     resume_state: resume_state.clone(),
                 };
-                return self.record_host_input(&key, call, input).await;
+                return self.record(&key, call, input).await;
             }
             CallUpdate::Resumable { attempt, resume_no, state } => {
                 let input = || Input::CallResumable { slot, attempt, resume_no, state: state.clone() };
-                return self.record_host_input(&key, call, input).await;
+                return self.record(&key, call, input).await;
             }
             CallUpdate::Lost { attempt, message, ran: ran @ Ran::No, busy } => {
                 let input = || Input::CallLost { slot, attempt, message: message.clone(), ran, busy };
@@ -54,7 +54,7 @@ impl CallSink for Engine {
                 {
                     return true;
                 }
-                return self.record_not_begun(&key, call, input).await;
+                return self.record(&key, call, input).await;
             }
             CallUpdate::Lost { attempt, message, ran: ran @ (Ran::Maybe | Ran::Yes), busy } => {
                 Input::CallLost { slot, attempt, message, ran, busy }
@@ -62,7 +62,7 @@ impl CallSink for Engine {
             CallUpdate::Stopped { attempt, lease, begun: false } => {
                 let lease = Digest::claimed(lease);
                 let input = || Input::CallStopped { slot, attempt, lease: lease.clone(), begun: false };
-                return self.record_not_begun(&key, call, input).await;
+                return self.record(&key, call, input).await;
             }
             CallUpdate::Stopped { attempt, lease, begun } => {
                 Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }
@@ -217,38 +217,15 @@ impl Engine {
         self.ensure_live(key).await.is_err_and(|error| error.is_damage())
     }
 
-    /// A call asks a person, or leaves a state to go on from. The run is made live for it: a host that reconnects may say
-    /// so before the run is live, and does not repeat it by itself.
-    async fn record_host_input(
-        &self,
-        key: &RunKey,
-        call: &CallId,
-        input: impl Fn() -> Input + Send + Sync,
-    ) -> bool {
+    /// Records what a host says once. The run is made live for it: it may be parked, or not be taken up yet after a start.
+    /// False: the next owner of the run needs it.
+    async fn record(&self, key: &RunKey, call: &CallId, input: impl Fn() -> Input + Send + Sync) -> bool {
         match self.deliver(key, input).await {
-            // Refused: the call is settled. Its host learns of that in another way.
-            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => true,
-            Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot record a question or resume state of a call; its host sends it again");
-                false
-            }
-        }
-    }
-
-    /// A call was not begun. The run is made live for it: it may be parked with the call in doubt, or not be taken up yet after
-    /// a start, and the host says so once.
-    async fn record_not_begun(
-        &self,
-        key: &RunKey,
-        call: &CallId,
-        input: impl Fn() -> Input + Send + Sync,
-    ) -> bool {
-        match self.deliver(key, input).await {
-            // Refused: the call is settled, or another run has its id.
+            // Refused: the call is settled, of which its host learns in another way; or another run has its id.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => true,
             Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => false,
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot record that a call was not begun; it may stay in doubt");
+                tracing::warn!(call.id = %call, %error, "a report of a host on this call cannot be recorded");
                 false
             }
         }

@@ -1,4 +1,4 @@
-//! Ids in requests.
+//! Parses the ids in requests, and names the field of one that is missing or wrong.
 
 use tonic::Status;
 

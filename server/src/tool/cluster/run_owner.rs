@@ -12,7 +12,7 @@ use crate::cluster::{Ownerships, ShardOwner};
 /// The replica that owns a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunOwner {
-    /// This one. It also answers for runs that do not exist.
+    /// This replica. It also answers for runs that do not exist.
     Here,
     /// The replica with this number.
     Peer(OwnerNo),

@@ -34,6 +34,7 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a large
 /// one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
+
 /// The reason why an attempt of a commit failed.
 pub(super) enum AttemptError {
     /// The database refused it. Nothing is written.

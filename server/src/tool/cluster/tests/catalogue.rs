@@ -1,5 +1,6 @@
 //! Every replica knows the tools of the hub.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -247,15 +248,21 @@ async fn forget(net: &Net, replica: &Replica) {
     assert!(forgetting.finish());
 }
 
-/// The link of the next hub is down before the decision, so it does not hear of it.
-#[tokio::test(start_paused = true)]
-async fn an_accepted_declaration_stays_accepted_at_the_next_hub() {
+/// A hub and the next one, whose link is down since a host has declared `weather`: it hears of no decision after that.
+async fn cut_off_after_a_host() -> (Arc<Net>, [Replica; 2]) {
     let (net, replicas) = Net::of([1, 2]);
     let [hub, other] = &replicas;
     drop(hub.host("h", &["weather"]).await);
     offers(other, &["weather"]).await;
     net.down();
     other.lost().await;
+    (net, replicas)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_declaration_stays_accepted_at_the_next_hub() {
+    let (net, replicas) = cut_off_after_a_host().await;
+    let [hub, other] = &replicas;
     assert!(is_weaker_refused(hub).await);
     accept(&net, hub).await;
     takes_over(&net, &replicas, 2).await;
@@ -266,12 +273,8 @@ async fn an_accepted_declaration_stays_accepted_at_the_next_hub() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_was_forgotten_is_not_back_at_the_next_hub() {
-    let (net, replicas) = Net::of([1, 2]);
+    let (net, replicas) = cut_off_after_a_host().await;
     let [hub, other] = &replicas;
-    drop(hub.host("h", &["weather"]).await);
-    offers(other, &["weather"]).await;
-    net.down();
-    other.lost().await;
     forget(&net, hub).await;
     takes_over(&net, &replicas, 2).await;
     assert_eq!(net.saved("weather"), None);

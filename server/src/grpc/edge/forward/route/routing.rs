@@ -74,10 +74,10 @@ pub(in crate::grpc::edge::forward) enum Search {
     Again,
 }
 
-/// A replica.
+/// The replica that an RPC is for, seen from this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::grpc::edge::forward) enum Replica {
-    /// This one.
+    /// The replica that the caller dialled.
     Here,
     /// The one with this number.
     Peer(OwnerNo),

@@ -49,6 +49,20 @@ async fn two_that_fill_at_once_add_each_message_once() {
     assert_eq!(count(&schema, "search_documents").await, 600);
 }
 
+/// Deletions at other replicas wait for its locks.
+#[tokio::test]
+async fn a_batch_that_stands_still_is_broken_off_as_soon_as_a_write() {
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    let refuse = "CREATE FUNCTION bounded() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                      IF current_setting('idle_in_transaction_session_timeout') <> '3s' THEN RAISE EXCEPTION 'unbounded'; END IF;
+                      RETURN NEW;
+                  END $$;
+                  CREATE TRIGGER bounded BEFORE INSERT ON search_documents FOR EACH ROW EXECUTE FUNCTION bounded()";
+    schema.shell().await.execute(refuse).await.unwrap();
+    says(&a, "s", "zebra").await;
+    assert_eq!(found(&a, "zebra").await, ["s"]);
+}
+
 /// More than one batch has, by their number and by their bytes.
 #[tokio::test]
 async fn long_messages_are_added_in_several_batches() {
