@@ -245,15 +245,17 @@ impl Member {
     fn balance(&mut self, view: &ClusterView, now: Timestamp) -> Option<MemberAction> {
         self.free_since = if view.free == 0 { None } else { self.free_since.or(Some(now)) };
         let owned = u16::try_from(self.owned.len()).unwrap_or(u16::MAX);
-        let share = self.share(view);
-        if owned > share && self.releasing.is_empty() {
-            return Some(MemberAction::Shed(owned - share));
+        // Nothing is given away for a replica that has just come: it may end at once, again and again, and take nothing.
+        let steady = self.share(view, |owner| self.suspicion.is_steady(owner));
+        if owned > steady && self.releasing.is_empty() {
+            return Some(MemberAction::Shed(owned - steady));
         }
         if self.is_draining || self.is_claiming || view.free == 0 || !self.lease.is_valid(now) {
             return None;
         }
         // A replica that counts for the shares does not claim its own.
         let is_left = self.free_since.is_some_and(|since| now.since(since) >= self.times.unclaimed_for);
+        let share = self.share(view, |_| true);
         let wanted = if is_left { view.free } else { share.saturating_sub(owned).min(view.free) };
         (wanted > 0).then(|| {
             self.is_claiming = true;
@@ -261,9 +263,11 @@ impl Member {
         })
     }
 
-    /// The most shards that this replica should have: an equal part of all, rounded up; none if it drains.
-    fn share(&self, view: &ClusterView) -> u16 {
-        let takers = view.owners.iter().filter(|seen| seen.owner != self.me && !seen.is_draining).count();
+    /// The most shards that this replica should have, beside those others that count: an equal part of all, rounded up; none
+    /// if it drains.
+    fn share(&self, view: &ClusterView, counts: impl Fn(OwnerNo) -> bool) -> u16 {
+        let others = view.owners.iter().filter(|seen| seen.owner != self.me && !seen.is_draining);
+        let takers = others.filter(|seen| counts(seen.owner)).count();
         let others = u16::try_from(takers).unwrap_or(u16::MAX);
         if self.is_draining { 0 } else { view.shards.div_ceil(others.saturating_add(1)) }
     }

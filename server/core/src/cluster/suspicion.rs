@@ -28,6 +28,8 @@ struct Seen {
     beat: Beat,
     /// Arrival of the answer that showed this counter first.
     since: Timestamp,
+    /// Arrival of the answer that showed the owner first.
+    met: Timestamp,
 }
 
 impl Suspicion {
@@ -56,7 +58,8 @@ impl Suspicion {
         for (owner, beat) in beats {
             let seen = match before.get(&owner) {
                 Some(seen) if seen.beat == beat => *seen,
-                Some(_) | None => Seen { beat, since: now },
+                Some(seen) => Seen { beat, since: now, met: seen.met },
+                None => Seen { beat, since: now, met: now },
             };
             // Measured from an answer to a question: the time in the database between the two is at least as long.
             let still = sent.since(seen.since);
@@ -66,5 +69,11 @@ impl Suspicion {
             self.seen.insert(owner, seen);
         }
         suspects
+    }
+
+    /// True of an owner that still beats, for so long after it was met that one which had died at once would be suspected.
+    #[must_use]
+    pub fn is_steady(&self, owner: OwnerNo) -> bool {
+        self.seen.get(&owner).is_some_and(|seen| seen.since.since(seen.met) >= self.times.suspected_after)
     }
 }

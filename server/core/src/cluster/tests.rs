@@ -105,17 +105,34 @@ fn a_new_replica_gets_its_share() {
     let mut member = Member::new(ME, TIMES(), at(0));
     let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
     assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &all, 0)).len(), 8, "each is gained");
-    let both = [(ME, 2), (OTHER, 1)];
-    assert_eq!(beaten(&mut member, 500, 501, view(&both, &all, 0)), [MemberAction::Shed(4)]);
+    let beat = |member: &mut Member, sent: u64, answered: u64| {
+        beaten(member, sent, answered, view(&[(ME, sent), (OTHER, sent)], &all, 0))
+    };
+    for time in (500..3_000).step_by(500) {
+        assert_eq!(beat(&mut member, time, time + 1), [], "it has just come: {time}");
+    }
+    assert_eq!(beat(&mut member, 3_000, 3_001), [MemberAction::Shed(4)]);
     assert_eq!(member.release(ShardNo(0)), Some(Term(1)));
     assert_eq!(member.release(ShardNo(0)), None);
-    assert!(!member.may_act(ShardNo(0), at(502)), "nothing is done for a shard that is given away");
-    assert_eq!(beaten(&mut member, 1_000, 1_001, view(&both, &all, 0)), [], "the release is under way");
-    assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(1_100)), []);
+    assert!(!member.may_act(ShardNo(0), at(3_002)), "nothing is done for a shard that is given away");
+    assert_eq!(beat(&mut member, 3_500, 3_501), [], "the release is under way");
+    assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(3_600)), []);
     // Asked before the release was answered: it may list the shard, and says nothing.
-    let late = beaten(&mut member, 1_050, 1_101, view(&both, &all, 0));
+    let late = beat(&mut member, 3_550, 3_601);
     assert_eq!(late, [MemberAction::Shed(3)]);
     assert_eq!(member.term(ShardNo(0)), None);
+}
+
+/// One after the other comes, is counted, and beats no more. Their shards would be nobody's for most of the time.
+#[test]
+fn replicas_that_come_and_end_at_once_are_given_nothing() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
+    for time in (0..30_000).step_by(500) {
+        let short_lived = OwnerNo(10 + time / 2_000);
+        let actions = beaten(&mut member, time, time + 1, view(&[(ME, time), (short_lived, 1)], &all, 0));
+        assert!(!actions.iter().any(|action| matches!(action, MemberAction::Shed(_))), "{time}: {actions:?}");
+    }
 }
 
 #[test]
