@@ -107,3 +107,18 @@ fn a_ghost_of_a_broken_connection_is_found() {
 fn a_receiver_that_takes_old_frames_is_found() {
     finds(PlantedClusterBug::TermsNotChecked, "after term");
 }
+
+#[test]
+fn beats_of_a_replica_that_is_marked_are_found() {
+    finds(PlantedClusterBug::BeatIgnoresMark, "after its lease");
+}
+
+#[test]
+fn shards_that_are_freed_before_the_lane_are_found() {
+    finds(PlantedClusterBug::FreedBeforeTheLane, "a stale write lands");
+}
+
+#[test]
+fn claims_that_do_not_look_again_are_found() {
+    finds(PlantedClusterBug::ClaimFromSnapshot, "a stale write lands");
+}

@@ -158,9 +158,10 @@ impl Database {
         owner
     }
 
-    /// A beat raises the counter of an owner that is not fenced, frees what fenced owners have left, and reads the rest.
-    pub(super) fn beat(&mut self, owner: OwnerNo, is_draining: bool) -> Reply {
-        let Some(row) = self.beats.get_mut(&owner).filter(|row| !row.is_fenced) else { return Reply::Fenced };
+    /// A beat raises the counter of an owner that may beat, frees what fenced owners have left, and reads the rest.
+    pub(super) fn beat(&mut self, owner: OwnerNo, is_draining: bool, ignores_mark: bool) -> Reply {
+        let row = self.beats.get_mut(&owner).filter(|row| !row.is_fenced || ignores_mark);
+        let Some(row) = row else { return Reply::Fenced };
         row.beat = Beat(row.beat.0 + 1);
         row.is_draining = is_draining;
         let fenced: Vec<OwnerNo> =

@@ -5,7 +5,7 @@ use crate::random::Random;
 /// A bug that is planted on purpose, to test that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedClusterBug {
-    /// The database accepts commits of fenced owners, and for shards of others.
+    /// The database accepts commits of fenced owners.
     FenceIgnored,
     /// Replicas send without asking whether their lease is valid.
     LeaseNotChecked,
@@ -21,6 +21,12 @@ pub enum PlantedClusterBug {
     ConnectionNotChecked,
     /// Receivers accept frames of older terms.
     TermsNotChecked,
+    /// A beat does not ask whether its owner is marked, as if mark and counter were two rows.
+    BeatIgnoresMark,
+    /// Shards are freed with the mark of the beats, before the mark of the lane has waited for the commit under way.
+    FreedBeforeTheLane,
+    /// A claim does not look again at shards that another one has just taken, as if it saw them in its snapshot alone.
+    ClaimFromSnapshot,
 }
 
 /// The plan of a simulation.

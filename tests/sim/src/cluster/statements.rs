@@ -14,6 +14,8 @@ use super::world::World;
 
 /// After this time, whoever waits for a lane ends the connection that holds it.
 const TERMINATES_AFTER: u64 = 1_000;
+/// The age of the rows that a claim sees which does not look again.
+const SNAPSHOT_AGE: u64 = 300;
 /// For how long a transaction stays open whose client is gone or stands still.
 const LEFT_OPEN: u64 = 20_000;
 
@@ -144,10 +146,21 @@ impl World {
     }
 
     fn carry_out(&mut self, statement: &Statement) -> Reply {
+        let bug = self.plan.bug;
         match &statement.query {
             Query::Register => Reply::Registered(self.database.register()),
-            Query::Beat { owner, is_draining } => self.database.beat(*owner, *is_draining),
-            Query::Mark(suspect) => self.database.mark(*suspect),
+            Query::Beat { owner, is_draining } => {
+                let ignores_mark = bug == Some(PlantedClusterBug::BeatIgnoresMark);
+                self.database.beat(*owner, *is_draining, ignores_mark)
+            }
+            Query::Mark(suspect) => {
+                let reply = self.database.mark(*suspect);
+                let is_marked = matches!(reply, Reply::Marked { holds: true, .. });
+                if is_marked && bug == Some(PlantedClusterBug::FreedBeforeTheLane) {
+                    self.database.free_shards(suspect.owner);
+                }
+                reply
+            }
             Query::FinishFence(owner) => self.finish_fence(*owner),
             Query::Connect { owner, connection } => self.connect(*owner, *connection),
             Query::Write { owner, connection, batch, write } => {
@@ -226,15 +239,14 @@ impl World {
         reply
     }
 
+    /// Asks nothing about shards: the lane alone is the fence.
     fn store(&mut self, owner: OwnerNo, batch: BatchNo, appends: &[Append]) -> Reply {
-        let ignores = self.plan.bug == Some(PlantedClusterBug::FenceIgnored);
         let mut lasts = BTreeMap::new();
         let mut fits = |append: &Append| {
             let row = &self.database.shards[&append.shard];
-            let is_mine = row.owner == Some(owner) && row.term == append.term;
             let last = lasts.entry(append.shard).or_insert(row.journal.len() as u64);
             *last += 1;
-            (is_mine || ignores) && *last == append.after + 1
+            *last == append.after + 1
         };
         if let Some(append) = appends.iter().find(|append| !fits(append)) {
             let row = &self.database.shards[&append.shard];
@@ -255,7 +267,14 @@ impl World {
         if self.database.owners[&owner].is_fenced {
             self.problem(format!("owner {owner} is fenced and claims shards"));
         }
-        let free = self.database.shards.iter_mut().filter(|(_, row)| row.owner.is_none());
+        let now = self.schedule.now();
+        let sees_snapshot = self.plan.bug == Some(PlantedClusterBug::ClaimFromSnapshot);
+        let watched = &self.watched;
+        let was_free = |shard: &ShardNo| {
+            watched.get(shard).is_some_and(|watched| now - watched.claimed_at < SNAPSHOT_AGE)
+        };
+        let shards = self.database.shards.iter_mut();
+        let free = shards.filter(|(shard, row)| row.owner.is_none() || sees_snapshot && was_free(shard));
         let claimed: Vec<_> = free
             .take(usize::from(at_most))
             .map(|(shard, row)| {
