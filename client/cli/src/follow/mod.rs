@@ -134,9 +134,7 @@ impl RunFollower {
     /// Tells why nothing comes. A question that was being asked is asked again below it.
     fn tell_connection(&mut self, what: &str) -> Result<Option<Exit>, Failure> {
         self.follow.view.note(&format!("  {what}"))?;
-        if let Some(choices) = self.questions.choices() {
-            self.follow.view.prompt(&choices)?;
-        }
+        self.prompt_again()?;
         Ok(None)
     }
 
@@ -160,6 +158,12 @@ impl RunFollower {
                 return Ok(Some(Exit::of(finished.status())));
             }
             _ => {}
+        }
+        // A line below the prompt, which may be another question: the last one on the screen is the one that is answered.
+        if !self.follow.view.shows_prompt()
+            && let Some(choices) = self.questions.choices()
+        {
+            self.ask_again(&choices)?;
         }
         let waits_for_others = event.status() == RunStatus::AwaitingHuman && !self.unanswered.is_empty();
         if waits_for_others && !self.follow.wait && self.is_newest(event).await {
@@ -207,6 +211,15 @@ impl RunFollower {
         Ok(())
     }
 
+    /// Prompts for an answer to the first question, and shows that question too where several wait.
+    fn prompt_again(&mut self) -> Result<(), Failure> {
+        match self.questions.choices() {
+            Some(choices) if self.questions.waiting().count() > 1 => self.ask_again(&choices),
+            Some(choices) => Ok(self.follow.view.prompt(&choices)?),
+            None => Ok(()),
+        }
+    }
+
     fn ask_again(&mut self, choices: &str) -> Result<(), Failure> {
         if let Some(first) = self.questions.first() {
             let line = question(self.follow.view.style(), first, OptionNames::Numbers);
@@ -229,9 +242,7 @@ impl RunFollower {
             Some(ParsedLine::Ask(text)) => self.follow.view.prompt(&text)?,
             Some(ParsedLine::Unclear(why)) => {
                 self.follow.view.note(&format!("  {}", self.follow.view.style().strip_unsafe(&why)))?;
-                if let Some(choices) = self.questions.choices() {
-                    self.follow.view.prompt(&choices)?;
-                }
+                self.prompt_again()?;
             }
             None => {}
         }

@@ -63,6 +63,30 @@ async fn a_refused_answer_has_its_reason_once() {
     assert_eq!(text.matches("\"body\" is a required").count(), 1, "{text}");
 }
 
+/// The answer is for the question on the last lines, whichever came last.
+#[tokio::test]
+async fn of_two_questions_the_one_that_is_answered_is_shown_last() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    let mut run = run(&server, "two cards");
+    let is_last = |text: &str, one: &str, other: &str| {
+        let asked = text.rsplit_once("[y]es").map_or("", |(before, _)| before);
+        asked.contains(other) && asked.rfind(one) > asked.rfind(other)
+    };
+    run.until("the first question below the second", |text| is_last(text, "ann@", "bob@")).await;
+    run.types("x\r");
+    run.until("the same question after a slip", |text| {
+        text.matches("[y]es").count() > 2 && is_last(text, "ann@", "bob@")
+    })
+    .await;
+    run.types("y\r");
+    run.until("the second question", |text| is_last(text, "bob@", "ann@")).await;
+    run.types("n not him\r");
+    run.sees("Both cards are sent.").await;
+    let (code, said) = run.ends().await;
+    assert_eq!(code, 0, "{said}");
+}
+
 #[tokio::test]
 async fn a_server_that_goes_and_comes_back_is_told() {
     let mut server = Server::start().await;

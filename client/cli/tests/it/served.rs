@@ -30,6 +30,14 @@ when = { user_contains = "letters", step = 2 }
 text = "Both letters are sent."
 
 [[reply]]
+when = { user_contains = "two cards", step = 0 }
+tool_calls = [{ name = "send_email", arguments = { to = "ann@example.com", subject = "Hello", body = "b" } }, { name = "send_email", arguments = { to = "bob@example.com", subject = "Hello", body = "b" } }]
+
+[[reply]]
+when = { user_contains = "two cards", step = 1 }
+text = "Both cards are sent."
+
+[[reply]]
 when = { user_contains = "which town", step = 0 }
 tool_calls = [{ name = "ask_human", arguments = { question = "Which town?" } }]
 

@@ -77,6 +77,14 @@ impl View {
         }
     }
 
+    /// True if a prompt is the last thing that was written. Always for a program, which is not prompted.
+    pub(crate) fn shows_prompt(&self) -> bool {
+        match self {
+            View::Text(screen) => screen.open == OpenLine::Prompt,
+            View::Json(_) => true,
+        }
+    }
+
     /// Notes that a line was entered, which has moved the cursor to the next line.
     pub(crate) fn entered(&mut self) {
         if let View::Text(screen) = self {
@@ -185,6 +193,8 @@ enum OpenLine {
     Neither,
     Answer,
     About,
+    /// A prompt, on the stream about the run.
+    Prompt,
     /// The countdown to the next try, which is removed before anything else is written.
     Countdown,
 }
@@ -275,7 +285,7 @@ impl Screen {
     }
 
     fn prompt(&mut self, text: &str) -> io::Result<()> {
-        self.switch_to(OpenLine::About)?;
+        self.switch_to(OpenLine::Prompt)?;
         write!(self.about.to, "{text}")?;
         self.about.to.flush()
     }
@@ -304,7 +314,7 @@ impl Screen {
         match self.open {
             OpenLine::Neither => {}
             OpenLine::Answer => writeln!(self.answer.to)?,
-            OpenLine::About => writeln!(self.about.to)?,
+            OpenLine::About | OpenLine::Prompt => writeln!(self.about.to)?,
             OpenLine::Countdown => {
                 write!(self.about.to, "{REMOVE_LINE}")?;
                 self.about.to.flush()?;
