@@ -19,6 +19,10 @@ pub trait Hook: Send + Sync + 'static {
     /// The hook's points and timeout, and whether it is required.
     fn declaration(&self) -> HookDeclaration;
 
+    /// Waits until the hook can be called, for as long as a run may wait for that. The engine awaits it before it calls a
+    /// required hook, so that a hook whose host begins anew has its whole timeout.
+    async fn ready(&self) {}
+
     /// Gives a verdict. May be called again about the same thing.
     ///
     /// # Errors

@@ -70,6 +70,9 @@ impl RunExtensions {
                 if !declaration.points.contains(&point) {
                     return None;
                 }
+                if declaration.required {
+                    hook.ready().await;
+                }
                 (declaration.required, self.verdict(&*hook, declaration.timeout, occasion).await)
             }
             Err(error) => (true, Err(error)),

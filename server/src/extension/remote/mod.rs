@@ -151,6 +151,21 @@ impl RemoteExtensions {
         tokio::time::timeout(self.wait, known).await.map_err(|_late| ExtensionError::Unknown)
     }
 
+    /// Waits until a host offers the extension, as long as [`Self::declaration`] waits for its terms.
+    async fn wait_for_host(&self, key: &ExtensionKey) {
+        let offered = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.lock().pick(key, &BTreeSet::new()).is_some() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // The call says then that there was none.
+        let _nobody = tokio::time::timeout(self.wait, offered).await;
+    }
+
     /// Sends a request to one host after the other, until one gives a valid response or an error that is not retryable.
     /// Waits for more hosts if all were lost, so the caller must set a timeout. The request has the time that is left now.
     async fn call<T>(

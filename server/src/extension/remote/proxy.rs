@@ -71,6 +71,10 @@ impl Hook for RemoteHook {
         self.declaration.clone()
     }
 
+    async fn ready(&self) {
+        self.extensions.wait_for_host(&self.key).await;
+    }
+
     async fn call(&self, request: HookRequest) -> Result<HookVerdict, ExtensionError> {
         let HookRequest { run, deadline, occasion } = request;
         let point = occasion.point();

@@ -159,6 +159,26 @@ async fn a_host_that_comes_late_is_waited_for() {
     assert_eq!(said, Ok(noted("back")));
 }
 
+/// A required hook has its whole time once its host is back.
+#[tokio::test(start_paused = true)]
+async fn a_hook_whose_host_begins_anew_is_ready_when_it_is_back() {
+    let extensions = registry();
+    let gone = Host::join(&extensions, 1, &[hook(true)]);
+    extensions.leave(gone.connection);
+    let known = Remote(extensions.clone()).hook(&TenantId::local(), "audit").await.unwrap();
+    let began = tokio::time::Instant::now();
+    let ((), back) = tokio::join!(known.ready(), async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        Host::join(&extensions, 2, &[hook(true)])
+    });
+    assert_eq!(began.elapsed().as_secs(), 8);
+    known.ready().await;
+    assert_eq!(began.elapsed().as_secs(), 8, "it is there");
+    extensions.leave(back.connection);
+    known.ready().await;
+    assert_eq!(began.elapsed().as_secs(), 18, "as long as for one that was never known");
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_host_is_told_the_time_that_is_left() {
     let extensions = registry();
