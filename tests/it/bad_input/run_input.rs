@@ -38,6 +38,8 @@ const INPUTS: &[Case] = &[
     (|input| input.session_id = Some("a/b".to_owned()), &["input.session_id"]),
     (|input| input.session_id = Some(long_id()), &["input.session_id"]),
     (|input| input.model = Some("no-slash".to_owned()), &["input.model"]),
+    (|input| input.model = Some("no-model/".to_owned()), &["input.model"]),
+    (|input| input.model = Some(format!("p/{}", "m".repeat(4_096))), &["input.model"]),
     (|input| input.model = Some(String::new()), &["input.model"]),
     (
         |input| input.system_prompt_override = Some("x".repeat(1024 * 1024 + 1)),

@@ -110,10 +110,11 @@ impl CompactionEffect {
             ("extract", None) => (extract(&self.entries, keep), Usage::default()),
             ("summarize", None) => self.summary(keep).await?,
             (unknown, None) => {
+                // Only a planner can name one: the server knows those of runs and agents.
                 let known = STRATEGIES.join(", ");
-                return Err(internal(format!(
-                    "no compaction strategy is named {unknown}; the built-in ones are {known}"
-                )));
+                let message =
+                    format!("no compaction strategy is named {unknown}; the built-in ones are {known}");
+                return Err(RunError::new(RunErrorCode::ExtensionFailed, message));
             }
         };
         Ok((fit(&self.entries, first, goal, count), usage))

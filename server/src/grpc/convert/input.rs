@@ -168,7 +168,13 @@ fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: 
         bad.add("input.model", "must be provider/model; leave it out for the agent's model");
     } else if spec.model.is_empty() {
         bad.add("input.model", "is required, because the agent has no model; name one as provider/model");
-    } else if !spec.model.contains('/') || spec.model.len() > SHORT_TEXT_BYTES_MAX {
+    } else if spec.model.len() > SHORT_TEXT_BYTES_MAX {
+        bad.add("input.model", format!("must be at most {SHORT_TEXT_BYTES_MAX} bytes"));
+    } else if !spec
+        .model
+        .split_once('/')
+        .is_some_and(|(provider, model)| !provider.is_empty() && !model.is_empty())
+    {
         bad.add("input.model", "must be provider/model");
     }
     if let Some(prompt) = input.system_prompt_override.take() {

@@ -84,12 +84,24 @@ pub fn millis(length: &prost_types::Duration) -> Result<Millis, &'static str> {
 /// The problem, for the caller.
 pub fn json_object(text: &str) -> Result<(), String> {
     match serde_json::from_str::<serde_json::Value>(text) {
-        Err(error) => Err(format!("is not JSON: {error}")),
+        Err(error) => Err(unreadable(&error)),
         Ok(value) if !value.is_object() => Err("must be a JSON object".to_owned()),
         Ok(value) if depth(&value) > JSON_DEPTH_MAX => {
             Err(format!("must be nested at most {JSON_DEPTH_MAX} deep"))
         }
         Ok(_) => Ok(()),
+    }
+}
+
+/// Says why a text cannot be read as JSON. Some of what the standard allows is beyond what is read here.
+pub(super) fn unreadable(error: &serde_json::Error) -> String {
+    let problem = error.to_string();
+    if problem.starts_with("recursion limit exceeded") {
+        format!("must be nested at most {JSON_DEPTH_MAX} deep")
+    } else if problem.starts_with("number out of range") {
+        format!("has a {problem}")
+    } else {
+        format!("is not JSON: {problem}")
     }
 }
 
@@ -154,5 +166,15 @@ mod tests {
         {
             assert!(read(seconds, nanos).is_err(), "{seconds} s, {nanos} ns");
         }
+    }
+
+    #[test]
+    fn json_that_is_not_taken_is_not_said_to_be_none() {
+        let problem = |text: &str| json_object(text).unwrap_err();
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(200), "]".repeat(200));
+        assert_eq!(problem(&deep), format!("must be nested at most {JSON_DEPTH_MAX} deep"));
+        assert_eq!(problem(r#"{"a":1e999}"#), "has a number out of range at line 1 column 10");
+        assert!(problem("{").starts_with("is not JSON: "));
+        assert_eq!(problem("[]"), "must be a JSON object");
     }
 }

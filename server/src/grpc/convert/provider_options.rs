@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::json_object;
+use super::{json_object, unreadable};
 
 /// Names that no request may set, in lower case and without `_`. The configuration may, because the operator writes it.
 /// The table of the guide (`docs/guide/models.md`) has the same groups.
@@ -125,8 +125,7 @@ const WRAPPERS: [&str; 6] =
 pub(super) fn check(text: &str) -> Result<(), String> {
     json_object(text)?;
     // If a name is there twice, the last one counts, here and in the request to the provider.
-    let fields: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+    let fields: Map<String, Value> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
     check_fields(&fields)
 }
 

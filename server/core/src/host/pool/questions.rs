@@ -34,6 +34,7 @@ impl Pool {
         let too_often = assignment.asked > INPUT_FRAMES_PER_CALL_MAX;
         let problem = match question.check() {
             _ if too_often => Some("asked too often".to_owned()),
+            _ if timeout == Some(Millis(0)) => Some("its timeout must be more than zero".to_owned()),
             Err(problem) => Some(problem.to_string()),
             Ok(()) => None,
         };

@@ -292,8 +292,14 @@ fn a_malformed_question_is_refused() {
     }
     let refused = bench.frame(1, nowhere);
     assert!(refused[0].starts_with("c1 <- input q Refused(\"url: must be"), "{refused:?}");
+    let mut over_at_once = need_input("a/1.0", "Which?");
+    if let HostFrame::NeedInput { timeout, .. } = &mut over_at_once {
+        *timeout = Some(Millis(0));
+    }
+    let refused = bench.frame(1, over_at_once);
+    assert_eq!(refused, [r#"c1 <- input q Refused("its timeout must be more than zero")"#]);
     assert_eq!(bench.frame(1, need_input("x/1.0", "Which?")), ["c1 <- lease lost x/1.0#1"]);
-    for _ in 2..INPUT_FRAMES_PER_CALL_MAX {
+    for _ in 3..INPUT_FRAMES_PER_CALL_MAX {
         assert_eq!(bench.frame(1, need_input("a/1.0", "Which?")).len(), 1);
     }
     let more = bench.frame(1, need_input("a/1.0", "Which?"));
