@@ -2,6 +2,7 @@
 //! that is killed, frozen, or told to stop. Left out without a database, in one line.
 
 mod clocks;
+mod cuts;
 mod leaving;
 mod shared;
 
@@ -52,16 +53,22 @@ impl Replicas {
         let store = Some(format!("url = \"{url}\""));
         let more = format!("[cluster]\nlisten = \"127.0.0.1:0\"\n{more}");
         let setting = Setting { store, more, grace_period: "10s", ..model.setting() };
+        let settings = programs.map(|program| Setting { program, ..setting.clone() });
+        Some(Replicas::of_settings(&settings, url).await)
+    }
+
+    /// Those with these settings over the database at this address, once each has an equal part.
+    async fn of_settings(settings: &[Setting], url: String) -> Replicas {
         let mut servers = Vec::new();
-        for program in programs {
-            servers.push(Server::start(&Setting { program, ..setting.clone() }).await);
+        for setting in settings {
+            servers.push(Server::start(setting).await);
         }
         let mut owners = Owners::of(&url).await;
         in_time("equal parts", owners.shared_by(servers.len())).await;
         for server in &servers {
             server.ready().await;
         }
-        Some(Replicas { servers, owners, url })
+        Replicas { servers, owners, url }
     }
 
     /// Starts a host that dials the one at this place. Runs at each replica are offered its tools from then on.

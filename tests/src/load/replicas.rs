@@ -9,6 +9,8 @@ use super::counts::Counts;
 use super::dice::Dice;
 use crate::postgres;
 use crate::process::balancer::Balancer;
+use crate::process::links::Links;
+use crate::process::proxy::Proxy;
 use crate::process::server::{FENCED, Server, Setting, patient};
 
 /// The longest time that a replica is stopped for, in milliseconds: twice its lease and more.
@@ -25,20 +27,51 @@ pub enum ReplicaFault {
     Terminate(usize),
     /// SIGSTOP for so long.
     Freeze(usize, Duration),
+    /// One of its links is cut for so long.
+    Cut(usize, Link, Fall, Duration),
     /// The database is stopped without a warning and started again.
     RestartDatabase,
+}
+
+/// A link of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// From the replica to the database.
+    ToDatabase,
+    /// From the other replicas.
+    FromReplicas,
+    /// From callers and hosts.
+    FromClients,
+}
+
+/// The way in which a link is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fall {
+    /// Both sides learn of it.
+    Broken,
+    /// Nothing comes through, and nobody is told.
+    Silent,
 }
 
 impl ReplicaFault {
     /// As the dice fall.
     pub fn any(dice: &mut Dice, replicas: usize) -> Self {
         let replica = usize::try_from(dice.below(replicas as u64)).expect("an index");
-        match dice.below(16) {
+        match dice.below(22) {
             0..6 => Self::Kill(replica, dice.up_to(6_000)),
             6 => Self::KillAll,
             7..10 => Self::Terminate(replica),
             10..15 => Self::Freeze(replica, dice.up_to(FROZEN_MS_MAX)),
-            _ => Self::RestartDatabase,
+            15 => Self::RestartDatabase,
+            way => {
+                let link = match way % 3 {
+                    0 => Link::ToDatabase,
+                    1 => Link::FromReplicas,
+                    _ => Link::FromClients,
+                };
+                let fall = if dice.below(2) == 0 { Fall::Broken } else { Fall::Silent };
+                Self::Cut(replica, link, fall, dice.up_to(FROZEN_MS_MAX))
+            }
         }
     }
 
@@ -48,6 +81,9 @@ impl ReplicaFault {
             Self::KillAll => "all replicas killed",
             Self::Terminate(_) => "replica terminated",
             Self::Freeze(..) => "replica stopped for a while",
+            Self::Cut(_, Link::ToDatabase, ..) => "replica cut from the database",
+            Self::Cut(_, Link::FromReplicas, ..) => "replica cut from the others",
+            Self::Cut(_, Link::FromClients, ..) => "replica cut from callers and hosts",
             Self::RestartDatabase => "database restarted",
         }
     }
@@ -56,6 +92,10 @@ impl ReplicaFault {
 /// Replicas behind a balancer.
 pub struct Replicas {
     servers: Vec<Server>,
+    /// Those of the server at the same place.
+    links: Vec<Links>,
+    /// From the balancer to the server at the same place.
+    from_clients: Vec<Proxy>,
     balancer: Balancer,
     counts: Counts,
 }
@@ -68,15 +108,18 @@ impl Replicas {
     pub async fn start(setting: &Setting, count: usize, counts: Counts) -> Self {
         let url = postgres::url()
             .expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
-        let store = Some(format!("url = \"{}\"\nreaders = 4", postgres::in_new_schema(url)));
-        let more = format!("{}\n[cluster]\nlisten = \"127.0.0.1:0\"\n", setting.more);
-        let setting = Setting { store, more, ..setting.clone() };
-        let mut servers = Vec::new();
+        let database = postgres::in_new_schema(url);
+        let (mut servers, mut links, mut from_clients) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
-            servers.push(Server::start(&setting).await);
+            let its = Links::start(&database).await;
+            let server = Server::start(&its.setting(setting, "readers = 4")).await;
+            from_clients.push(Proxy::start(server.address()).await);
+            links.push(its);
+            servers.push(server);
         }
-        let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
-        Self { servers, balancer, counts }
+        let addresses = from_clients.iter().map(|proxy| proxy.address().to_string()).collect();
+        let balancer = Balancer::start(addresses).await;
+        Self { servers, links, from_clients, balancer, counts }
     }
 
     /// The address of the balancer.
@@ -144,6 +187,19 @@ impl Replicas {
                 tokio::time::sleep(long).await;
                 self.servers[at].signal("CONT").await;
                 self.balancer.set(at, true);
+            }
+            ReplicaFault::Cut(at, link, fall, long) => {
+                let link = match link {
+                    Link::ToDatabase => &self.links[at].to_database,
+                    Link::FromReplicas => &self.links[at].from_replicas,
+                    Link::FromClients => &self.from_clients[at],
+                };
+                match fall {
+                    Fall::Broken => link.cut(),
+                    Fall::Silent => link.silence(),
+                }
+                tokio::time::sleep(long).await;
+                link.join();
             }
             ReplicaFault::RestartDatabase => postgres::restart().await,
         }

@@ -7,6 +7,7 @@ pub mod child;
 pub mod database_pair;
 pub mod follow;
 pub mod host;
+pub mod links;
 pub mod model;
 pub mod proxy;
 pub mod server;

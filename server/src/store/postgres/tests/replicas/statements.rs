@@ -224,6 +224,45 @@ async fn a_commit_that_began_before_the_fence_and_is_late_writes_nothing() {
     assert_eq!(number(&mut shell, "SELECT batch FROM owners").await, 0);
 }
 
+/// The row is gone when the lock is had.
+#[tokio::test]
+async fn a_commit_that_waits_for_the_end_of_its_owner_writes_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut late, mut fencing) = (named(&schema).await, schema.shell().await);
+    let owner = register_owner(&mut fencing).await;
+    fencing.execute("BEGIN").await.unwrap();
+    statements::mark_lane(&mut fencing, number_of(&owner)).await.unwrap();
+    statements::end(&mut fencing, number_of(&owner)).await.unwrap();
+    let mut shell = schema.shell().await;
+    let (committed, ()) = tokio::join!(owner::fence(&mut late, owner, 1), async {
+        until_waiting(&mut shell, "transactionid").await;
+        fencing.execute("COMMIT").await.unwrap();
+    });
+    assert!(!committed.unwrap());
+}
+
+/// The mark waits for the new number, looks at the row again, and marks that. A row for each connection would be missed.
+#[tokio::test]
+async fn a_mark_of_a_lane_finds_the_connection_that_is_made_anew_meanwhile() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut connecting, mut fencing) = (schema.shell().await, named(&schema).await);
+    let owner = register_owner(&mut connecting).await;
+    connecting.execute("BEGIN").await.unwrap();
+    connecting.execute("UPDATE owners SET conn = conn + 1 WHERE NOT fenced").await.unwrap();
+    let mut shell = schema.shell().await;
+    let (marked, ()) = tokio::join!(statements::mark_lane(&mut fencing, number_of(&owner)), async {
+        until_waiting(&mut shell, "transactionid").await;
+        connecting.execute("COMMIT").await.unwrap();
+    });
+    marked.unwrap();
+    let newer = Owner { conn: owner.conn + 1, ..owner };
+    assert!(!owner::fence(&mut connecting, newer, 1).await.unwrap());
+    let options = super::open::connect_options(&schema.options).unwrap();
+    let later = Owner { conn: owner.conn + 2, ..owner };
+    let fenced = owner::reconnect(&options, later, ServerKind::Replica).await;
+    assert!(matches!(fenced, Err(ConnectError::Fenced)));
+}
+
 #[tokio::test]
 async fn a_statement_of_an_older_connection_writes_nothing() {
     let Some(schema) = with_tables().await else { return };
