@@ -13,6 +13,9 @@ use crate::{
     terminal::text::sanitize,
 };
 
+/// The problem of a replica at whose address another one answers, as the server words it.
+const ADDRESS_TAKEN: &str = "another replica has its address";
+
 /// Prints the replicas, and what an operator should know of them.
 pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
     let client = global.client()?;
@@ -77,8 +80,12 @@ fn notes(replicas: &[Replica]) -> Vec<String> {
     for replica in living.iter().filter(|replica| !replica.problem.is_empty()) {
         // The one that answers has no silence of its own.
         let by = if replica.silent_for.is_none() { "itself" } else { "the one that answers" };
+        let or_restarted = match replica.problem == ADDRESS_TAKEN {
+            true => ", or it was started again: then this goes away with its lease",
+            false => "",
+        };
         notes.push(format!(
-            "replica {} cannot be called by {by}: {}; correct its cluster.advertise, or the certificates",
+            "replica {} cannot be called by {by}: {}; correct its cluster.advertise, or the certificates{or_restarted}",
             replica.number,
             sanitize(&replica.problem)
         ));
@@ -125,7 +132,10 @@ mod tests {
             Replica { problem: "connection refused".to_owned(), ..replica(2, "0.1.0", "a", owner) };
         let found = notes(&[replica(1, "0.1.0", "a", owner), unreached]);
         assert!(found.len() == 1 && found[0].starts_with("replica 2 cannot be called"), "{found:?}");
-        assert!(found[0].contains("connection refused"), "{found:?}");
+        assert!(found[0].contains("connection refused") && !found[0].contains("started again"), "{found:?}");
+        let restarted = Replica { problem: ADDRESS_TAKEN.to_owned(), ..replica(2, "0.1.0", "a", owner) };
+        let found = notes(&[replica(1, "0.1.0", "a", owner), restarted]);
+        assert!(found.len() == 1 && found[0].ends_with("then this goes away with its lease"), "{found:?}");
         let alone = [replica(1, "0.1.0", "a", owner), replica(2, "0.2.0", "b", ReplicaState::Fenced)];
         let found = notes(&alone);
         assert!(found.len() == 1 && found[0].contains("one replica"), "{found:?}");

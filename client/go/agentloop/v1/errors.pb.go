@@ -23,9 +23,10 @@ const (
 
 // The reason in the `google.rpc.ErrorInfo` of every error status, but those of methods and encodings that the server does
 // not know, which are UNIMPLEMENTED. It is the name without its prefix, such as
-// `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with one
-// violation per field, or one without a field for a message that cannot be decoded. RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status stays
-// below 8 KiB, so long texts in it are cut, and a last violation without a field counts those that did not fit.
+// `RUN_NOT_FOUND`, with the domain `agentloop.v1`. INVALID_ARGUMENT also carries `google.rpc.BadRequest` with a violation of
+// at least the first invalid field, or one without a field for a message that cannot be decoded; but not on a tool host's
+// stream (PROTOCOL_VIOLATION). RESOURCE_EXHAUSTED and UNAVAILABLE carry `google.rpc.RetryInfo` if waiting helps. A status
+// stays below 8 KiB, so long texts in it are cut, and a last violation without a field counts those that did not fit.
 type ErrorReason int32
 
 const (

@@ -30,7 +30,8 @@ const (
 	DisconnectPolicy_DISCONNECT_POLICY_UNSPECIFIED DisconnectPolicy = 0
 	// The run continues. `Subscribe`, or the same `run_id` again, follows it.
 	DisconnectPolicy_DISCONNECT_POLICY_CONTINUE DisconnectPolicy = 1
-	// The run is aborted with ABORTED_BY_DISCONNECT, unless another call of `Run` or `RunStream` waits for it.
+	// The run is aborted with ABORTED_BY_DISCONNECT, unless another call of `Run` or `RunStream` waits for it. A stream that
+	// the server ends with SUBSCRIBER_TOO_SLOW aborts nothing.
 	DisconnectPolicy_DISCONNECT_POLICY_CANCEL DisconnectPolicy = 2
 )
 

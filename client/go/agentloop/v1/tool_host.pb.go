@@ -526,7 +526,8 @@ func (ResultVerdict) EnumDescriptor() ([]byte, []int) {
 // A frame from host to server.
 type ConnectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set.
+	// Exactly one is set. A frame without one, or of a kind that the server does not know, is ignored; as the first frame it is
+	// an error.
 	//
 	// Types that are valid to be assigned to Frame:
 	//

@@ -3604,7 +3604,7 @@ func (x *ModelOptions) GetProviderOptionsJson() string {
 // Use of tools in an answer.
 type ToolChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set.
+	// Exactly one is set. Without one, the whole message counts as absent.
 	//
 	// Types that are valid to be assigned to Choice:
 	//

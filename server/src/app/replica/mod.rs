@@ -19,8 +19,8 @@ use crate::grpc::edge::forward::RESPONSE_WAIT;
 use crate::lifecycle::{Exit, Signals};
 use crate::store::postgres::Replica;
 
-/// Time for which an owner that is told to stop waits for its runs to come to a durable point. They stand still until other replicas
-/// own their sessions, so a longer model call is cut, and made again there.
+/// Time for which an owner that is told to stop waits for its tasks: runs write what they have and hear of open offers, and last
+/// responses leave. Runs then stand still until others own their sessions. Model calls are cut at once, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
 const _: () = assert!(
     RESPONSE_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),

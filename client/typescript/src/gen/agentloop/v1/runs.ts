@@ -36,7 +36,10 @@ export enum DisconnectPolicy {
   UNSPECIFIED = 0,
   /** CONTINUE - The run continues. `Subscribe`, or the same `run_id` again, follows it. */
   CONTINUE = 1,
-  /** CANCEL - The run is aborted with ABORTED_BY_DISCONNECT, unless another call of `Run` or `RunStream` waits for it. */
+  /**
+   * CANCEL - The run is aborted with ABORTED_BY_DISCONNECT, unless another call of `Run` or `RunStream` waits for it. A stream that
+   * the server ends with SUBSCRIBER_TOO_SLOW aborts nothing.
+   */
   CANCEL = 2,
 }
 

@@ -173,7 +173,10 @@ export enum ResultVerdict {
 
 /** A frame from host to server. */
 export interface ConnectRequest {
-  /** Exactly one is set. */
+  /**
+   * Exactly one is set. A frame without one, or of a kind that the server does not know, is ignored; as the first frame it is
+   * an error.
+   */
   frame?:
     | //
     /** The first frame, and only the first. */

@@ -827,7 +827,7 @@ export interface ModelOptions {
 
 /** Use of tools in an answer. */
 export interface ToolChoice {
-  /** Exactly one is set. */
+  /** Exactly one is set. Without one, the whole message counts as absent. */
   choice?:
     | //
     /** Use of tools in general. */
