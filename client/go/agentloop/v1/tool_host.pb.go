@@ -415,7 +415,8 @@ const (
 	CancelCause_CANCEL_CAUSE_ABORTED CancelCause = 1
 	// The call's deadline passed.
 	CancelCause_CANCEL_CAUSE_DEADLINE CancelCause = 2
-	// The call has another result, such as one from a human.
+	// The call is not this host's any more: it has another result, such as one from a human, or the host did not accept it
+	// in time. A result may still count in the latter case.
 	CancelCause_CANCEL_CAUSE_SETTLED CancelCause = 3
 	// The run ended for another reason.
 	CancelCause_CANCEL_CAUSE_RUN_ENDED CancelCause = 4

@@ -153,7 +153,10 @@ export enum CancelCause {
   ABORTED = 1,
   /** DEADLINE - The call's deadline passed. */
   DEADLINE = 2,
-  /** SETTLED - The call has another result, such as one from a human. */
+  /**
+   * SETTLED - The call is not this host's any more: it has another result, such as one from a human, or the host did not accept it
+   * in time. A result may still count in the latter case.
+   */
   SETTLED = 3,
   /** RUN_ENDED - The run ended for another reason. */
   RUN_ENDED = 4,
