@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::delta::Delta;
+use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::outcome::Ran;
@@ -99,7 +100,7 @@ impl Tools for Answers {
 
     fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallRef, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

@@ -7,7 +7,7 @@ use agentloop_core::run::input::CallOutcome;
 use tonic::Code;
 
 use super::*;
-use crate::tool::tests::harness::{Heard, tenant};
+use crate::tool::tests::harness::{Heard, call_ref, tenant};
 use crate::tool::{CallUpdate, Disposition, Verdict};
 
 #[tokio::test]
@@ -185,8 +185,7 @@ async fn a_cancel_is_pushed() {
     host.take().await;
     harness.tools.cancel(
         &tenant(),
-        &call_id("r/1.0"),
-        1,
+        &call_ref("r/1.0", 1),
         CancelCause::Aborted,
         "the user has changed their mind",
     );

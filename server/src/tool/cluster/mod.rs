@@ -253,21 +253,21 @@ impl ClusterTools {
     /// Does a command at the own hosts.
     fn carry_out(&self, command: Command) {
         match command {
-            Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.pending_updates.forget_call(&tenant, &call);
-                self.own.cancel(&tenant, &call, attempt, cause, &reason);
+            Command::Cancel { tenant, call, cause, reason } => {
+                self.pending_updates.forget_call(&tenant, &call.call);
+                self.own.cancel(&tenant, &call, cause, &reason);
             }
-            Command::AnswerInput { tenant, call, attempt, input, answer } => {
-                self.pending_updates.forget_question(&tenant, &call, &input);
-                self.own.answer_input(&tenant, &call, attempt, &input, answer);
+            Command::AnswerInput { tenant, call, input, answer } => {
+                self.pending_updates.forget_question(&tenant, &call.call, &input);
+                self.own.answer_input(&tenant, &call, &input, answer);
             }
-            Command::AckResumeState { tenant, call, attempt, resume_no } => {
-                self.pending_updates.forget_resume_states(&tenant, &call, resume_no);
-                self.own.ack_resume_state(&tenant, &call, attempt, resume_no);
+            Command::AckResumeState { tenant, call, resume_no } => {
+                self.pending_updates.forget_resume_states(&tenant, &call.call, resume_no);
+                self.own.ack_resume_state(&tenant, &call, resume_no);
             }
-            Command::ReleaseCall { tenant, call, attempt } => {
-                self.pending_updates.forget_call(&tenant, &call);
-                self.own.release_call(&tenant, &call, attempt);
+            Command::ReleaseCall { tenant, call } => {
+                self.pending_updates.forget_call(&tenant, &call.call);
+                self.own.release_call(&tenant, &call);
             }
             Command::CloseRuntime { tenant, host, runtime } => {
                 self.own.close_runtime(&tenant, &host, &runtime);
@@ -283,11 +283,11 @@ impl ClusterTools {
             | Command::AnswerInput { .. }
             | Command::AckResumeState { .. }
             | Command::CloseRuntime { .. } => {}
-            Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.own.cancel(&tenant, &call, attempt, cause, &reason);
+            Command::Cancel { tenant, call, cause, reason } => {
+                self.own.cancel(&tenant, &call, cause, &reason);
             }
-            Command::ReleaseCall { tenant, call, attempt } => {
-                self.own.release_call(&tenant, &call, attempt);
+            Command::ReleaseCall { tenant, call } => {
+                self.own.release_call(&tenant, &call);
             }
         }
     }

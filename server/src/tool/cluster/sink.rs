@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{CallInHand, Disposition};
+use agentloop_core::host::frame::{CallInHand, CallRef, Disposition};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::json::encoded_len;
 use async_trait::async_trait;
@@ -222,10 +222,10 @@ impl ClusterTools {
         call: &CallId,
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let attempt = result.attempt;
+        let ended = CallRef { call: call.clone(), attempt: result.attempt };
         let verdict = self.engine()?.finished(tenant, call, result).await?;
         if matches!(verdict, Verdict::Recorded | Verdict::Duplicate) {
-            self.lock().table.over(tenant, call, attempt);
+            self.lock().table.over(tenant, &ended);
         }
         Ok(verdict)
     }

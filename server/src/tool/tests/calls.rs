@@ -127,7 +127,7 @@ async fn cancel_reaches_the_host_at_once() {
     harness.give("r/1.0", 1, "weather");
     host.take().await;
     harness.engine.heard(1).await;
-    harness.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
+    harness.tools.cancel(&tenant(), &call_ref("r/1.0", 1), CancelCause::Aborted, "aborted");
     let began = tokio::time::Instant::now();
     let ServerFrame::Cancel { call, reason, .. } = host.frame().await else { panic!("no cancel") };
     assert_eq!((call, reason.as_str()), (call_ref("r/1.0", 1), "aborted"));

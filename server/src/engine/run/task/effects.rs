@@ -80,16 +80,16 @@ impl RunTask {
                 tools.reclaim(&self.origin_of_call(offer.slot), &self.call_id(offer.slot), offer);
             }
             Effect::AnswerInput { slot, attempt, input, answer } => {
-                tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
+                tools.answer_input(self.tenant(), &self.call_ref(slot, attempt), &input, answer);
             }
             Effect::AckResumeState { slot, attempt, resume_no } => {
-                tools.ack_resume_state(self.tenant(), &self.call_id(slot), attempt, resume_no);
+                tools.ack_resume_state(self.tenant(), &self.call_ref(slot, attempt), resume_no);
             }
             Effect::ReleaseCall { slot, attempt } => {
-                tools.release_call(self.tenant(), &self.call_id(slot), attempt);
+                tools.release_call(self.tenant(), &self.call_ref(slot, attempt));
             }
             Effect::CancelCall { slot, attempt, cause, reason } => {
-                tools.cancel(self.tenant(), &self.call_id(slot), attempt, cause, &reason);
+                tools.cancel(self.tenant(), &self.call_ref(slot, attempt), cause, &reason);
             }
         }
     }

@@ -30,8 +30,7 @@ fn a_frame_is_read_as_it_was_written() {
             no: CommandNo(7),
             command: Command::Cancel {
                 tenant: tenant(),
-                call: call_id("r/1.0"),
-                attempt: 1,
+                call: call_ref("r/1.0", 1),
                 cause: CancelCause::Aborted,
                 reason: "why".to_owned(),
             },
@@ -81,6 +80,9 @@ fn frames_have_the_names_that_earlier_versions_know() {
     let (call, tool) = (call_id("r/1.0"), "weather".to_owned());
     let text = String::from_utf8(encode(&ToHub::Seek { origin: origin(), call, tool, on: None })).unwrap();
     assert!(text.starts_with(r#"{"seek":{"owner":{"tenant":"local""#), "{text}");
+    let command = Command::ReleaseCall { tenant: tenant(), call: call_ref("r/1.0", 2) };
+    let text = String::from_utf8(encode(&ToHub::Command { no: CommandNo(1), command })).unwrap();
+    assert!(text.ends_with(r#"{"release_call":{"tenant":"local","call":"r/1.0","attempt":2}}}}"#), "{text}");
 }
 
 #[test]
