@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{Attempt, CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
@@ -58,7 +58,7 @@ pub struct ToolExecution {
     /// The call's id, the same for every attempt.
     pub call: CallId,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The name of the tool.
     pub tool: String,
     /// A JSON object as text. It follows the tool's schema.
@@ -99,7 +99,7 @@ type Running = HashMap<CallKey, RunningAttempt>;
 
 struct RunningAttempt {
     /// Attempt number, counted from 1.
-    attempt: u32,
+    attempt: Attempt,
     abort: AbortHandle,
 }
 
@@ -150,7 +150,7 @@ impl InProcess {
     }
 
     /// Reports an attempt as lost that ran in an earlier process.
-    fn lose(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+    fn lose(&self, tenant: &TenantId, call: &CallId, attempt: Attempt) {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the tool ran in the server's process".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe, busy: false };

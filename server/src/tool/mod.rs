@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, Epoch, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{Attempt, CallId, Epoch, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -202,7 +202,7 @@ pub trait Tools: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportedResult {
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The lease that the host returned. Not checked yet.
     pub lease: String,
     /// The host that sent it.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use agentloop_core::host::frame::CancelCause;
+use agentloop_core::id::Attempt;
 use agentloop_core::run::input::CallOutcome;
 use tonic::Code;
 
@@ -69,9 +70,9 @@ async fn a_call_travels_whole() {
         matches!(
             updates.as_slice(),
             [
-                CallUpdate::Accepted { attempt: 3, .. },
-                CallUpdate::Checkpoint { attempt: 3, .. },
-                CallUpdate::Progress { attempt: 3, .. },
+                CallUpdate::Accepted { attempt: Attempt(3), .. },
+                CallUpdate::Checkpoint { attempt: Attempt(3), .. },
+                CallUpdate::Progress { attempt: Attempt(3), .. },
                 CallUpdate::Output { chunk_seq: 1, stderr: true, .. }
             ]
         ),

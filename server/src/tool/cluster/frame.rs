@@ -4,7 +4,7 @@
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallInHand, CallRef, Disposition};
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{Attempt, CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::time::Millis;
@@ -76,7 +76,7 @@ pub(super) enum ToHub {
     /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.
     Command { no: CommandNo, command: Command },
     /// The run knows how this attempt ended.
-    Heard { tenant: TenantId, call: CallId, attempt: u32 },
+    Heard { tenant: TenantId, call: CallId, attempt: Attempt },
     /// The reply to a request of the hub.
     Reply { no: RequestNo, reply: Reply },
     /// Everything that the hub told before this [`ToOwner::Mark`] is entered.

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, CallKey, RunId, TenantId, ToolKey};
+use agentloop_core::id::{Attempt, CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
 use tokio::sync::{mpsc, watch};
@@ -314,7 +314,7 @@ impl ClusterTools {
     }
 
     /// Tells the run that the attempt did not begin: it never left this replica.
-    fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+    fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: Attempt) {
         let message = "the way to the tool hosts changed before the call was sent".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::No, busy: false };
         self.reports.send(tenant.clone(), call.clone(), lost);

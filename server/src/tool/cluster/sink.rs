@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallInHand, CallRef, Disposition};
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{Attempt, CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::json::encoded_len;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
@@ -244,7 +244,7 @@ impl ClusterTools {
 }
 
 /// The attempt whose end this update tells, if it must not be lost.
-pub(super) fn ended_attempt(update: &CallUpdate) -> Option<u32> {
+pub(super) fn ended_attempt(update: &CallUpdate) -> Option<Attempt> {
     match update {
         CallUpdate::Lost { attempt, .. } | CallUpdate::Stopped { attempt, .. } => Some(*attempt),
         _ => None,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
+use agentloop_core::id::{Attempt, CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
@@ -117,7 +117,7 @@ impl Table {
     }
 
     /// The run knows that the host works on this attempt.
-    pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: u32) {
+    pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: Attempt) {
         if let Some(OpenCall { state: OpenCallState::Offered { offer, is_accepted }, .. }) =
             self.calls.get_mut(&CallKey::new(tenant.clone(), call.clone()))
             && offer.attempt == of

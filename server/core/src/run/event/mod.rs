@@ -14,7 +14,7 @@ use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::extension::ExtensionCall;
 use crate::hex::{self, maybe as maybe_hex};
-use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, Seq, SessionId};
+use crate::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::policy::PolicyRule;
@@ -27,7 +27,7 @@ use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
 pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
-use format::{is_none, is_nothing, is_one, is_zero, one};
+use format::{first_attempt, is_first_attempt, is_none, is_nothing, is_zero};
 
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;
@@ -182,10 +182,10 @@ pub enum Event {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
-        #[serde(default = "one", skip_serializing_if = "is_one")]
-        first_counted: u32,
+        #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
+        first_counted: Attempt,
         /// The last entry that the model reads.
         last_entry: EntryNo,
     },
@@ -194,7 +194,7 @@ pub enum Event {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason of the failure.
         error: RunError,
         /// The time of the next attempt; absent if there is none.
@@ -206,7 +206,7 @@ pub enum Event {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Entry of the message.
         entry: EntryNo,
         /// The response, with its tool calls.
@@ -282,7 +282,7 @@ pub enum Event {
         /// Name of the tool.
         tool: String,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host that has room for it.
         host: HostId,
         /// The process behind the host's id, if it gave its name.
@@ -302,7 +302,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host that runs the call.
         host: HostId,
     },
@@ -311,7 +311,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Opaque bytes of the tool.
         #[serde(with = "hex")]
         checkpoint: Vec<u8>,
@@ -325,7 +325,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason, for people.
         message: String,
         /// Knowledge of whether the attempt ran.
@@ -341,7 +341,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// The last attempt; 0 if no host was offered the call.
-        attempt: u32,
+        attempt: Attempt,
         /// The host whose answer is the result; absent if something else settled the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<HostId>,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
+use agentloop_core::id::{Attempt, CallId, CallSlot, Epoch, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
@@ -400,7 +400,7 @@ impl RunTask {
         self.machine.state().call_id(slot)
     }
 
-    fn call_ref(&self, slot: CallSlot, attempt: u32) -> CallRef {
+    fn call_ref(&self, slot: CallSlot, attempt: Attempt) -> CallRef {
         CallRef { call: self.call_id(slot), attempt }
     }
 }

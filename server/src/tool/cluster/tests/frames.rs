@@ -3,7 +3,7 @@
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CancelCause;
-use agentloop_core::id::HostId;
+use agentloop_core::id::{Attempt, HostId};
 use agentloop_core::json::encoded_len;
 use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
@@ -43,7 +43,7 @@ fn a_frame_is_read_as_it_was_written() {
     let result = result_of(answer("r/1.0", 1));
     let question = QuestionContent { text: "Which?".to_owned(), ..QuestionContent::default() };
     let update = CallUpdate::InputNeeded {
-        attempt: 1,
+        attempt: Attempt(1),
         question: Box::new(question),
         timeout: Some(Millis(5)),
         resume_state: Some(vec![7]),
@@ -55,7 +55,7 @@ fn a_frame_is_read_as_it_was_written() {
             tenant: tenant(),
             call: call_id("r/1.0"),
             result: ReportedResult {
-                attempt: 1,
+                attempt: Attempt(1),
                 lease: result.lease,
                 host: HostId::parse("h").unwrap(),
                 outcome: result.outcome,
@@ -88,7 +88,7 @@ fn frames_have_the_names_that_earlier_versions_know() {
 #[test]
 fn what_a_later_version_adds_is_left_out() {
     let known = br#"{"heard":{"tenant":"local","call":"r/1.0","attempt":1,"mood":"good"}}"#;
-    let heard = ToHub::Heard { tenant: tenant(), call: call_id("r/1.0"), attempt: 1 };
+    let heard = ToHub::Heard { tenant: tenant(), call: call_id("r/1.0"), attempt: Attempt(1) };
     assert_eq!(decode::<ToHub>(known), Some(heard));
     let earlier = br#"{"hello":{"from":1,"to":2,"version":"0.1"}}"#;
     let hello = ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: false };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CancelCause, Disposition, HostFrame, Ran, ResultVerdict, ServerFrame};
+use agentloop_core::id::Attempt;
 use agentloop_core::question::{InputAnswer, QuestionContent};
 
 use super::harness::*;
@@ -46,7 +47,7 @@ async fn a_call_that_had_room_is_not_sent_and_did_not_begin() {
         other.offer("r/1.0", attempt, &granted);
         let lost = other.nth("r/1.0", usize::try_from(attempt).unwrap(), is_lost).await;
         assert!(
-            matches!(lost, CallUpdate::Lost { ran: Ran::No, attempt: of, .. } if of == attempt),
+            matches!(lost, CallUpdate::Lost { ran: Ran::No, attempt: of, .. } if of == Attempt(attempt)),
             "{lost:?}"
         );
         net.up();

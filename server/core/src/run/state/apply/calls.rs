@@ -1,6 +1,6 @@
 //! Events of tool calls.
 
-use crate::id::{CallSlot, HostId, InstanceId, RuntimeId};
+use crate::id::{Attempt, CallSlot, HostId, InstanceId, RuntimeId};
 use crate::message::SharedMessage;
 use crate::run::event::{AfterAttempt, Ran};
 use crate::run::state::{
@@ -64,13 +64,13 @@ impl RunState {
     pub(super) fn call_offered(
         &mut self,
         slot: CallSlot,
-        attempt: u32,
+        attempt: Attempt,
         Offered { host, instance, output_schema }: Offered<'_>,
         effect: Option<EffectClass>,
     ) {
         let (at, seq) = (self.now(), self.seq());
         let call = self.open_call_mut(slot);
-        assert_eq!(attempt, call.attempt + 1, "attempts are dense");
+        assert_eq!(attempt, call.attempt.next(), "attempts are dense");
         call.attempt = attempt;
         call.last.host = Some(host.clone());
         call.last.instance = instance.cloned();
@@ -118,7 +118,7 @@ impl RunState {
     pub(super) fn call_attempt_failed(
         &mut self,
         slot: CallSlot,
-        attempt: u32,
+        attempt: Attempt,
         ran: Ran,
         message: &str,
         then: AfterAttempt,
@@ -145,7 +145,7 @@ impl RunState {
     pub(super) fn call_settled(
         &mut self,
         slot: CallSlot,
-        attempt: u32,
+        attempt: Attempt,
         by_host: bool,
         outcome: Option<&Digest>,
         message: &SharedMessage,
@@ -155,7 +155,7 @@ impl RunState {
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt, "the last attempt settles a call");
         call.state = CallState::Settled;
-        call.settled_by.attempt = if by_host { attempt } else { 0 };
+        call.settled_by.attempt = if by_host { attempt } else { Attempt::NONE };
         call.settled_by.digest = outcome.cloned();
         let failed = message.tool_result().is_some_and(|result| result.status.is_error());
         self.counters.calls.tool_calls += 1;
