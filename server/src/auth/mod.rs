@@ -1,7 +1,7 @@
 //! Callers: principals, the credentials that prove them, and the roles that say what they may do.
 //!
 //! This module knows nothing of gRPC. `grpc/edge/identity.rs` takes the credentials out of a request, and
-//! `grpc/access.rs` has the table of RPCs and roles.
+//! `grpc/rpc.rs` has the table of RPCs and roles.
 
 mod bad_principal;
 pub mod certificate;
