@@ -40,6 +40,29 @@ use self::tokens::TokenTable;
 /// The beginning of every token.
 const TOKEN_PREFIX: &str = "agt_";
 
+/// The demand that callers of the gRPC port present credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authentication {
+    /// Without credentials no RPC is done.
+    Required,
+    /// Nobody is asked, and everybody may do everything.
+    NotAsked,
+}
+
+impl Authentication {
+    /// Callers are asked if there is something that tells who they are.
+    #[must_use]
+    pub fn by<T>(configured: Option<&T>) -> Self {
+        if configured.is_some() { Self::Required } else { Self::NotAsked }
+    }
+
+    /// True if callers must present credentials.
+    #[must_use]
+    pub fn is_required(self) -> bool {
+        self == Self::Required
+    }
+}
+
 /// The demand that clients of the gRPC port present certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientAuth {
