@@ -274,7 +274,7 @@ mod tests {
 
     fn prompted() -> Event {
         let message = Message { role: Role::User, parts: Vec::new() };
-        Event::InputAdded { entry: EntryNo(1), message: Arc::new(message) }
+        Event::MessageAdded { entry: EntryNo(1), message: Arc::new(message) }
     }
 
     fn failed() -> Event {

@@ -53,9 +53,9 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
         Event::SessionEntered { .. }
-        | Event::InputAdded { .. }
+        | Event::MessageAdded { .. }
         | Event::Imported { .. }
-        | Event::InputEntered { .. }
+        | Event::MessageEntered { .. }
         | Event::ContextAdded { .. }
         | Event::ExtensionApplied { slot: None, .. }
         | Event::Planned { .. } => (LoopPhase::Planning, ProcessState::Idle),
@@ -66,7 +66,7 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
         Event::Paused { .. } => (LoopPhase::Executing, ProcessState::Retrying),
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
-        | Event::InputHeld { .. }
+        | Event::MessageHeld { .. }
         | Event::ExtensionApplied { slot: Some(_), .. }
         | Event::CompactionStarted { .. }
         | Event::CompactionFailed { .. }

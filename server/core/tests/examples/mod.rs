@@ -48,9 +48,9 @@ fn inputs() -> Vec<(&'static str, Event)> {
     let steer = Steer { id: RunId::parse("more").expect("an id"), digest: Digest::of(&[b"more"]) };
     let remembered = Arc::new(Message::text(Role::User, "The user likes short answers."));
     vec![
-        ("input_held", Event::InputHeld { message: message.clone(), steer: None }),
-        ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
-        ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
+        ("input_held", Event::MessageHeld { message: message.clone(), steer: None }),
+        ("input_held.steer", Event::MessageHeld { message, steer: Some(steer) }),
+        ("input_entered", Event::MessageEntered { entry: EntryNo(9), held: Seq(7) }),
         (
             "todos_updated",
             Event::TodosUpdated {

@@ -64,7 +64,9 @@ fn what_a_hook_puts_in_their_place_enters_and_the_callers_messages_do_not() {
         script.does(prepared(Prepared { messages: Some(vec![other.clone()]), ..Prepared::default() }));
     assert_eq!(kinds(&transition.records), "input_added model_call_started");
     assert!(!script.state().has_waiting_messages());
-    let Event::InputAdded { message, .. } = &transition.records[0].event else { panic!("the other message") };
+    let Event::MessageAdded { message, .. } = &transition.records[0].event else {
+        panic!("the other message")
+    };
     assert_eq!(*message, other);
 }
 

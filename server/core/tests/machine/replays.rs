@@ -78,8 +78,8 @@ fn an_event_of_another_place_is_named() {
     for (kind, event) in [
         ("call_settled", whole[find("human_resolved")].event.clone()),
         ("call_accepted", whole[find("call_settled")].event.clone()),
-        ("input_added", Event::InputAdded { entry: EntryNo(9), message: user("forged") }),
-        ("model_call_started", Event::InputEntered { entry: EntryNo(2), held: Seq(1) }),
+        ("input_added", Event::MessageAdded { entry: EntryNo(9), message: user("forged") }),
+        ("model_call_started", Event::MessageEntered { entry: EntryNo(2), held: Seq(1) }),
         ("finished", whole[0].event.clone()),
     ] {
         let mut forged = whole.clone();

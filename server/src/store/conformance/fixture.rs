@@ -302,7 +302,7 @@ pub fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
 }
 
 pub fn input(entry: EntryNo, text: &str) -> Event {
-    Event::InputAdded { entry, message: Arc::new(Message::text(Role::User, text)) }
+    Event::MessageAdded { entry, message: Arc::new(Message::text(Role::User, text)) }
 }
 
 pub fn assistant(entry: EntryNo, text: &str) -> Event {

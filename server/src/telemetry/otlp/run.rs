@@ -120,7 +120,7 @@ impl RunSpans {
                 let trace = RunTrace::new(self.run.clone(), at, *traceparent);
                 self.started = Some(RunStart { at, spec: spec.clone(), trace });
             }
-            Event::InputAdded { message, .. } | Event::InputHeld { message, .. }
+            Event::MessageAdded { message, .. } | Event::MessageHeld { message, .. }
                 if self.otlp.captures_content() =>
             {
                 self.input.push(message.clone());

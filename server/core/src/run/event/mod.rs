@@ -91,14 +91,16 @@ pub enum Event {
         withdrawn_tools: Vec<String>,
     },
     /// A message from the caller entered the session.
-    InputAdded {
+    #[serde(rename = "input_added")]
+    MessageAdded {
         /// Entry of the message.
         entry: EntryNo,
         /// The caller's message, as it enters the session.
         message: SharedMessage,
     },
     /// A message arrived that cannot enter the session yet: the run is queued, is being prepared, or is at work.
-    InputHeld {
+    #[serde(rename = "input_held")]
+    MessageHeld {
         /// The message that waits.
         message: SharedMessage,
         /// The request that gave the message to the live run; absent for a message that the run was started with.
@@ -106,10 +108,11 @@ pub enum Event {
         steer: Option<Steer>,
     },
     /// A waiting message entered the session.
-    InputEntered {
+    #[serde(rename = "input_entered")]
+    MessageEntered {
         /// Entry of the message.
         entry: EntryNo,
-        /// Number of the [`Event::InputHeld`] that has the message.
+        /// Number of the [`Event::MessageHeld`] that has the message.
         held: Seq,
     },
     /// A message of a conversation that was held elsewhere entered the session. Its author may be anyone.

@@ -147,7 +147,7 @@ impl Watch {
             }
             None => self.held.extend(content.map(|content| (record.seq, content))),
         }
-        if let Event::InputAdded { .. } = record.event {
+        if let Event::MessageAdded { .. } = record.event {
             // It may stand in the place of what the run brought.
             let shadow = &self.shadow;
             self.held.retain(|seq, _| shadow.waiting_messages().any(|(waiting, _)| waiting == *seq));

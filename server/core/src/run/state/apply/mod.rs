@@ -58,12 +58,12 @@ impl RunState {
                 queued: *queued,
             }),
             Event::SessionEntered { last_entry, rules, .. } => self.session_entered(*last_entry, rules),
-            Event::InputAdded { .. } => self.input_added(),
+            Event::MessageAdded { .. } => self.message_added(),
             Event::Imported { entry, message } => self.imported(*entry, message),
             Event::ContextAdded { .. } => {}
             Event::ExtensionApplied { applied, .. } => self.extension_applied(applied),
-            Event::InputHeld { message, steer } => self.input_held(message, steer.as_ref()),
-            Event::InputEntered { held, .. } => self.input_entered(*held),
+            Event::MessageHeld { message, steer } => self.message_held(message, steer.as_ref()),
+            Event::MessageEntered { held, .. } => self.message_entered(*held),
             Event::CompactionStarted { number, strategy, reason, level, .. } => {
                 self.compaction_started(*number, strategy, *reason, *level);
             }
