@@ -8,8 +8,9 @@ mod messages;
 mod model;
 mod planning;
 
+use crate::id::Attempt;
 use crate::run::event::{Event, Record};
-use crate::run::state::RunState;
+use crate::run::state::{RunState, SettlingResult};
 use crate::time::Timestamp;
 
 use calls::{Offered, Proposed};
@@ -119,7 +120,9 @@ impl RunState {
                 self.call_attempt_failed(*slot, *attempt, *ran, message, *then, *busy);
             }
             Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
-                self.call_settled(*slot, *attempt, host.is_some(), outcome.as_ref(), message, *duration);
+                let by_host = if host.is_some() { *attempt } else { Attempt::NONE };
+                let by = SettlingResult { attempt: by_host, digest: outcome.clone() };
+                self.call_settled(*slot, *attempt, by, message, *duration);
             }
             // The session has the list; the run decides nothing by it.
             Event::TodosUpdated { .. } => {}
