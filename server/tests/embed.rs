@@ -9,6 +9,7 @@ use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::compact::{CompactionGoal, truncate};
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::{Compaction, Entry};
+use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -134,7 +135,7 @@ impl Tools for LocalTools {
         self.offer(origin, call, offer);
     }
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallRef, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

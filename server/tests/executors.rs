@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
+use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -93,7 +94,7 @@ impl Tools for NoHosts {
 
     fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallRef, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
+use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -149,7 +150,7 @@ impl Tools for Keeping {
         self.offers.lock().expect("nobody has panicked").push(call.clone());
     }
     fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallRef, _cause: CancelCause, _reason: &str) {}
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
 

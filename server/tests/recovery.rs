@@ -6,7 +6,8 @@ use std::time::Duration;
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::id::{Attempt, CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::outcome::Ran;
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -99,7 +100,7 @@ impl Tools for Answers {
 
     fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
 
-    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _cause: CancelCause, _reason: &str) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallRef, _cause: CancelCause, _reason: &str) {}
 
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
@@ -235,7 +236,7 @@ async fn a_call_that_was_not_begun_is_offered_again_if_its_run_is_not_taken_over
     let mut after = Process::start(&store, seek());
     assert_eq!(after.engine.live_runs(), 0);
     let message = "refused".to_owned();
-    let lost = CallUpdate::Lost { attempt: 1, message, ran: Ran::No, busy: false };
+    let lost = CallUpdate::Lost { attempt: Attempt(1), message, ran: Ran::No, busy: false };
     assert!(after.engine.report_update(&tenant, &call, lost).await, "the run is told");
     assert_eq!(soon(after.offered.recv()).await, Some(call));
     after.stop().await;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1 as wire;
+use agentloop_core::id::Attempt;
 use agentloop_core::run::input::CallOutcome;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use agentloop_server::engine::{ToolExecution, ToolExecutor};
@@ -35,7 +36,7 @@ impl ToolExecutor for Sums {
     async fn run(&self, call: ToolExecution) -> CallOutcome {
         self.calls.lock().expect("not poisoned").push(call.clone());
         self.began.notify_one();
-        if self.hangs && call.attempt == 1 {
+        if self.hangs && call.attempt == Attempt(1) {
             let _guard = Guard(self.dropped.clone());
             std::future::pending::<()>().await;
         }

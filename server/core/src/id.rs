@@ -163,19 +163,19 @@ impl CallId {
 
     /// Id of the first question about this call after this attempt: an approval, or the outcome of a call in doubt.
     #[must_use]
-    pub fn request(&self, attempt: u32) -> RequestId {
+    pub fn request(&self, attempt: Attempt) -> RequestId {
         RequestId(format!("{}:{}:{attempt}", self.run, self.slot).into())
     }
 
     /// Id of another question about this call after the same attempt: the `number`th, from 2.
     #[must_use]
-    pub fn request_again(&self, attempt: u32, number: u32) -> RequestId {
+    pub fn request_again(&self, attempt: Attempt, number: u32) -> RequestId {
         RequestId(format!("{}:{}:{attempt}-{number}", self.run, self.slot).into())
     }
 
     /// Id of a question that the call itself asks: question `number` of this attempt, counted from 1.
     #[must_use]
-    pub fn input(&self, attempt: u32, number: u32) -> RequestId {
+    pub fn input(&self, attempt: Attempt, number: u32) -> RequestId {
         RequestId(format!("{}:{}:{attempt}.{number}", self.run, self.slot).into())
     }
 }
@@ -362,6 +362,36 @@ impl EntryNo {
     }
 }
 
+/// Number of an attempt of a model call or a tool call: from 1, without gaps. 0 stands for "none".
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// No attempt: before the first.
+    pub const NONE: Self = Self(0);
+    /// The first attempt.
+    pub const FIRST: Self = Self(1);
+
+    /// The number of the attempt that follows.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The number of attempts after this one, up to the last.
+    #[must_use]
+    pub fn further_until(self, last: Self) -> u32 {
+        last.0.saturating_sub(self.0)
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A number that fences writes: a write with another epoch than the run's is refused. It rises with each start of a server
 /// and with each claim of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -397,20 +427,20 @@ mod tests {
     #[test]
     fn request_ids_name_their_run() {
         let id = CallId { run: RunId::parse("r:1").unwrap(), slot: CallSlot::from((3, 0)) };
-        assert_eq!(id.request(1).as_str(), "r:1:3.0:1");
-        assert_eq!(id.input(1, 2).as_str(), "r:1:3.0:1.2");
+        assert_eq!(id.request(Attempt(1)).as_str(), "r:1:3.0:1");
+        assert_eq!(id.input(Attempt(1), 2).as_str(), "r:1:3.0:1.2");
         assert_eq!(id.run.planned_question(4).as_str(), "r:1:plan:4");
-        for request in [id.request(1), id.input(1, 2), id.run.planned_question(4)] {
+        for request in [id.request(Attempt(1)), id.input(Attempt(1), 2), id.run.planned_question(4)] {
             assert_eq!(request.run(), Some(id.run.clone()));
         }
-        assert_eq!(id.request_again(0, 2).parts(), Some((id.run.clone(), "3.0:0-2")));
-        assert_eq!(id.input(1, 2).parts(), Some((id.run.clone(), "3.0:1.2")));
+        assert_eq!(id.request_again(Attempt::NONE, 2).parts(), Some((id.run.clone(), "3.0:0-2")));
+        assert_eq!(id.input(Attempt(1), 2).parts(), Some((id.run.clone(), "3.0:1.2")));
         assert_eq!(id.run.planned_question(4).parts(), Some((id.run, "plan:4")));
         let longest = RunId::parse("x".repeat(ID_BYTES_MAX)).unwrap();
         let call = CallId { run: longest.clone(), slot: CallSlot::from((u32::MAX, u32::MAX)) };
         for request in [
-            call.input(u32::MAX, u32::MAX),
-            call.request_again(u32::MAX, u32::MAX),
+            call.input(Attempt(u32::MAX), u32::MAX),
+            call.request_again(Attempt(u32::MAX), u32::MAX),
             longest.planned_question(u32::MAX),
         ] {
             assert_eq!(RequestId::parse(request.as_str()).unwrap().run(), Some(longest.clone()));

@@ -32,7 +32,7 @@
 //! | run | one prompt, and everything done to answer it |
 //! | session | a conversation: the entries that its runs leave behind. At most one of its runs is live |
 //! | entry | one message of a session, or one compaction |
-//! | waiting message | a message for a run that enters the session later; the journal says *held* |
+//! | waiting message | a message for a run that enters the session later. Its event is `MessageHeld` |
 //! | phase | the current activity of a run |
 //! | step | one instruction of a run that is moved by hand, one `Step` at a time |
 //! | owner | the process that may write to a run's journal |
@@ -62,7 +62,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | input | something that happened, told to the machine |
+//! | input | something that happened, told to the machine. Only stored names, such as `input_held`, say it of messages |
 //! | event | a durable fact about a run, in the stored format |
 //! | record | an event with its number, time and status |
 //! | journal | all records of a run, in order |

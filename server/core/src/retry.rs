@@ -2,6 +2,7 @@
 
 use crate::agent::RetryPolicy;
 use crate::error::ErrorClass;
+use crate::id::Attempt;
 use crate::time::Millis;
 
 /// Longest Retry-After of a provider that is honoured.
@@ -41,10 +42,10 @@ fn backoff(policy: &RetryPolicy, failures: u32, retry_after: Option<Millis>, cha
 
 /// The random number for the jitter of one attempt of a model call: the same on every replay.
 #[must_use]
-pub fn chance(seed: u64, model_call: u32, attempt: u32) -> u64 {
+pub fn chance(seed: u64, model_call: u32, attempt: Attempt) -> u64 {
     // SplitMix64 (Steele, Lea, Flood 2014): good enough for jitter.
     let mut mixed = seed
-        .wrapping_add(u64::from(model_call) << 32 | u64::from(attempt))
+        .wrapping_add(u64::from(model_call) << 32 | u64::from(attempt.0))
         .wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -78,7 +79,7 @@ mod tests {
     fn jitter_stays_within_the_bound_and_varies() {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
-            let wait = backoff(&policy(true), 2, None, chance(seed, 1, 2)).unwrap();
+            let wait = backoff(&policy(true), 2, None, chance(seed, 1, Attempt(2))).unwrap();
             assert!(wait.0 <= 2_000);
             seen.insert(wait.0 / 200);
         }
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn chance_is_the_same_every_time() {
-        assert_eq!(chance(1, 2, 3), chance(1, 2, 3));
-        assert_ne!(chance(1, 2, 3), chance(1, 2, 4));
+        assert_eq!(chance(1, 2, Attempt(3)), chance(1, 2, Attempt(3)));
+        assert_ne!(chance(1, 2, Attempt(3)), chance(1, 2, Attempt(4)));
     }
 }

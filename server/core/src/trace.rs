@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::hex;
-use crate::id::{CallSlot, RunId};
+use crate::id::{Attempt, CallSlot, RunId};
 use crate::time::Timestamp;
 
 /// Length of a `traceparent` of version 00. Later versions may be longer.
@@ -82,7 +82,7 @@ pub enum RunSpan<'a> {
         /// Number of the model call, from 1.
         call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
     },
     /// A tool call with all its attempts.
     Call(CallSlot),
@@ -224,8 +224,8 @@ mod tests {
             (RunTrace::new(run("a"), Timestamp(1), None), RunTrace::new(run("b"), Timestamp(1), None));
         let spans = [
             RunSpan::Run,
-            RunSpan::Model { call: 1, attempt: 1 },
-            RunSpan::Model { call: 1, attempt: 2 },
+            RunSpan::Model { call: 1, attempt: Attempt(1) },
+            RunSpan::Model { call: 1, attempt: Attempt(2) },
             RunSpan::Call(CallSlot::from((1, 0))),
             RunSpan::Question("q"),
             RunSpan::Compaction(1),

@@ -14,7 +14,7 @@ use crate::app::security::Security;
 use crate::app::services::{ServiceParts, StartedServices, WrapTools};
 use crate::app::store::OwnStore;
 use crate::app::{Server, StartError, metrics, providers, serve};
-use crate::auth::Quotas;
+use crate::auth::{Authentication, Quotas};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{Compactor, EngineParts, Executors, JobExecutor, LogObserver, Observer, STRATEGIES};
@@ -186,7 +186,7 @@ impl ServerBuilder {
         };
         let (listeners, otlp) = self.listen(security, redactor).await?;
         let grace = self.config.server.shutdown_grace.duration();
-        let parts = self.into_parts(models, own_tools, listeners.authentication_required);
+        let parts = self.into_parts(models, own_tools, listeners.authentication);
         let quotas = parts.quotas.clone();
         let calls_ended = CancellationToken::new();
         let services = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
@@ -265,7 +265,7 @@ impl ServerBuilder {
         self,
         models: Arc<dyn Models>,
         own_tools: OwnTools,
-        authentication_required: bool,
+        authentication: Authentication,
     ) -> ServiceParts {
         ServiceParts {
             quotas: Quotas::new(self.config.quotas),
@@ -276,7 +276,7 @@ impl ServerBuilder {
             tool_executors: self.own_tools,
             extensions: self.extensions,
             engine: self.engine,
-            authentication_required,
+            authentication,
             cluster: None,
         }
     }

@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 use crate::app::host_check::HostCheck;
 use crate::app::security::{Reloader, Security, keep_current};
 use crate::app::{StartError, listen, metrics, serve};
-use crate::auth::Quotas;
 use crate::auth::jwt::KeySource;
+use crate::auth::{Authentication, Quotas};
 use crate::clock::Clock;
 use crate::config::{Config, ServerOptions};
 use crate::grpc::edge::identity::{CredentialCheck, IdentityLayer};
@@ -26,8 +26,8 @@ pub(super) struct Listeners {
     pub(super) metrics: Option<Metrics>,
     /// Reads certificates and tokens again, if there are any.
     pub(super) reloader: Option<Arc<Reloader>>,
-    /// True if callers must present credentials.
-    pub(super) authentication_required: bool,
+    /// The demand that callers present credentials.
+    pub(super) authentication: Authentication,
     options: ServerOptions,
     listener: TcpListener,
     scrapes: Option<(TcpListener, HostCheck)>,
@@ -53,7 +53,7 @@ impl Listeners {
             metrics_address,
             metrics: counted,
             reloader: security.reloader.clone(),
-            authentication_required: security.authenticator.is_some(),
+            authentication: Authentication::by(security.authenticator.as_ref()),
             options: config.server.clone(),
             listener,
             scrapes,

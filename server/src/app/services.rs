@@ -14,7 +14,7 @@ use crate::app::security::Reloader;
 use crate::app::serve::{self, Routes};
 use crate::app::store::OwnStore;
 use crate::app::{StartError, metrics, offers_wait};
-use crate::auth::{Quota, Quotas, Scope};
+use crate::auth::{Authentication, Quota, Quotas, Scope};
 use crate::clock::Clock;
 use crate::cluster::locate::Locate;
 use crate::cluster::{Ownerships, Replicas};
@@ -52,8 +52,8 @@ pub(super) struct ServiceParts {
     pub(super) extensions: LocalExtensions,
     pub(super) engine: EngineParts,
     pub(super) quotas: Option<Quotas>,
-    /// True if callers must present credentials.
-    pub(super) authentication_required: bool,
+    /// The demand that callers present credentials.
+    pub(super) authentication: Authentication,
     /// Those that share the database, if it is shared.
     pub(super) cluster: Option<ClusterParts>,
 }
@@ -198,7 +198,7 @@ impl ServiceParts {
         let (clock, tasks) = (self.engine.clock.clone(), &self.engine.tasks);
         let own_tools = std::mem::take(&mut self.own_tools);
         let hosts = remembered_tools(&**store, host_options(&self.config), clock.now(), own_tools).await?;
-        if self.authentication_required {
+        if self.authentication.is_required() {
             let ids = StoredIds { store: store.clone(), clock };
             hosts.keep_ids(Arc::new(ids.clone()));
             spawn_until_stopped(tasks, "host ids", ids.see(hosts.clone()));
@@ -213,7 +213,7 @@ impl ServiceParts {
             message_bytes_max: self.config.server.max_message_bytes,
             live_runs_max: self.config.server.max_live_runs,
             hosts_max: self.config.hosts.max_hosts,
-            authentication_required: self.authentication_required,
+            authentication: self.authentication,
             agent_descriptions: self.config.agent_descriptions.clone(),
         }
     }
@@ -245,13 +245,14 @@ impl ServiceParts {
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         // A bound that the operator gave each tenant is its share.
         let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, Scope::Tenant).is_some();
-        let tenants_leave_room = self.authentication_required && !self.quotas.as_ref().is_some_and(has_share);
+        let tenants_leave_room =
+            self.authentication.is_required() && !self.quotas.as_ref().is_some_and(has_share);
         self.engine.options = EngineOptions {
             masks,
             quotas: self.quotas,
             max_live_runs: server.max_live_runs,
             tenants_leave_room,
-            tenants_leave_memory: self.authentication_required,
+            tenants_leave_memory: self.authentication.is_required(),
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),
                 bytes => bytes,

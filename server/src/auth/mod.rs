@@ -1,7 +1,7 @@
 //! Callers: principals, the credentials that prove them, and the roles that say what they may do.
 //!
 //! This module knows nothing of gRPC. `grpc/edge/identity.rs` takes the credentials out of a request, and
-//! `grpc/access.rs` has the table of RPCs and roles.
+//! `grpc/rpc.rs` has the table of RPCs and roles.
 
 mod bad_principal;
 pub mod certificate;
@@ -39,6 +39,29 @@ use self::tokens::TokenTable;
 
 /// The beginning of every token.
 const TOKEN_PREFIX: &str = "agt_";
+
+/// The demand that callers of the gRPC port present credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authentication {
+    /// Without credentials no RPC is done.
+    Required,
+    /// Nobody is asked, and everybody may do everything.
+    NotAsked,
+}
+
+impl Authentication {
+    /// Callers are asked if there is something that tells who they are.
+    #[must_use]
+    pub fn by<T>(configured: Option<&T>) -> Self {
+        if configured.is_some() { Self::Required } else { Self::NotAsked }
+    }
+
+    /// True if callers must present credentials.
+    #[must_use]
+    pub fn is_required(self) -> bool {
+        self == Self::Required
+    }
+}
 
 /// The demand that clients of the gRPC port present certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::bad_principal::BadPrincipal;
 use super::grant::HostGrant;
 use super::name::check_name;
 
-/// A right of a principal. `grpc/access.rs` says which RPC takes which role.
+/// A right of a principal. `grpc/rpc.rs` says which RPC takes which role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Starts runs, and works with the runs and sessions that it created.

@@ -17,6 +17,7 @@ use super::hint::did_you_mean_one_of;
 use super::prompts::{self, text_of};
 use super::rules::rules;
 use super::section::Section;
+use crate::auth::Authentication;
 use crate::schema::check_response_schema;
 
 const MILLISECOND: Millis = Millis(1);
@@ -38,7 +39,7 @@ pub(super) fn agent(
     name: &str,
     section: &mut Section<'_, '_>,
     providers: &[&str],
-    authentication_required: bool,
+    authentication: Authentication,
 ) -> RunSpec {
     if name.is_empty() || name.len() > ID_BYTES_MAX {
         section.problem(&[], format!("expected an agent's name of 1 to {ID_BYTES_MAX} bytes"));
@@ -50,7 +51,7 @@ pub(super) fn agent(
         prompt_template: prompts::template(section),
         allowed_tools: section.get_list("tools", tool_name),
         tool_order: section.get_list("tool_order", tool_name).unwrap_or_default(),
-        tool_policy: section.section("tool_policy", |section| tool_policy(section, authentication_required)),
+        tool_policy: section.section("tool_policy", |section| tool_policy(section, authentication)),
         limits: section.section("limits", limits),
         retry: section.section("retry", retry),
         options: section.section("options", options),
@@ -116,7 +117,7 @@ fn tool_name(name: &str) -> Result<(), String> {
     ))
 }
 
-fn tool_policy(section: &mut Section<'_, '_>, authentication_required: bool) -> ToolPolicy {
+fn tool_policy(section: &mut Section<'_, '_>, authentication: Authentication) -> ToolPolicy {
     let default = ToolPolicy::default();
     let parallel_max = u32::try_from(CALLS_PER_MESSAGE_MAX).unwrap_or(u32::MAX);
     ToolPolicy {
@@ -126,7 +127,7 @@ fn tool_policy(section: &mut Section<'_, '_>, authentication_required: bool) -> 
         max_calls_per_run: section.get_some_within("max_calls_per_run", 0..=u32::MAX),
         require_approval_by_default: section
             .get_or("require_approval_by_default", default.require_approval_by_default),
-        rules: rules(section, authentication_required),
+        rules: rules(section, authentication),
         ask_human: section.get_or("ask_human", default.ask_human),
         todos: section.get_or("todos", default.todos),
         deadline_is_outcome: section.get_list("deadline_is_outcome", tool_name).unwrap_or_default(),

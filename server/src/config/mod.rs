@@ -30,7 +30,7 @@ use std::path::Path;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::tool::TermsOptions;
 
-use crate::auth::QuotaLimits;
+use crate::auth::{Authentication, QuotaLimits};
 use crate::bounded_file;
 use crate::mask::Masks;
 use crate::secret::Secret;
@@ -160,10 +160,10 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     if auth.is_none() && root.contains("auth") {
         root.problem(&["auth"], "expected tokens, [[auth.certificates]] or [auth.jwt]".to_owned());
     }
-    let quotas = root.overridable_section("quotas", |section| security::quotas(section, auth.is_some()));
+    let authentication = Authentication::by(auth.as_ref());
+    let quotas = root.overridable_section("quotas", |section| security::quotas(section, authentication));
     let audit = root.overridable_section("audit", security::audit);
-    let protection =
-        process::Protection { encrypted: tls.is_some(), authentication_required: auth.is_some() };
+    let protection = process::Protection { encrypted: tls.is_some(), authentication };
     let server = root.overridable_section("server", |section| process::server(section, protection));
     let store = root.overridable_section("store", process::store);
     let cluster = root.overridable_section("cluster", |section| cluster::cluster(section, &store.location));
@@ -175,14 +175,13 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let retention = root.overridable_section("retention", process::retention);
     let blobs = root.overridable_section("blobs", process::blobs);
     let (tools, sensitive_arguments) = root.overridable_section("tools", tools::tools);
-    let authentication_required = auth.is_some();
-    let rules = root.section("policy", |section| rules::rules(section, authentication_required));
+    let rules = root.section("policy", |section| rules::rules(section, authentication));
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut agent_descriptions = BTreeMap::new();
     let mut agents = root.each_named("agents", |name, section| {
         agent_descriptions.extend(agents::description(section).map(|text| (name.to_owned(), text)));
-        Some(agents::agent(name, section, &names, authentication_required))
+        Some(agents::agent(name, section, &names, authentication))
     });
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());

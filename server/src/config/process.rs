@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::providers::{key_in_file, key_in_variable};
 use super::section::Section;
+use crate::auth::Authentication;
 use crate::secret::Secret;
 
 const MINUTE: Millis = Millis::secs(60);
@@ -158,8 +159,7 @@ pub struct HostOptions {
 pub(super) struct Protection {
     /// True if there is `[tls]`.
     pub(super) encrypted: bool,
-    /// True if there is `[auth]`.
-    pub(super) authentication_required: bool,
+    pub(super) authentication: Authentication,
 }
 
 /// `[retention]`: how long sessions are kept.
@@ -223,12 +223,12 @@ pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> S
     };
     let insecure = section.get_or("allow_insecure_remote", false);
     let lacks = match protection {
-        Protection { encrypted: true, authentication_required: true } => None,
-        Protection { authentication_required: false, .. } => Some(
+        Protection { encrypted: true, authentication: Authentication::Required } => None,
+        Protection { authentication: Authentication::NotAsked, .. } => Some(
             "there is no authentication: whoever connects can run every tool and read every session; add [auth] and [tls], \
              listen on 127.0.0.1",
         ),
-        Protection { encrypted: false, authentication_required: true } => {
+        Protection { encrypted: false, authentication: Authentication::Required } => {
             Some("there is no [tls]: others can read tokens and everything else; add it, listen on 127.0.0.1")
         }
     };

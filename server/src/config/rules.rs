@@ -4,14 +4,14 @@ use agentloop_core::limits::{POLICY_RULES_MAX, QUORUM_MAX};
 use agentloop_core::policy::{Approvers, ArgumentPattern, BadRule, PolicyAction, PolicyRule, RuleOrigin};
 
 use super::section::Section;
-use crate::auth::approver_problem;
+use crate::auth::{Authentication, approver_problem};
 
-/// Reads rules in the order of the file. `asks` tells if callers are asked who they are.
-pub(super) fn rules(section: &mut Section<'_, '_>, authentication_required: bool) -> Vec<PolicyRule> {
-    section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, authentication_required))
+/// Reads rules in the order of the file.
+pub(super) fn rules(section: &mut Section<'_, '_>, authentication: Authentication) -> Vec<PolicyRule> {
+    section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, authentication))
 }
 
-fn rule(section: &mut Section<'_, '_>, authentication_required: bool) -> Option<PolicyRule> {
+fn rule(section: &mut Section<'_, '_>, authentication: Authentication) -> Option<PolicyRule> {
     let actions = [("allow", PolicyAction::Allow), ("ask", PolicyAction::Ask), ("deny", PolicyAction::Deny)];
     let action = section.get_choice("action", None, &actions);
     if !section.is_set("action") {
@@ -22,7 +22,7 @@ fn rule(section: &mut Section<'_, '_>, authentication_required: bool) -> Option<
     let arguments = section.get_texts("arguments");
     let arguments =
         arguments.into_iter().map(|(pointer, pattern)| ArgumentPattern { pointer, pattern }).collect();
-    let approvers = approvers(section, authentication_required);
+    let approvers = approvers(section, authentication);
     let (origin, action) = (RuleOrigin::Agent, action?);
     let rule = PolicyRule { name, action, tool, arguments, origin, terms: None, approvers, made_under: None };
     match rule.check() {
@@ -40,7 +40,7 @@ fn rule(section: &mut Section<'_, '_>, authentication_required: bool) -> Option<
 
 /// The people who may answer the question that a rule asks. Without `[auth]` nobody could be told apart, and no such
 /// call would run.
-fn approvers(section: &mut Section<'_, '_>, authentication_required: bool) -> Approvers {
+fn approvers(section: &mut Section<'_, '_>, authentication: Authentication) -> Approvers {
     let approvers = Approvers {
         any_of: section
             .get_list("approvers", |entry| approver_problem(entry).map_or(Ok(()), Err))
@@ -48,7 +48,7 @@ fn approvers(section: &mut Section<'_, '_>, authentication_required: bool) -> Ap
         forbid_requester: section.get_or("forbid_requester", false),
         quorum: section.get_within("quorum", 1, 1..=QUORUM_MAX),
     };
-    if !approvers.is_anyone() && !authentication_required {
+    if !approvers.is_anyone() && !authentication.is_required() {
         let message =
             "expected [auth]: without it callers are not asked who they are, so nobody could approve";
         section.problem(&["approvers", "forbid_requester", "quorum"], message.to_owned());

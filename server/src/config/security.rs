@@ -11,7 +11,8 @@ use super::jwt::{self, JwtOptions};
 use super::section::Section;
 use super::tools::tool_pattern;
 use crate::auth::{
-    CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, ReservedName, Scope, SubjectPattern,
+    Authentication, CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, ReservedName, Scope,
+    SubjectPattern,
 };
 
 /// Most subjects that one list may have.
@@ -169,12 +170,12 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
 }
 
 /// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.
-pub(super) fn quotas(section: &mut Section<'_, '_>, authentication_required: bool) -> QuotaLimits {
+pub(super) fn quotas(section: &mut Section<'_, '_>, authentication: Authentication) -> QuotaLimits {
     let mut limits = QuotaLimits::default();
     for quota in Quota::ALL {
         for scope in Scope::ALL {
             let bound = section.get_some_within(quota.name(scope), 1..=quota.most());
-            if bound.is_some() && !authentication_required {
+            if bound.is_some() && !authentication.is_required() {
                 let message =
                     "expected [auth]: without it nobody is asked who they are, so nobody can be counted";
                 section.problem(&[quota.name(scope)], message.to_owned());

@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::id::{Attempt, RunId, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Outcome, Record};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::RunStatus;
@@ -23,7 +23,7 @@ impl Observer for LogObserver {
                 "run started"
             ),
             Event::ModelCallFailed { attempt, error, retry_at, .. } => tracing::info!(
-                run.id = %run, attempt, code = ?error.code, http_status = error.http_status,
+                run.id = %run, attempt = attempt.0, code = ?error.code, http_status = error.http_status,
                 retried = retry_at.is_some(), "model call failed"
             ),
             Event::Finished { outcome, error, totals } => {
@@ -146,7 +146,7 @@ impl CountedCalls {
 struct Transitions {
     iterations_max: u32,
     retries_max: u32,
-    first_counted: u32,
+    first_counted: Attempt,
     calls: CountedCalls,
     gaps: PlanningGaps,
     last: Option<LoopPlace>,
@@ -175,7 +175,7 @@ impl Transitions {
             Event::ModelCallStarted { attempt, first_counted, .. } => {
                 self.first_counted = first_counted;
                 place.iteration = self.calls.counted;
-                place.retry = attempt.saturating_sub(first_counted);
+                place.retry = first_counted.further_until(attempt);
                 if is_gap {
                     passed.push(LoopPlace {
                         phase: LoopPhase::Planning,
@@ -185,7 +185,7 @@ impl Transitions {
                 }
             }
             Event::ModelCallFailed { attempt, retry_at: Some(_), .. } => {
-                place.retry = (attempt + 1).saturating_sub(self.first_counted);
+                place.retry = self.first_counted.further_until(attempt.next());
             }
             _ if phase == LoopPhase::Planning && plans_model_call(record) => {
                 (place.iteration, place.retry) = (self.calls.next(), 0);
@@ -264,17 +264,22 @@ mod tests {
     }
 
     fn call(model_call: u32, attempt: u32) -> Event {
-        Event::ModelCallStarted { model_call, attempt, first_counted: 1, last_entry: EntryNo(1) }
+        Event::ModelCallStarted {
+            model_call,
+            attempt: Attempt(attempt),
+            first_counted: Attempt(1),
+            last_entry: EntryNo(1),
+        }
     }
 
     fn prompted() -> Event {
         let message = Message { role: Role::User, parts: Vec::new() };
-        Event::InputAdded { entry: EntryNo(1), message: Arc::new(message) }
+        Event::MessageAdded { entry: EntryNo(1), message: Arc::new(message) }
     }
 
     fn failed() -> Event {
         let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Timeout), "too late");
-        Event::ModelCallFailed { model_call: 1, attempt: 1, error, retry_at: Some(Timestamp(1)) }
+        Event::ModelCallFailed { model_call: 1, attempt: Attempt(1), error, retry_at: Some(Timestamp(1)) }
     }
 
     /// The transitions that these events lead to, as `PHASE PROCESS iteration/max retry/max`.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::HostHealth;
-use agentloop_core::id::{CallId, Epoch, HostId, RunId, SessionId, TenantId};
+use agentloop_core::id::{Attempt, CallId, Epoch, HostId, RunId, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::time::{Millis, Timestamp};
@@ -138,7 +138,7 @@ impl Engine {
         attempts[place] += 1;
         let offer = Offer {
             slot: call.slot,
-            attempt: attempts[place],
+            attempt: Attempt(attempts[place]),
             host,
             instance: None,
             lease: Digest::claimed(CALLS[place].1),

@@ -5,6 +5,7 @@ mod bounded;
 mod caller;
 pub mod convert;
 pub mod edge;
+mod rpc;
 pub mod service;
 pub mod status;
 

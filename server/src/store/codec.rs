@@ -253,13 +253,15 @@ fn count(number: i64) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use agentloop_core::id::Attempt;
+
     use super::*;
 
     fn record() -> Record {
         let event = Event::ModelCallStarted {
             model_call: 1,
-            attempt: 1,
-            first_counted: 1,
+            attempt: Attempt(1),
+            first_counted: Attempt(1),
             last_entry: agentloop_core::id::EntryNo(3),
         };
         Record { seq: Seq(2), at: Timestamp(1_000), status: RunStatus::ModelRunning, event }

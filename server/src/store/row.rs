@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{RunId, Seq, SessionId};
+use agentloop_core::id::{Attempt, RunId, Seq, SessionId};
 use agentloop_core::message::Usage;
 use agentloop_core::run::human::{Answer, PartialApproval, Question};
 use agentloop_core::run::state::CallCounts;
@@ -97,7 +97,7 @@ impl RunRow {
             kind,
             since: self.updated_at,
             what,
-            attempt: 0,
+            attempt: Attempt::NONE,
             next_at: self.summary.wake_at,
             last_error,
         })

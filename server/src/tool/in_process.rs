@@ -9,7 +9,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::id::{Attempt, CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::outcome::Ran;
 use agentloop_core::question::InputAnswer;
@@ -57,7 +58,7 @@ pub struct ToolExecution {
     /// The call's id, the same for every attempt.
     pub call: CallId,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The name of the tool.
     pub tool: String,
     /// A JSON object as text. It follows the tool's schema.
@@ -98,7 +99,7 @@ type Running = HashMap<CallKey, RunningAttempt>;
 
 struct RunningAttempt {
     /// Attempt number, counted from 1.
-    attempt: u32,
+    attempt: Attempt,
     abort: AbortHandle,
 }
 
@@ -149,7 +150,7 @@ impl InProcess {
     }
 
     /// Reports an attempt as lost that ran in an earlier process.
-    fn lose(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+    fn lose(&self, tenant: &TenantId, call: &CallId, attempt: Attempt) {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the tool ran in the server's process".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::Maybe, busy: false };
@@ -234,26 +235,26 @@ impl Tools for InProcess {
         }
     }
 
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
-        let key = CallKey::new(tenant.clone(), call.clone());
+    fn cancel(&self, tenant: &TenantId, call: &CallRef, cause: CancelCause, reason: &str) {
+        let key = CallKey::new(tenant.clone(), call.call.clone());
         let mut running = lock(&self.running);
-        match running.get(&key).map(|last| last.attempt == attempt) {
+        match running.get(&key).map(|last| last.attempt == call.attempt) {
             Some(true) => running.remove(&key).into_iter().for_each(|last| last.abort.abort()),
             Some(false) => {}
-            None => self.hosted.cancel(tenant, call, attempt, cause, reason),
+            None => self.hosted.cancel(tenant, call, cause, reason),
         }
     }
 
-    fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
-        self.hosted.answer_input(tenant, call, attempt, input, answer);
+    fn answer_input(&self, tenant: &TenantId, call: &CallRef, input: &str, answer: InputAnswer) {
+        self.hosted.answer_input(tenant, call, input, answer);
     }
 
-    fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
-        self.hosted.ack_resume_state(tenant, call, attempt, resume_no);
+    fn ack_resume_state(&self, tenant: &TenantId, call: &CallRef, resume_no: u64) {
+        self.hosted.ack_resume_state(tenant, call, resume_no);
     }
 
-    fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
-        self.hosted.release_call(tenant, call, attempt);
+    fn release_call(&self, tenant: &TenantId, call: &CallRef) {
+        self.hosted.release_call(tenant, call);
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {

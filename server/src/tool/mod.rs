@@ -10,7 +10,8 @@ mod in_process;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, Epoch, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::id::{Attempt, CallId, Epoch, HostId, InstanceId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -181,24 +182,16 @@ pub trait Tools: Send + Sync + 'static {
 
     /// Tells the host at once to stop this attempt. If the attempt's result is being recorded, only forgets it. A later
     /// attempt that seeks a host is not affected.
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str);
+    fn cancel(&self, tenant: &TenantId, call: &CallRef, cause: CancelCause, reason: &str);
 
     /// Sends a running call's host the answer to its question, if the host is connected.
-    fn answer_input(
-        &self,
-        _tenant: &TenantId,
-        _call: &CallId,
-        _attempt: u32,
-        _input: &str,
-        _answer: InputAnswer,
-    ) {
-    }
+    fn answer_input(&self, _tenant: &TenantId, _call: &CallRef, _input: &str, _answer: InputAnswer) {}
 
     /// Tells a running call's host, if it is connected, that the state which the call left is recorded.
-    fn ack_resume_state(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _resume_no: u64) {}
+    fn ack_resume_state(&self, _tenant: &TenantId, _call: &CallRef, _resume_no: u64) {}
 
     /// Takes an attempt from its host: the call waits for a person, and its next attempt goes on.
-    fn release_call(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32) {}
+    fn release_call(&self, _tenant: &TenantId, _call: &CallRef) {}
 
     /// Forgets every call of a run whose task ended. Hosts keep working: a result that arrives later is passed to
     /// [`CallSink::finished`] like that of any unknown call.
@@ -209,7 +202,7 @@ pub trait Tools: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportedResult {
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The lease that the host returned. Not checked yet.
     pub lease: String,
     /// The host that sent it.

@@ -2,7 +2,7 @@
 
 use std::{fs, io, net::SocketAddr};
 
-use agentloop_client::Client;
+use agentloop_client::v1::Run;
 
 use super::files::DemoFiles;
 use crate::{
@@ -11,16 +11,9 @@ use crate::{
 };
 
 /// Prints the ids and the outbox of the demo, and commands to look further.
-pub(crate) async fn print(
-    client: &Client,
-    files: &DemoFiles,
-    address: SocketAddr,
-    run_id: &str,
-    session_id: &str,
-    goes_on: bool,
-) -> Result<(), Failure> {
-    let run = client.get_run(run_id).await?;
-    print::line(&format!("\nrun      {run_id}, {} events, session {session_id}", run.last_seq))?;
+pub(crate) fn print(run: &Run, files: &DemoFiles, address: SocketAddr, goes_on: bool) -> Result<(), Failure> {
+    let Run { run_id, session_id, last_seq, .. } = run;
+    print::line(&format!("\nrun      {run_id}, {last_seq} events, session {session_id}"))?;
     print::line(&format!("outbox   {}", outbox(files)?))?;
     if !goes_on {
         print::line(&start_again(files, address))?;

@@ -48,8 +48,7 @@ async fn show(args: &DemoArgs, files: &DemoFiles, server: &EmbeddedServer) -> Re
     host.wait_for_tools(&client).await?;
 
     let (exit, run_id) = play(client.clone(), &args.prompt).await?;
-    let session_id = client.get_run(&run_id).await?.session_id;
-    guide::print(&client, files, server.address(), &run_id, &session_id, args.keep).await?;
+    guide::print(&client.get_run(&run_id).await?, files, server.address(), args.keep)?;
     if args.keep {
         // Listen first: a reader of the line may press ctrl-C at once.
         let mut signals = EndSignals::listen();

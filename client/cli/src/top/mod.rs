@@ -111,12 +111,8 @@ pub(crate) async fn top(global: &Global) -> Result<Exit, Failure> {
             },
             Some(event) = events.recv() => {
                 top.handle_event(event);
-                for _ in 0..BATCH {
-                    match events.try_recv() {
-                        Ok(event) => top.handle_event(event),
-                        Err(_) => break,
-                    }
-                }
+                let more = std::iter::from_fn(|| events.try_recv().ok());
+                more.take(BATCH).for_each(|event| top.handle_event(event));
             }
             _ = ticks.tick() => {}
             _ = signals.next() => return Ok(Exit::Interrupted),

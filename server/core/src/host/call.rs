@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::host::frame::{CallRef, Ran};
 use crate::host::io::ConnectionId;
-use crate::id::{CallId, HostId, InstanceId};
+use crate::id::{Attempt, CallId, HostId, InstanceId};
 use crate::time::Timestamp;
 use crate::tool::ToolTerms;
 
@@ -50,7 +50,7 @@ pub(super) enum CallState {
     /// [`accept_timeout`](crate::host::FleetOptions::accept_timeout).
     AwaitingResult {
         /// The attempt whose result is awaited.
-        attempt: u32,
+        attempt: Attempt,
         /// The only host that may get the next attempt. `None` allows any.
         on: Option<HostId>,
     },
@@ -64,7 +64,7 @@ pub(super) enum CallState {
 #[derive(Debug, Clone)]
 pub(super) struct Assignment {
     pub(super) host: HostId,
-    pub(super) attempt: u32,
+    pub(super) attempt: Attempt,
     pub(super) lease: String,
     /// The stream that it runs on. `None` while the host is disconnected.
     pub(super) connection: Option<ConnectionId>,
@@ -91,7 +91,12 @@ pub(super) struct Assignment {
 
 impl Assignment {
     /// An attempt that a host is about to get, or may have.
-    pub(super) fn new(host: HostId, attempt: u32, lease: String, connection: Option<ConnectionId>) -> Self {
+    pub(super) fn new(
+        host: HostId,
+        attempt: Attempt,
+        lease: String,
+        connection: Option<ConnectionId>,
+    ) -> Self {
         Self {
             host,
             attempt,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::host::credit::Credit;
 use crate::host::frame::{CallRef, CallRequest, Ran};
 use crate::host::io::{ConnectionId, HostJoin};
-use crate::id::{CallId, InstanceId};
+use crate::id::{Attempt, CallId, InstanceId};
 use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Timestamp;
 use crate::tool::ToolTerms;
@@ -154,7 +154,7 @@ impl HostConnection {
         if self.stopping.is_empty() && self.unacknowledged.is_empty() {
             return false;
         }
-        let first = CallRef { call: call.clone(), attempt: 0 };
+        let first = CallRef { call: call.clone(), attempt: Attempt::NONE };
         let stopping = self.stopping.range(&first..).next().map(|(stopping, _)| stopping);
         let unacknowledged = self.unacknowledged.range(&first..).next();
         stopping.into_iter().chain(unacknowledged).any(|known| known.call == *call)

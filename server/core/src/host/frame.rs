@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::extension::ExtensionDeclaration;
-use crate::id::{CallId, HostId, InstanceId, SessionId, TenantId};
+use crate::id::{Attempt, CallId, HostId, InstanceId, SessionId, TenantId};
 pub use crate::outcome::{CallOutcome, CancelCause, Ran};
 pub use crate::question::{InputAnswer, InputReply, QuestionContent, SelectOption};
 use crate::time::{Millis, Timestamp};
@@ -128,7 +128,7 @@ pub struct CallRef {
     /// The call, with its run.
     pub call: CallId,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
 }
 
 /// First frame of a host: its identity, what it offers, and the calls that it still has.

@@ -10,7 +10,7 @@ use crate::host::frame::{
     CallInHand, CallRef, CallRequest, CallResult, CancelCause, Disposition, HostFrame, InputAnswer,
     QuestionContent, Ran, ServerFrame,
 };
-use crate::id::{CallId, HostId, InstanceId, RunId, TenantId};
+use crate::id::{Attempt, CallId, HostId, InstanceId, RunId, TenantId};
 use crate::time::Millis;
 use crate::tool::{Digest, ToolTerms};
 
@@ -308,14 +308,14 @@ pub enum CallUpdate {
     /// The host confirmed that it works on the call.
     Accepted {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host that works on it.
         host: HostId,
     },
     /// The call saved its progress.
     Checkpoint {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Bytes for the next attempt, which only the tool understands.
         #[serde(with = "crate::hex")]
         checkpoint: Vec<u8>,
@@ -323,7 +323,7 @@ pub enum CallUpdate {
     /// The call left a state to go on from, and waits until it is recorded.
     Resumable {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Number of the state within the attempt, counted from 1.
         resume_no: u64,
         /// Bytes that only the tool understands.
@@ -333,7 +333,7 @@ pub enum CallUpdate {
     /// The call asks a person.
     InputNeeded {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The question, with the host's name for it.
         question: Box<QuestionContent>,
         /// The question stays open for this long. `None` sets no limit.
@@ -345,7 +345,7 @@ pub enum CallUpdate {
     /// The host will not send a result of this attempt.
     Lost {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason, as people read it. Programs should not depend on its words.
         message: String,
         /// Knowledge of whether the attempt ran.
@@ -357,7 +357,7 @@ pub enum CallUpdate {
     /// reason of the cancel.
     Stopped {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The lease of the attempt. Another run may have the call's id by now.
         lease: String,
         /// False if the host is sure that it did not begin the attempt.
@@ -366,7 +366,7 @@ pub enum CallUpdate {
     /// Progress that the tool reports.
     Progress {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The tool's report, for people. May be empty.
         message: String,
         /// Share of the work that is done, from 0 to 1.
@@ -375,7 +375,7 @@ pub enum CallUpdate {
     /// A piece of output of the running tool.
     Output {
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Number of the piece, from 1 and rising. A gap means lost output.
         chunk_seq: u64,
         /// True for standard error, false for standard output.

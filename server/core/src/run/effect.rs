@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::entry::CompactionReason;
-use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RuntimeId};
+use crate::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RuntimeId};
 pub use crate::outcome::CancelCause;
 use crate::question::{InputAnswer, InputReply};
 use crate::run::plan::Situation;
@@ -19,7 +19,7 @@ pub enum Effect {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The last entry that the model reads.
         last_entry: EntryNo,
         /// True if the request must be compared with the run's limits on its context first. If it passes them, the
@@ -51,7 +51,7 @@ pub enum Effect {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
     },
     /// Call the run's hooks, then its context sources, before the waiting messages enter the session.
     /// Leads to [`super::input::Input::Prepared`].
@@ -103,7 +103,7 @@ pub enum Effect {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host's name for the question.
         input: String,
         /// The answer, or why there is none.
@@ -114,7 +114,7 @@ pub enum Effect {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The greatest number that is recorded.
         resume_no: u64,
     },
@@ -124,7 +124,7 @@ pub enum Effect {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
     },
     /// Tell the host to stop the call. Leads to [`super::input::Input::CallStopped`] if the host says that it did; a run
     /// that does not wait for the call any more refuses that.
@@ -132,7 +132,7 @@ pub enum Effect {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason, for programs.
         cause: CancelCause,
         /// The reason, as people read it. Programs should not depend on its words.
@@ -146,7 +146,7 @@ pub struct Offer {
     /// Slot of the call.
     pub slot: CallSlot,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The host that was granted.
     pub host: HostId,
     /// The process behind the host's id, if it gave its name and the call is not known to have begun there.

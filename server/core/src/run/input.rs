@@ -6,7 +6,7 @@ use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
 use crate::extension::ExtensionCall;
-use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId, SessionId};
+use crate::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
 use crate::policy::PolicyRule;
@@ -35,7 +35,7 @@ pub enum Input {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Kind and reason of the failure.
         failure: ModelFailure,
     },
@@ -44,7 +44,7 @@ pub enum Input {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The limit that is passed.
         reason: CompactionReason,
         /// Estimated tokens of the request.
@@ -82,7 +82,7 @@ pub enum Input {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host that runs it.
         host: HostId,
     },
@@ -91,7 +91,7 @@ pub enum Input {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Opaque bytes of the tool.
         checkpoint: Vec<u8>,
     },
@@ -101,7 +101,7 @@ pub enum Input {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Number of the state within the attempt, counted from 1.
         resume_no: u64,
         /// Opaque bytes of the tool.
@@ -112,7 +112,7 @@ pub enum Input {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The question, with the host's name for it. Its bounds are checked already.
         question: QuestionContent,
         /// Time allowed for the answer; `None` means the run's `approval_timeout`.
@@ -127,7 +127,7 @@ pub enum Input {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason, for people.
         message: String,
         /// Knowledge of whether the attempt ran.
@@ -140,7 +140,7 @@ pub enum Input {
         /// Slot of the call.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The lease of the attempt, as proof.
         lease: Digest,
         /// False if the host is sure that it did not begin the call.
@@ -273,7 +273,7 @@ pub struct ModelFinished {
     /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The whole response, reasoning and tool calls included.
     pub message: SharedMessage,
     /// Finish reason, as the provider gave it.
@@ -300,7 +300,7 @@ pub struct CallFinished {
     /// Slot of the call.
     pub slot: CallSlot,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The lease of the attempt, as proof.
     pub lease: Digest,
     /// The host that reports.
@@ -319,7 +319,7 @@ pub struct ResponseSoFar {
     /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// Everything that has come. Tool calls and reasoning may be incomplete.
     pub message: SharedMessage,
     /// Tokens and cost, as far as the provider has said them.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::{CallSlot, RunId, RuntimeId};
+use crate::id::{Attempt, CallSlot, RunId, RuntimeId};
 use crate::message::ToolStatus;
 use crate::run::effect::{CancelCause, Effect, Offer};
 use crate::run::event::{AfterAttempt, Event, Outcome, Record};
@@ -58,10 +58,10 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum EffectKey {
     Prepare,
-    Model { number: u32, attempt: u32 },
+    Model { number: u32, attempt: Attempt },
     Compact { number: u32 },
-    Call { slot: CallSlot, attempt: u32 },
-    Seek { slot: CallSlot, attempt: u32 },
+    Call { slot: CallSlot, attempt: Attempt },
+    Seek { slot: CallSlot, attempt: Attempt },
     Plan { decision: u32 },
 }
 
@@ -258,7 +258,7 @@ impl Machine {
         let mut first = true;
         let ready = ready.filter(|call| !call.terms.needs_runtime || std::mem::take(&mut first));
         let seeks = ready.take(self.state.free_parallel_calls()).map(|call| {
-            let key = EffectKey::Seek { slot: call.slot, attempt: call.attempt + 1 };
+            let key = EffectKey::Seek { slot: call.slot, attempt: call.attempt.next() };
             let runtime = self.state.runtime().filter(|_| call.terms.needs_runtime);
             let on = runtime.map(|placed| placed.host.clone());
             (key, Effect::SeekHost { slot: call.slot, tool: call.requested.name.clone(), on })

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::SessionId;
+use crate::id::{Attempt, SessionId};
 use crate::run::event::Event;
 use crate::run::human::Question;
 use crate::run::state::{CallState, Phase, RoundCall, RunState};
@@ -53,9 +53,9 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
         Event::SessionEntered { .. }
-        | Event::InputAdded { .. }
+        | Event::MessageAdded { .. }
         | Event::Imported { .. }
-        | Event::InputEntered { .. }
+        | Event::MessageEntered { .. }
         | Event::ContextAdded { .. }
         | Event::ExtensionApplied { slot: None, .. }
         | Event::Planned { .. } => (LoopPhase::Planning, ProcessState::Idle),
@@ -66,7 +66,7 @@ pub fn loop_position(event: &Event, status: RunStatus) -> (LoopPhase, ProcessSta
         Event::Paused { .. } => (LoopPhase::Executing, ProcessState::Retrying),
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
-        | Event::InputHeld { .. }
+        | Event::MessageHeld { .. }
         | Event::ExtensionApplied { slot: Some(_), .. }
         | Event::CompactionStarted { .. }
         | Event::CompactionFailed { .. }
@@ -112,7 +112,8 @@ impl PlanningGaps {
     pub fn precedes(&mut self, event: &Event, status: RunStatus) -> bool {
         let (phase, _) = loop_position(event, status);
         let before = self.last.replace(phase);
-        matches!(event, Event::ModelCallStarted { attempt: 1, .. }) && before != Some(LoopPhase::Planning)
+        matches!(event, Event::ModelCallStarted { attempt: Attempt(1), .. })
+            && before != Some(LoopPhase::Planning)
     }
 }
 
@@ -126,7 +127,7 @@ pub struct WaitingOn {
     /// Name of the thing, for people.
     pub what: String,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The time of the next attempt, or at which the wait is given up.
     pub next_at: Option<Timestamp>,
     /// The last failure of the run, if nothing has succeeded since.
@@ -176,18 +177,18 @@ impl RunState {
         }
         if let Some(question) = self.planned_question() {
             let (since, next_at) = (question.asked_at, question.expires_at);
-            return Some(base(WaitKind::Human, since, question.request.to_string(), 0, next_at));
+            return Some(base(WaitKind::Human, since, question.request.to_string(), Attempt::NONE, next_at));
         }
         match self.phase() {
             Phase::Preparing if self.is_unprepared() => {
                 let names = self.spec().hooks.iter().chain(&self.spec().context_sources);
                 let what = names.map(String::as_str).collect::<Vec<_>>().join(", ");
-                Some(base(WaitKind::Extension, self.updated_at(), what, 0, None))
+                Some(base(WaitKind::Extension, self.updated_at(), what, Attempt::NONE, None))
             }
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
             Phase::Queued => {
                 let session = self.session().map(SessionId::to_string).unwrap_or_default();
-                Some(base(WaitKind::Session, self.started_at(), session, 0, None))
+                Some(base(WaitKind::Session, self.started_at(), session, Attempt::NONE, None))
             }
             Phase::ModelRunning(call) => {
                 Some(base(WaitKind::Model, call.since, self.spec().model.clone(), call.attempt, None))
@@ -198,7 +199,7 @@ impl RunState {
             }
             Phase::Compacting(compaction) => {
                 let what = format!("the context is made smaller ({})", compaction.strategy);
-                Some(base(WaitKind::Model, compaction.since, what, compaction.level + 1, None))
+                Some(base(WaitKind::Model, compaction.since, what, Attempt(compaction.level + 1), None))
             }
             Phase::Paused { call, since } => {
                 Some(base(WaitKind::Operator, *since, "ResumeRun".to_owned(), call.attempt, None))
@@ -222,7 +223,14 @@ impl RunState {
             None => return None,
         };
         let last_error = self.last_error().cloned();
-        Some(WaitingOn { kind, since: self.updated_at(), what, attempt: 0, next_at: None, last_error })
+        Some(WaitingOn {
+            kind,
+            since: self.updated_at(),
+            what,
+            attempt: Attempt::NONE,
+            next_at: None,
+            last_error,
+        })
     }
 
     fn describe(&self, kind: WaitKind, call: &RoundCall) -> (String, Option<Timestamp>) {

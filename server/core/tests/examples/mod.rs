@@ -10,7 +10,7 @@ use std::sync::Arc;
 use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
-use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq};
+use agentloop_core::id::{Attempt, CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq};
 use agentloop_core::message::{Image, Message, Role, Usage};
 use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Event, Outcome, Steer, Totals};
@@ -48,9 +48,9 @@ fn inputs() -> Vec<(&'static str, Event)> {
     let steer = Steer { id: RunId::parse("more").expect("an id"), digest: Digest::of(&[b"more"]) };
     let remembered = Arc::new(Message::text(Role::User, "The user likes short answers."));
     vec![
-        ("input_held", Event::InputHeld { message: message.clone(), steer: None }),
-        ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
-        ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
+        ("input_held", Event::MessageHeld { message: message.clone(), steer: None }),
+        ("input_held.steer", Event::MessageHeld { message, steer: Some(steer) }),
+        ("input_entered", Event::MessageEntered { entry: EntryNo(9), held: Seq(7) }),
         (
             "todos_updated",
             Event::TodosUpdated {
@@ -260,5 +260,5 @@ fn host() -> HostId {
 }
 
 fn request() -> RequestId {
-    CallId { run: RunId::parse("r-1").expect("an id"), slot: SLOT }.request(1)
+    CallId { run: RunId::parse("r-1").expect("an id"), slot: SLOT }.request(Attempt(1))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::time::{Millis, Timestamp};
@@ -12,12 +12,21 @@ use agentloop_core::tool::Digest;
 use super::{SLOT, model_error};
 
 pub(super) fn model_calls() -> Vec<(&'static str, Event)> {
-    let failed =
-        |retry_at| Event::ModelCallFailed { model_call: 1, attempt: 2, error: model_error(), retry_at };
+    let failed = |retry_at| Event::ModelCallFailed {
+        model_call: 1,
+        attempt: Attempt(2),
+        error: model_error(),
+        retry_at,
+    };
     vec![
         (
             "model_call_started",
-            Event::ModelCallStarted { model_call: 1, attempt: 3, first_counted: 2, last_entry: EntryNo(4) },
+            Event::ModelCallStarted {
+                model_call: 1,
+                attempt: Attempt(3),
+                first_counted: Attempt(2),
+                last_entry: EntryNo(4),
+            },
         ),
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
@@ -112,7 +121,7 @@ fn full(mut event: Event) -> Event {
 fn assistant(message: Message, finish: FinishReason, decision: Observation) -> Event {
     Event::AssistantMessage {
         model_call: 1,
-        attempt: 2,
+        attempt: Attempt(2),
         entry: EntryNo(5),
         message: Arc::new(message),
         finish,

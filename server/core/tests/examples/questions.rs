@@ -1,6 +1,6 @@
 //! Questions to people, decisions and answers.
 
-use agentloop_core::id::{CallId, RunId};
+use agentloop_core::id::{Attempt, CallId, RunId};
 use agentloop_core::policy::{Approvers, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::Event;
 use agentloop_core::run::human::{
@@ -35,7 +35,7 @@ pub(super) fn decisions() -> Vec<(&'static str, Event)> {
         metadata,
     };
     let facts = || Some(r#"{"page":3}"#.to_owned());
-    let question = CallId { run: RunId::parse("run-1").expect("a good id"), slot: SLOT }.request(0);
+    let question = CallId { run: RunId::parse("run-1").expect("a good id"), slot: SLOT }.request(Attempt(0));
     let step = |approved, named| Event::Planned {
         instruction: Instruction::CallTools,
         planner: String::new(),
@@ -142,7 +142,7 @@ fn asked_again() -> Event {
     Event::HumanRequested {
         resume_state: None,
         question: Question {
-            request: CallId { run, slot: SLOT }.request_again(1, 2),
+            request: CallId { run, slot: SLOT }.request_again(Attempt(1), 2),
             kind: QuestionKind::Approve,
             slot: Some(SLOT),
             tool: "weather".to_owned(),
@@ -209,7 +209,7 @@ fn selected() -> Event {
     Event::HumanRequested {
         resume_state: None,
         question: Question {
-            request: call.input(1, 2),
+            request: call.input(Attempt(1), 2),
             kind: ask.kind(),
             slot: Some(SLOT),
             tool: "weather".to_owned(),

@@ -35,7 +35,7 @@ pub(super) fn starts() -> Vec<(&'static str, Event)> {
         ("session_entered", entered(Vec::new())),
         ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
         ("session_entered.withdrawn", withdrawn()),
-        ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
+        ("input_added", Event::MessageAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
     ]

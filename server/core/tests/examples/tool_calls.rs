@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::blob::BlobDigest;
-use agentloop_core::id::{EntryNo, HostId, InstanceId};
+use agentloop_core::id::{Attempt, EntryNo, HostId, InstanceId};
 use agentloop_core::message::{
     Attachments, File, FileSource, Image, Link, Message, Part, Role, ToolResult, ToolStatus,
 };
@@ -30,19 +30,24 @@ pub(super) fn tool_calls() -> Vec<(&'static str, Event)> {
             offered(1, None, None, Some(Digest::claimed("00112233445566778899aabbccddeeff"))),
         ),
         ("call_proposed.terms", under_terms()),
-        ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
+        ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: Attempt(1), host: host() }),
         (
             "call_checkpoint",
             Event::CallCheckpoint {
                 slot: SLOT,
-                attempt: 1,
+                attempt: Attempt(1),
                 checkpoint: vec![0x00, 0x0f, 0xf0, 0xff],
                 resume_no: 0,
             },
         ),
         (
             "call_checkpoint.resume",
-            Event::CallCheckpoint { slot: SLOT, attempt: 1, checkpoint: vec![0x0f, 0xf0], resume_no: 2 },
+            Event::CallCheckpoint {
+                slot: SLOT,
+                attempt: Attempt(1),
+                checkpoint: vec![0x0f, 0xf0],
+                resume_no: 2,
+            },
         ),
         (
             "call_attempt_failed",
@@ -70,7 +75,7 @@ fn offered(
     Event::CallOffered {
         slot: SLOT,
         tool: "weather".to_owned(),
-        attempt,
+        attempt: Attempt(attempt),
         host: host(),
         instance,
         effect,
@@ -141,7 +146,7 @@ fn asks_human() -> Event {
 fn attempt_failed(ran: Ran, then: AfterAttempt) -> Event {
     Event::CallAttemptFailed {
         slot: SLOT,
-        attempt: 1,
+        attempt: Attempt(1),
         message: "host lost".to_owned(),
         ran,
         then,
@@ -152,7 +157,7 @@ fn attempt_failed(ran: Ran, then: AfterAttempt) -> Event {
 fn busy() -> Event {
     let then = AfterAttempt::Retry { at: Some(Timestamp(1_790_000_004_000)) };
     let message = "no room".to_owned();
-    Event::CallAttemptFailed { slot: SLOT, attempt: 1, message, ran: Ran::No, then, busy: true }
+    Event::CallAttemptFailed { slot: SLOT, attempt: Attempt(1), message, ran: Ran::No, then, busy: true }
 }
 
 fn settled_by(outcome: Option<Digest>) -> Event {
@@ -167,7 +172,7 @@ fn settled_by(outcome: Option<Digest>) -> Event {
     };
     Event::CallSettled {
         slot: SLOT,
-        attempt: 1,
+        attempt: Attempt(1),
         host: Some(host()),
         entry: EntryNo(6),
         message: Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }),
@@ -217,7 +222,7 @@ fn settled(attempt: u32, host: Option<HostId>, status: ToolStatus, images: Vec<I
     let message = Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] };
     Event::CallSettled {
         slot: SLOT,
-        attempt,
+        attempt: Attempt(attempt),
         host,
         entry: EntryNo(6),
         message: Arc::new(message),

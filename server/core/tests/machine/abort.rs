@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{CallSlot, EntryNo};
+use agentloop_core::id::{Attempt, CallSlot, EntryNo};
 use agentloop_core::message::{
     FinishReason, Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolStatus, Usage,
 };
@@ -139,7 +139,7 @@ fn half_an_answer() -> ResponseSoFar {
     let parts = vec![reasoning, text(""), text("It is \n"), text("sun \n"), text(" "), Part::ToolCall(call)];
     ResponseSoFar {
         model_call: 1,
-        attempt: 1,
+        attempt: Attempt(1),
         message: Arc::new(Message { role: Role::Assistant, parts }),
         usage: Usage { input_tokens: 7, ..Usage::default() },
         first_token: Millis(1),
@@ -184,7 +184,7 @@ fn without_text_of_this_attempt_nothing_is_kept() {
     let text = |text: &str| Message::text(Role::Assistant, text);
     let half = half_an_answer();
     let no_text = Message { role: Role::Assistant, parts: half.message.parts[..2].to_vec() };
-    let of_another = ResponseSoFar { attempt: 2, ..half.clone() };
+    let of_another = ResponseSoFar { attempt: Attempt(2), ..half.clone() };
     let blank = ResponseSoFar { message: Arc::new(text(" \n")), ..half.clone() };
     for answer in [ResponseSoFar { message: Arc::new(no_text), ..half }, of_another, blank] {
         let mut script = given(spec());
@@ -254,7 +254,7 @@ fn stop_of(effect: &Effect) -> Effect {
             Effect::StopModel { model_call: *model_call, attempt: *attempt }
         }
         Effect::SeekHost { slot, .. } => Effect::StopSeeking { slot: *slot },
-        Effect::ReclaimCall(offer) => cancelled(offer.slot, offer.attempt),
+        Effect::ReclaimCall(offer) => cancelled(offer.slot, offer.attempt.0),
         other => panic!("not owed after a restart: {other:?}"),
     }
 }
@@ -304,7 +304,7 @@ fn assert_next_run_starts(before: Vec<SharedMessage>) {
     let reads = EntryNo(entries + 1);
     assert_eq!(
         transition.effects,
-        [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads, checked: true }]
+        [Effect::CallModel { model_call: 1, attempt: Attempt(1), last_entry: reads, checked: true }]
     );
 }
 
@@ -338,7 +338,12 @@ fn an_aborted_call_says_what_is_known_of_it() {
 
 /// The host reads the reason that was given for the abort.
 fn cancelled(slot: CallSlot, attempt: u32) -> Effect {
-    Effect::CancelCall { slot, attempt, cause: CancelCause::Aborted, reason: "enough".to_owned() }
+    Effect::CancelCall {
+        slot,
+        attempt: Attempt(attempt),
+        cause: CancelCause::Aborted,
+        reason: "enough".to_owned(),
+    }
 }
 
 #[test]
@@ -348,7 +353,7 @@ fn a_call_of_a_run_that_fails_is_told_that_the_run_ended() {
     script.grants(A);
     let transition = script.wakes();
     let reason = "ran for longer than 9 s".to_owned();
-    let cancel = Effect::CancelCall { slot: A, attempt: 1, cause: CancelCause::RunEnded, reason };
+    let cancel = Effect::CancelCall { slot: A, attempt: Attempt(1), cause: CancelCause::RunEnded, reason };
     assert_eq!(transition.effects, [cancel]);
 }
 
@@ -366,7 +371,7 @@ fn an_abort_withdraws_what_was_asked() {
 #[test]
 fn an_abort_hangs_up_at_once() {
     let mut script = given(spec());
-    assert_eq!(script.aborts().effects, [Effect::StopModel { model_call: 1, attempt: 1 }]);
+    assert_eq!(script.aborts().effects, [Effect::StopModel { model_call: 1, attempt: Attempt(1) }]);
     let mut script = given_round(parallel(1), [tool("a"), tool("b")]);
     script.grants(A);
     assert_eq!(script.aborts().effects, [cancelled(A, 1)]);

@@ -1,7 +1,7 @@
 //! Humans are asked before a call runs.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
@@ -40,7 +40,7 @@ fn a_question_names_what_it_is_about() {
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
     assert_eq!(
         transition.effects,
-        [Effect::StopModel { model_call: 1, attempt: 1 }],
+        [Effect::StopModel { model_call: 1, attempt: Attempt(1) }],
         "nothing is sought before leave"
     );
     let question = script.question(A).expect("it is asked");

@@ -4,7 +4,7 @@ use agentloop_core::agent::{ContextPolicy, LoopLimits, RunSpec};
 use agentloop_core::context::compact::TRIM_LEVELS;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
@@ -33,7 +33,8 @@ fn an_overflow_is_compacted_and_the_call_made_again() {
     assert_eq!(transition.effects.last(), Some(&compact(1, "summarize", CompactionReason::Overflow, 0, 1)));
     let transition = script.does(compacted(1));
     assert_eq!(kinds(&transition.records), "compacted model_call_started");
-    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
+    let call =
+        Effect::CallModel { model_call: 2, attempt: Attempt(1), last_entry: EntryNo(2), checked: false };
     assert_eq!(transition.effects.last(), Some(&call));
     script.says("it fits");
     assert_eq!(script.state().status(), Some(RunStatus::Completed));
@@ -45,7 +46,7 @@ fn the_runs_own_bound_is_compacted_without_a_failure() {
     let transition = script.does(too_large(1, 1));
     assert_eq!(kinds(&transition.records), "compaction_started");
     let effects = [
-        Effect::StopModel { model_call: 1, attempt: 1 },
+        Effect::StopModel { model_call: 1, attempt: Attempt(1) },
         compact(1, "truncate", CompactionReason::Tokens, 0, 1),
     ];
     assert_eq!(transition.effects, effects);
@@ -66,12 +67,14 @@ fn a_full_context_is_compacted_after_the_tools_and_before_the_next_call() {
     assert_eq!(kinds(&transition.records), "call_settled compaction_started");
     assert_eq!(transition.effects.last(), Some(&compact(1, "extract", CompactionReason::Tokens, 0, 3)));
     let transition = script.does(compacted(1));
-    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(4), checked: false };
+    let call =
+        Effect::CallModel { model_call: 2, attempt: Attempt(1), last_entry: EntryNo(4), checked: false };
     assert_eq!(transition.effects.last(), Some(&call));
     // Once the model has answered, the next call is held against the bounds again.
     script.asks([tool("weather")]);
     let transition = script.runs(agentloop_core::id::CallSlot::from((2, 0)), "sunny");
-    let checked = Effect::CallModel { model_call: 3, attempt: 1, last_entry: EntryNo(6), checked: true };
+    let checked =
+        Effect::CallModel { model_call: 3, attempt: Attempt(1), last_entry: EntryNo(6), checked: true };
     assert!(transition.effects.contains(&checked), "{:?}", transition.effects);
 }
 
@@ -95,7 +98,8 @@ fn a_failed_strategy_is_followed_by_trimming() {
     assert_eq!(transition.effects.last(), Some(&compact(2, "trim", CompactionReason::Overflow, 1, 1)));
     assert_eq!(script.state().last_error().as_ref().map(|error| error.message.as_str()), Some("no summary"));
     let transition = script.does(compacted(2));
-    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
+    let call =
+        Effect::CallModel { model_call: 2, attempt: Attempt(1), last_entry: EntryNo(2), checked: false };
     assert_eq!(transition.effects.last(), Some(&call));
     assert_eq!(script.state().last_error(), None);
 }
@@ -285,7 +289,7 @@ fn a_call_that_was_never_sent_counts_with_the_one_after_it() {
 #[test]
 fn older_journals_count_as_they_did() {
     let refused = failure(ModelErrorKind::ContextOverflow);
-    let refused = Input::ModelFailed { model_call: 1, attempt: 1, failure: refused };
+    let refused = Input::ModelFailed { model_call: 1, attempt: Attempt(1), failure: refused };
     for cause in [too_large(1, 1), refused] {
         let mut script = given(with_strategy("truncate"));
         script.does(cause);
@@ -296,7 +300,7 @@ fn older_journals_count_as_they_did() {
         else {
             panic!("a call follows")
         };
-        (*model_call, *attempt, *first_counted) = (1, 2, 2);
+        (*model_call, *attempt, *first_counted) = (1, Attempt(2), Attempt(2));
         let mut machine = Machine::replay(run_id(), &journal);
         assert_eq!((machine.state().iterations(), machine.state().model_calls()), (1, 1));
         let asks = model_asks(1, 2, &[tool("ask_human")], FinishReason::ToolCalls);

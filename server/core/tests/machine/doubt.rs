@@ -1,6 +1,7 @@
 //! A call that may or may not have run: a human, a late result or time settles it.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::id::Attempt;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::Ran;
@@ -38,7 +39,7 @@ fn leave_runs_it_once_more_with_the_same_key_and_another_lease() {
     script.loses(A, Ran::Maybe);
     script.decides(A, Decision::Approve);
     let second = offer(&script.grants(A));
-    assert_eq!((second.attempt, second.idempotency_key), (2, first.idempotency_key));
+    assert_eq!((second.attempt, second.idempotency_key), (Attempt(2), first.idempotency_key));
     assert_ne!(second.lease, first.lease);
     assert_eq!(second.checkpoint.as_deref(), Some(&b"half"[..]));
     script.loses(A, Ran::Yes);
@@ -55,7 +56,7 @@ fn a_call_that_was_approved_once_asks_again_when_in_doubt() {
     script.grants(A);
     script.loses(A, Ran::Maybe);
     assert_eq!(script.state().open_questions().count(), 1);
-    let first = script.state().call_id(A).request(0);
+    let first = script.state().call_id(A).request(Attempt(0));
     let again = Input::Decided {
         request: first,
         decision: Decision::Approve,
@@ -122,7 +123,7 @@ fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
         assert_eq!(script.result(A).0, status);
         let refusal = script.refuses(script.decision(A, deny()));
         assert_eq!(refusal, Refusal::UnknownRequest, "that one was never asked");
-        let request = script.state().call_id(A).request(1);
+        let request = script.state().call_id(A).request(Attempt(1));
         let late = Input::Decided {
             request,
             decision: Decision::Approve,
@@ -143,7 +144,7 @@ fn overdue() -> Script {
     let transition = script.passes(Millis::secs(60));
     assert_eq!(kinds(&transition.records), "", "it is not settled yet");
     let reason = "the call's deadline passed".to_owned();
-    let cancel = Effect::CancelCall { slot: A, attempt: 1, cause: CancelCause::Deadline, reason };
+    let cancel = Effect::CancelCall { slot: A, attempt: Attempt(1), cause: CancelCause::Deadline, reason };
     assert_eq!(transition.effects, [cancel]);
     assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
     script
@@ -212,7 +213,7 @@ fn a_call_in_doubt_that_was_not_begun_has_another_try() {
     let transition = script.does(script.stopped(A, 1, false));
     assert_eq!(kinds(&transition.records), "human_resolved call_attempt_failed");
     script.wakes();
-    assert_eq!(offer(&script.grants(A)).attempt, 2);
+    assert_eq!(offer(&script.grants(A)).attempt, Attempt(2));
 }
 
 #[test]
@@ -251,7 +252,7 @@ fn a_late_word_that_it_never_ran_allows_another_try() {
     let mut script = in_doubt();
     let transition = script.answers(A, passing(Ran::No, Millis(0)));
     assert_eq!(kinds(&transition.records), "human_resolved call_attempt_failed");
-    assert_eq!(offer(&script.grants(A)).attempt, 2);
+    assert_eq!(offer(&script.grants(A)).attempt, Attempt(2));
 }
 
 #[test]

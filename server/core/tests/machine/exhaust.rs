@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::context::build::messages;
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::{FinishReason, Part};
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
@@ -289,7 +289,7 @@ fn moves(node: &Node) -> Vec<Move> {
         if script.question(slot).is_none() {
             moves.push(Move::Stray(script.decision(slot, Decision::Approve)));
         }
-        let tries = script.state().call(slot).map_or(1, |call| call.attempt);
+        let tries = script.state().call(slot).map_or(1, |call| call.attempt.0);
         for attempt in 1..=tries {
             moves.push(Move::Stray(script.finished(slot, attempt, ok("late"))));
             moves.push(Move::Stray(accepted(slot, attempt)));
@@ -354,7 +354,7 @@ fn has_its_quorum(script: &Script) {
         let quorum = asked.question.approvers.people();
         let asks = quorum > 1 && asked.question.kind == QuestionKind::Approve;
         let Some(slot) = asked.question.slot.filter(|_| asks) else { continue };
-        let began = script.state().call(slot).is_some_and(|call| call.attempt > 0);
+        let began = script.state().call(slot).is_some_and(|call| call.attempt > Attempt(0));
         let people: BTreeSet<&str> = asked.approvals.iter().map(|one| one.by.as_str()).collect();
         let last = asked.answer.as_ref().is_some_and(|answer| answer.decision == Decision::Approve);
         let approved = people.len() + usize::from(last);
@@ -368,11 +368,11 @@ fn answers(script: &Script, owed: Owed, moves: &mut Vec<Move>) {
     match owed {
         Owed::Model(number, attempt) => {
             let failure = failure(ModelErrorKind::Timeout);
-            moves.push(Move::Good(model_says(number, attempt, "it is done")));
+            moves.push(Move::Good(model_says(number, attempt.0, "it is done")));
             moves.push(Move::Bad(Input::ModelFailed { model_call: number, attempt, failure }));
             moves.push(Move::Bad(model_asks(
                 number,
-                attempt,
+                attempt.0,
                 &[bad_tool("nonsense")],
                 FinishReason::Refusal,
             )));
@@ -382,15 +382,15 @@ fn answers(script: &Script, owed: Owed, moves: &mut Vec<Move>) {
             moves.push(Move::Stray(denied(slot)));
         }
         Owed::Call(slot, attempt) => {
-            moves.push(Move::Good(accepted(slot, attempt)));
-            moves.push(Move::Good(script.finished(slot, attempt, ok("done"))));
-            moves.push(Move::Stray(script.finished(slot, attempt, lasting(Ran::Yes))));
+            moves.push(Move::Good(accepted(slot, attempt.0)));
+            moves.push(Move::Good(script.finished(slot, attempt.0, ok("done"))));
+            moves.push(Move::Stray(script.finished(slot, attempt.0, lasting(Ran::Yes))));
             if script.call(slot).requested.name == "consult" {
-                moves.push(Move::Good(needs(slot, attempt, "q")));
+                moves.push(Move::Good(needs(slot, attempt.0, "q")));
             }
-            moves.push(Move::Bad(script.finished(slot, attempt, passing(Ran::No, Millis::secs(1)))));
-            moves.push(Move::Bad(lost(slot, attempt, Ran::Maybe)));
-            moves.push(Move::Bad(lost(slot, attempt, Ran::No)));
+            moves.push(Move::Bad(script.finished(slot, attempt.0, passing(Ran::No, Millis::secs(1)))));
+            moves.push(Move::Bad(lost(slot, attempt.0, Ran::Maybe)));
+            moves.push(Move::Bad(lost(slot, attempt.0, Ran::No)));
         }
         Owed::Prepare | Owed::Plan(_) | Owed::Compact(_) => {
             unreachable!("this run has none of that: {owed:?}")

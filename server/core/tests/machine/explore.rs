@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::FinishReason;
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Ran, Record};
@@ -228,7 +228,7 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
         return None;
     }
     Some(match random.pick(&owed) {
-        Owed::Model(number, attempt) => model_answers(random, number, attempt),
+        Owed::Model(number, attempt) => model_answers(random, number, attempt.0),
         Owed::Plan(decision) => planner_answers(random, decision),
         Owed::Prepare => prepared(random_preparation(random)),
         Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
@@ -237,12 +237,12 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
         Owed::Seek(slot) if random.one_in(3) => granted_under(slot, &random_terms(random)),
         Owed::Seek(slot) => granted_by(slot, random.pick(&["host-1", "host-1", "host-2"])),
         Owed::Call(slot, attempt) => match random.below(10) {
-            0..2 => accepted(slot, attempt),
-            2 => checkpoint(slot, attempt, &[random.below(256) as u8]),
-            3..5 => lost(slot, attempt, random_ran(random)),
-            5 if random.one_in(2) => leaves(slot, attempt, random.pick(&["q", "r"]), b"left"),
-            5 => resumable(slot, attempt, random.below(3) + 1, b"left"),
-            _ => script.finished(slot, attempt, random_outcome(random)),
+            0..2 => accepted(slot, attempt.0),
+            2 => checkpoint(slot, attempt.0, &[random.below(256) as u8]),
+            3..5 => lost(slot, attempt.0, random_ran(random)),
+            5 if random.one_in(2) => leaves(slot, attempt.0, random.pick(&["q", "r"]), b"left"),
+            5 => resumable(slot, attempt.0, random.below(3) + 1, b"left"),
+            _ => script.finished(slot, attempt.0, random_outcome(random)),
         },
     })
 }
@@ -272,11 +272,11 @@ fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
                 random.pick(&[ModelErrorKind::Timeout, ModelErrorKind::Timeout, ModelErrorKind::RateLimited]);
             let mut failure = failure(kind);
             failure.retry_after = random.maybe(Millis::secs(3));
-            Input::ModelFailed { model_call: number, attempt, failure }
+            Input::ModelFailed { model_call: number, attempt: Attempt(attempt), failure }
         }
         6 => Input::ModelFailed {
             model_call: number,
-            attempt,
+            attempt: Attempt(attempt),
             failure: failure(ModelErrorKind::ContextOverflow),
         },
         7 => too_large(number, attempt),
@@ -389,7 +389,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
         4 | 5 => script.finished(slot, attempt, random_outcome(random)),
         6 => Input::CallFinished(Box::new(CallFinished {
             slot,
-            attempt,
+            attempt: Attempt(attempt),
             lease: Digest::of(&[b"forged"]),
             host: host(),
             outcome: ok("forged"),

@@ -1,5 +1,6 @@
 //! Hosts are lost, turn calls away, and fail at them.
 
+use agentloop_core::id::Attempt;
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
@@ -64,7 +65,7 @@ fn another_try_has_the_same_key_another_lease_and_the_checkpoint() {
         script.loses(A, Ran::Maybe);
         script.later(Millis::secs(3));
         let second = offer(&script.grants(A));
-        assert_eq!((first.attempt, second.attempt), (1, 2));
+        assert_eq!((first.attempt, second.attempt), (Attempt(1), Attempt(2)));
         assert_eq!(first.idempotency_key, second.idempotency_key);
         assert_ne!(first.lease, second.lease);
         assert_eq!((first.checkpoint, second.checkpoint.as_deref()), (None, Some(&b"half"[..])));
@@ -121,7 +122,7 @@ fn a_busy_host_uses_up_no_try() {
     }
     assert_eq!(waits[..9], [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600]);
     assert_eq!(waits[9..], [30_000; 3]);
-    assert_eq!((script.call(A).attempt, script.call(A).tries()), (12, 0));
+    assert_eq!((script.call(A).attempt, script.call(A).tries()), (Attempt(12), 0));
     for _ in 1..TOOL_ATTEMPTS_MAX {
         script.grants(A);
         script.loses(A, Ran::No);

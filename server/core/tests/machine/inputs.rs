@@ -1,6 +1,7 @@
 //! The model asks a human for text or a choice: the answer is the call's result.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::id::Attempt;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
@@ -32,7 +33,11 @@ fn a_question_waits_and_its_answer_is_the_result() {
     let mut script = given(spec());
     let transition = script.asks([question("which city?")]);
     assert_eq!(kinds(&transition.records), "assistant_message call_proposed human_requested");
-    assert_eq!(transition.effects, [Effect::StopModel { model_call: 1, attempt: 1 }], "no host is sought");
+    assert_eq!(
+        transition.effects,
+        [Effect::StopModel { model_call: 1, attempt: Attempt(1) }],
+        "no host is sought"
+    );
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
     let asked = script.question(A).expect("it is asked");
     assert_eq!(asked.request.as_str(), "run-1:1.0:0.1");

@@ -1,6 +1,6 @@
 //! Leases, and results that come late, twice, or from nowhere.
 
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::{CallFinished, Input};
 use agentloop_core::run::machine::Machine;
@@ -29,17 +29,25 @@ fn a_result_needs_the_lease_of_its_try() {
     };
     let state = script.state().clone();
     for (lease, attempt) in [
-        (state.lease(A, 1), 2),
-        (state.lease(B, 2), 2),
-        (state.lease(A, 3), 2),
+        (state.lease(A, Attempt(1)), 2),
+        (state.lease(B, Attempt(2)), 2),
+        (state.lease(A, Attempt(3)), 2),
         (Digest::of(&[b"guess"]), 2),
-        (state.lease(A, 0), 0),
+        (state.lease(A, Attempt(0)), 0),
     ] {
-        assert_eq!(script.refuses(with(lease, attempt)), Refusal::UnknownCall, "{attempt}");
+        assert_eq!(script.refuses(with(lease, Attempt(attempt))), Refusal::UnknownCall, "{attempt}");
     }
-    assert_eq!(script.refuses(with(state.lease(A, 1), 1)), Refusal::StaleAttempt, "an older try");
-    assert_eq!(script.refuses(with(state.lease(A, 3), 3)), Refusal::StaleAttempt, "a try to come");
-    script.does(with(state.lease(A, 2), 2));
+    assert_eq!(
+        script.refuses(with(state.lease(A, Attempt(1)), Attempt(1))),
+        Refusal::StaleAttempt,
+        "an older try"
+    );
+    assert_eq!(
+        script.refuses(with(state.lease(A, Attempt(3)), Attempt(3))),
+        Refusal::StaleAttempt,
+        "a try to come"
+    );
+    script.does(with(state.lease(A, Attempt(2)), Attempt(2)));
 }
 
 #[test]
@@ -49,7 +57,7 @@ fn leases_differ_between_runs() {
     begin.seed = SEED + 1;
     other.does(Input::Start(begin));
     let script = given(spec());
-    assert_ne!(script.state().lease(A, 1), other.state().lease(A, 1));
+    assert_ne!(script.state().lease(A, Attempt(1)), other.state().lease(A, Attempt(1)));
     assert_ne!(script.state().idempotency_key(A), other.state().idempotency_key(A));
 }
 
@@ -72,7 +80,7 @@ fn a_run_of_an_earlier_version_keeps_its_keys() {
     *hidden_seed = false;
     let earlier = replay(&run_id(), &journal, |_| Ok(())).state;
     assert_eq!(earlier.idempotency_key(A), format!("{SEED:016x}-{A}"));
-    assert_eq!(earlier.lease(A, 1), script.state().lease(A, 1));
+    assert_eq!(earlier.lease(A, Attempt(1)), script.state().lease(A, Attempt(1)));
 }
 
 #[test]
@@ -194,5 +202,5 @@ fn a_settled_call_says_who_answered_and_how_long_it_took() {
         Event::CallSettled { attempt, host, duration, .. } => Some((*attempt, host.clone(), *duration)),
         _ => None,
     });
-    assert_eq!(settled, Some((2, Some(host()), Millis::secs(5))), "from the first offer");
+    assert_eq!(settled, Some((Attempt(2), Some(host()), Millis::secs(5))), "from the first offer");
 }

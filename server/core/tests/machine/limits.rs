@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
@@ -53,7 +53,7 @@ fn retries_of_a_model_call_are_not_further_ones() {
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.restarts();
-    assert_eq!((script.state().iterations(), script.running().attempt), (1, 3));
+    assert_eq!((script.state().iterations(), script.running().attempt), (1, Attempt(3)));
 }
 
 #[test]

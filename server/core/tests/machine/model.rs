@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::error::{ErrorClass, ModelErrorKind};
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::FinishReason;
 use agentloop_core::retry::chance;
 use agentloop_core::run::effect::Effect;
@@ -50,7 +50,7 @@ fn a_start_takes_the_messages_in_and_calls_the_model() {
     let reads = EntryNo(1);
     assert_eq!(
         transition.effects,
-        [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads, checked: true }]
+        [Effect::CallModel { model_call: 1, attempt: Attempt(1), last_entry: reads, checked: true }]
     );
     let statuses: Vec<RunStatus> = transition.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::Preparing, RunStatus::Preparing, RunStatus::ModelRunning]);
@@ -67,7 +67,7 @@ fn the_next_call_reads_the_results() {
     // The question, the model's message, and two results.
     assert!(transition.effects.contains(&Effect::CallModel {
         model_call: 2,
-        attempt: 1,
+        attempt: Attempt(1),
         last_entry: EntryNo(4),
         checked: true
     }));
@@ -137,15 +137,19 @@ fn facts_come_with_each_call() {
 fn waits_double_and_then_the_run_fails() {
     let mut script = given(retrying(RetryPolicy { jitter: false, ..RetryPolicy::default() }));
     for (attempt, seconds) in [(1, 1), (2, 2), (3, 4)] {
-        assert_eq!(script.running().attempt, attempt);
+        assert_eq!(script.running().attempt, Attempt(attempt));
         let transition = script.model_fails(ModelErrorKind::Unavailable);
         assert_eq!(kinds(&transition.records), "model_call_failed");
         assert_eq!(script.status(), RunStatus::BackingOff);
         assert_eq!(wait(&script), Some(Millis::secs(seconds)));
         let again = script.wakes();
         assert_eq!(kinds(&again.records), "model_call_started");
-        let next =
-            Effect::CallModel { model_call: 1, attempt: attempt + 1, last_entry: EntryNo(1), checked: true };
+        let next = Effect::CallModel {
+            model_call: 1,
+            attempt: Attempt(attempt + 1),
+            last_entry: EntryNo(1),
+            checked: true,
+        };
         assert_eq!(again.effects, [next]);
     }
     let transition = script.model_fails(ModelErrorKind::Unavailable);
@@ -208,7 +212,7 @@ fn jitter_is_drawn_from_the_run_s_own_chance() {
         first.model_fails(ModelErrorKind::Timeout);
         second.model_fails(ModelErrorKind::Timeout);
         let drawn = wait(&first).expect("a wait");
-        assert_eq!(drawn.0, chance(SEED, 1, attempt) % (bound + 1));
+        assert_eq!(drawn.0, chance(SEED, 1, Attempt(attempt)) % (bound + 1));
         assert_eq!(wait(&second), Some(drawn), "the same seed draws the same");
         first.wakes();
         second.wakes();
@@ -222,7 +226,7 @@ fn a_success_gives_the_next_call_fresh_retries() {
     script.wakes();
     script.asks([bad_tool("x")]);
     assert_eq!(script.state().last_error(), None, "what went wrong is over");
-    assert_eq!((script.running().number, script.running().attempt), (2, 1));
+    assert_eq!((script.running().number, script.running().attempt), (2, Attempt(1)));
     script.model_fails(ModelErrorKind::Timeout);
     assert_eq!(wait(&script), Some(Millis::secs(1)));
 }
@@ -250,7 +254,7 @@ fn updates_of_an_earlier_try_are_stale() {
     script.wakes();
     for input in [
         model_says(1, 1, "late"),
-        Input::ModelFailed { model_call: 1, attempt: 1, failure: failure(ModelErrorKind::Timeout) },
+        Input::ModelFailed { model_call: 1, attempt: Attempt(1), failure: failure(ModelErrorKind::Timeout) },
     ] {
         assert_eq!(script.refuses(input), Refusal::StaleModelCall);
     }
@@ -287,7 +291,7 @@ fn resuming_is_idempotent_and_gives_fresh_retries() {
     script.model_fails(ModelErrorKind::Timeout);
     let transition = script.resumes("r1");
     assert_eq!(kinds(&transition.records), "resumed model_call_started");
-    assert_eq!((script.running().number, script.running().attempt), (1, 2));
+    assert_eq!((script.running().number, script.running().attempt), (1, Attempt(2)));
     assert_eq!(script.resumes("r1"), agentloop_core::run::machine::Transition::default());
     assert_eq!(script.refuses(resume("r2")), Refusal::WrongPhase(Some(RunStatus::ModelRunning)));
     script.model_fails(ModelErrorKind::Timeout);
@@ -313,7 +317,7 @@ fn a_resumed_run_counts_its_retries_anew() {
     };
     exhaust(&mut script);
     script.resumes("r1");
-    assert_eq!(script.running().attempt, 4);
+    assert_eq!(script.running().attempt, Attempt(4));
     exhaust(&mut script);
 }
 

@@ -1,6 +1,6 @@
 //! Which calls are given to hosts, and when: in order, and no more at once than the run allows.
 
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
@@ -72,10 +72,10 @@ fn a_grant_leads_to_the_offer_and_keeps_the_room() {
     let [Effect::OfferCall(offer)] = transition.effects.as_slice() else {
         panic!("{:?}", transition.effects)
     };
-    assert_eq!((offer.slot, offer.attempt, offer.host.clone()), (A, 1, host()));
+    assert_eq!((offer.slot, offer.attempt, offer.host.clone()), (A, Attempt(1), host()));
     assert_eq!((offer.tool.as_str(), offer.arguments.as_str()), ("a", "{}"));
     assert_eq!(offer.deadline, T0.after(Millis::secs(60)));
-    assert_eq!(offer.lease, script.state().lease(A, 1));
+    assert_eq!(offer.lease, script.state().lease(A, Attempt(1)));
     assert_eq!(offer.idempotency_key, script.state().idempotency_key(A));
     assert_eq!(offer.checkpoint, None);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::extension::ExtensionCall;
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::{Message, Role, ToolStatus};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
@@ -38,7 +38,8 @@ fn messages_wait_until_everybody_was_asked() {
     }));
     let expected = "extension_applied extension_applied context_added input_entered model_call_started";
     assert_eq!(kinds(&transition.records), expected);
-    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(2), checked: true };
+    let call =
+        Effect::CallModel { model_call: 1, attempt: Attempt(1), last_entry: EntryNo(2), checked: true };
     assert_eq!(transition.effects.last(), Some(&call));
     assert_eq!(script.state().system_prompt(), "Be kind.");
     assert_eq!(
@@ -63,7 +64,9 @@ fn what_a_hook_puts_in_their_place_enters_and_the_callers_messages_do_not() {
         script.does(prepared(Prepared { messages: Some(vec![other.clone()]), ..Prepared::default() }));
     assert_eq!(kinds(&transition.records), "input_added model_call_started");
     assert!(!script.state().has_waiting_messages());
-    let Event::InputAdded { message, .. } = &transition.records[0].event else { panic!("the other message") };
+    let Event::MessageAdded { message, .. } = &transition.records[0].event else {
+        panic!("the other message")
+    };
     assert_eq!(*message, other);
 }
 

@@ -1,6 +1,6 @@
 //! Runs that wait for their session.
 
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
@@ -40,9 +40,10 @@ fn it_enters_after_what_others_left_there() {
     let mut machine = queued(spec()).machine;
     let transition = machine.handle(enter_after(41, Vec::new()), T0).expect("taken");
     assert_eq!(kinds(&transition.records), "session_entered input_entered model_call_started");
-    let Event::InputEntered { entry, held } = transition.records[1].event else { panic!("the message") };
+    let Event::MessageEntered { entry, held } = transition.records[1].event else { panic!("the message") };
     assert_eq!((entry, held.0), (EntryNo(42), 2));
-    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(42), checked: true };
+    let call =
+        Effect::CallModel { model_call: 1, attempt: Attempt(1), last_entry: EntryNo(42), checked: true };
     assert_eq!(transition.effects, [call]);
     let again = machine.handle(enter_after(42, Vec::new()), T0);
     assert_eq!(again, Err(Refusal::WrongPhase(Some(RunStatus::ModelRunning))));

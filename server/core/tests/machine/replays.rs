@@ -1,7 +1,7 @@
 //! A journal is folded anew: what is in it may be anything.
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::id::{Attempt, EntryNo, Seq};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::Input;
@@ -78,8 +78,8 @@ fn an_event_of_another_place_is_named() {
     for (kind, event) in [
         ("call_settled", whole[find("human_resolved")].event.clone()),
         ("call_accepted", whole[find("call_settled")].event.clone()),
-        ("input_added", Event::InputAdded { entry: EntryNo(9), message: user("forged") }),
-        ("model_call_started", Event::InputEntered { entry: EntryNo(2), held: Seq(1) }),
+        ("input_added", Event::MessageAdded { entry: EntryNo(9), message: user("forged") }),
+        ("model_call_started", Event::MessageEntered { entry: EntryNo(2), held: Seq(1) }),
         ("finished", whole[0].event.clone()),
     ] {
         let mut forged = whole.clone();
@@ -106,11 +106,11 @@ fn a_compaction_that_was_followed_by_a_try_of_the_same_call_is_read_as_it_was() 
     let state = machine.state();
     assert_eq!((state.iterations(), state.model_calls(), state.compactions()), (2, 2, 2));
     let Phase::ModelRunning(call) = state.phase() else { panic!("{:?}", state.phase()) };
-    assert_eq!((call.number, call.attempt), (2, 3), "the try after the one that the restart cut");
+    assert_eq!((call.number, call.attempt), (2, Attempt(3)), "the try after the one that the restart cut");
     // It goes on as any other: the next compaction is followed by the next call.
     let now = Timestamp(2_000_001);
     let overflow = failure(ModelErrorKind::ContextOverflow);
-    let failed = Input::ModelFailed { model_call: 2, attempt: 3, failure: overflow };
+    let failed = Input::ModelFailed { model_call: 2, attempt: Attempt(3), failure: overflow };
     machine.handle(failed, now).expect("it overflows");
     machine.handle(compacted(3), now).expect("it is smaller");
     assert_eq!((machine.state().iterations(), machine.state().model_calls()), (3, 3));

@@ -2,7 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Ran};
@@ -36,7 +36,7 @@ fn a_model_call_that_was_cut_is_issued_again() {
     assert_eq!(kinds(&transition.records), "model_call_failed model_call_started");
     assert_eq!(
         transition.effects,
-        [Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(1), checked: true }]
+        [Effect::CallModel { model_call: 1, attempt: Attempt(2), last_entry: EntryNo(1), checked: true }]
     );
     let statuses: Vec<RunStatus> = transition.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::BackingOff, RunStatus::ModelRunning]);
@@ -106,7 +106,7 @@ fn calls_with_a_host_are_reclaimed_and_others_sought_again() {
     else {
         panic!("{:?}", transition.effects)
     };
-    assert_eq!((a.slot, a.attempt, a.lease.clone()), (A, 1, script.state().lease(A, 1)));
+    assert_eq!((a.slot, a.attempt, a.lease.clone()), (A, Attempt(1), script.state().lease(A, Attempt(1))));
     assert_eq!((b.slot, b.checkpoint.as_deref()), (B, Some(&b"half"[..])));
     let sought = script.wakes().effects;
     assert_eq!(
@@ -278,7 +278,10 @@ fn after_a_restart_an_abort_still_reaches_the_host() {
     script.grants(A);
     script.restarts();
     let transition = script.aborts();
-    assert!(matches!(transition.effects.as_slice(), [Effect::CancelCall { slot: A, attempt: 1, .. }]));
+    assert!(matches!(
+        transition.effects.as_slice(),
+        [Effect::CancelCall { slot: A, attempt: Attempt(1), .. }]
+    ));
 }
 
 #[test]

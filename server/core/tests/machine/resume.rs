@@ -1,6 +1,7 @@
 //! A call leaves a state that its next attempt goes on from: with a question, or by itself.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::id::Attempt;
 use agentloop_core::limits::{ANSWER_BYTES_MAX, INPUT_ANSWERS_PER_CALL_BYTES_MAX, TOOL_ATTEMPTS_MAX};
 use agentloop_core::message::ToolStatus;
 use agentloop_core::question::{InputAnswer, InputReply};
@@ -31,7 +32,7 @@ fn suspended() -> Script {
     let mut script = given_to_host(EffectClass::Unsafe);
     let transition = script.does(leaves(A, 1, "seat", b"booked"));
     assert_eq!(kinds(&transition.records), "human_requested", "question and state are one commit");
-    assert_eq!(transition.effects, [Effect::ReleaseCall { slot: A, attempt: 1 }]);
+    assert_eq!(transition.effects, [Effect::ReleaseCall { slot: A, attempt: Attempt(1) }]);
     script
 }
 
@@ -57,7 +58,7 @@ fn the_answer_comes_with_a_new_attempt_that_goes_on() {
     assert_eq!(kinds(&transition.records), "human_resolved");
     assert!(matches!(transition.effects[..], [Effect::SeekHost { slot: A, .. }]), "{:?}", transition.effects);
     let offer = offer(&script.does(granted_by(A, "host-2")));
-    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (2, Some(&b"booked"[..])));
+    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (Attempt(2), Some(&b"booked"[..])));
     assert_eq!(offer.answers, [reply("seat", "12A")]);
     assert_eq!(offer.idempotency_key, key);
     assert_eq!(script.call(A).tries(), 1, "the attempt that asked was no try");
@@ -95,7 +96,7 @@ fn after_the_answer_a_lost_host_is_a_doubt_again() {
     assert_eq!(script.question(A).map(|asked| asked.kind), Some(QuestionKind::InDoubt));
     script.decides(A, Decision::Approve);
     let offer = offer(&script.grants(A));
-    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (3, Some(&b"booked"[..])));
+    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (Attempt(3), Some(&b"booked"[..])));
     assert_eq!(offer.answers, [reply("seat", "12A")]);
 }
 
@@ -199,7 +200,7 @@ fn a_tool_that_nobody_answers_is_given_up() {
         let timeout = Some(Millis::secs(1));
         script.does(agentloop_core::run::input::Input::InputNeeded {
             slot,
-            attempt,
+            attempt: Attempt(attempt),
             question,
             timeout,
             resume_state,
@@ -318,7 +319,7 @@ fn an_attempt_that_never_began_in_time_does_not_undo_the_one_before() {
     let overdue = |mut script: Script| {
         let attempt = script.call(A).attempt;
         script.passes(Millis::secs(60));
-        script.does(script.stopped(A, attempt, false));
+        script.does(script.stopped(A, attempt.0, false));
         script.result(A)
     };
     let told = format!("no answer within 60 s; the call did not go on; {WARNING}");
@@ -357,7 +358,7 @@ fn a_recorded_state_lets_an_unsafe_call_go_on_without_its_host() {
     script.restarts();
     script.loses(A, Ran::Maybe);
     let offer = offer(&script.grants(A));
-    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (2, Some(&b"two"[..])));
+    assert_eq!((offer.attempt, offer.resume_state.as_deref()), (Attempt(2), Some(&b"two"[..])));
     assert_eq!(script.call(A).tries(), 2);
     script.loses(A, Ran::Maybe);
     assert!(matches!(script.call_state(A), CallState::Ready { .. }), "the promise holds for later attempts");

@@ -187,8 +187,8 @@ fn moves(script: &Script) -> Vec<Move> {
 fn answers(script: &Script, owed: Owed) -> Vec<Input> {
     match owed {
         Owed::Model(number, attempt) => vec![
-            model_says(number, attempt, "it is done"),
-            model_asks(number, attempt, &[bad_tool("nonsense")], FinishReason::Refusal),
+            model_says(number, attempt.0, "it is done"),
+            model_asks(number, attempt.0, &[bad_tool("nonsense")], FinishReason::Refusal),
             Input::ModelFailed { model_call: number, attempt, failure: failure(ModelErrorKind::Timeout) },
         ],
         Owed::Prepare => vec![prepared(Prepared::default())],
@@ -208,16 +208,16 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
         Owed::Call(slot, attempt) => {
             // Only the call that must not run twice leaves states: one more of each at both calls doubles the states.
             let asks = match slot {
-                A => vec![leaves(slot, attempt, "q", b"left"), resumable(slot, attempt, 1, b"left")],
-                _ => vec![needs(slot, attempt, "q")],
+                A => vec![leaves(slot, attempt.0, "q", b"left"), resumable(slot, attempt.0, 1, b"left")],
+                _ => vec![needs(slot, attempt.0, "q")],
             };
             let ends = vec![
-                accepted(slot, attempt),
-                script.finished(slot, attempt, ok("done")),
-                script.finished(slot, attempt, passing(Ran::Maybe, Millis(0))),
-                script.finished(slot, attempt, passing(Ran::No, Millis::secs(1))),
-                lost(slot, attempt, Ran::Maybe),
-                lost(slot, attempt, Ran::No),
+                accepted(slot, attempt.0),
+                script.finished(slot, attempt.0, ok("done")),
+                script.finished(slot, attempt.0, passing(Ran::Maybe, Millis(0))),
+                script.finished(slot, attempt.0, passing(Ran::No, Millis::secs(1))),
+                lost(slot, attempt.0, Ran::Maybe),
+                lost(slot, attempt.0, Ran::No),
             ];
             [asks, ends].concat()
         }

@@ -1,7 +1,7 @@
 //! More is said while the run is under way.
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::{FinishReason, Role};
 use agentloop_core::run::effect::Effect;
@@ -35,7 +35,8 @@ fn what_is_said_enters_before_the_next_model_call() {
     script.grants(B);
     let transition = script.finishes(B, "cloudy");
     assert_eq!(kinds(&transition.records), "call_settled input_entered input_entered model_call_started");
-    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(6), checked: true };
+    let call =
+        Effect::CallModel { model_call: 2, attempt: Attempt(1), last_entry: EntryNo(6), checked: true };
     assert_eq!(transition.effects.last(), Some(&call));
     assert_eq!(roles(&script), [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User, Role::User]);
 }
@@ -95,7 +96,8 @@ fn a_try_that_comes_later_reads_it_too() {
     script.does(steer("more", "in Ulm"));
     let transition = script.wakes();
     assert_eq!(kinds(&transition.records), "input_entered model_call_started");
-    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: true };
+    let call =
+        Effect::CallModel { model_call: 1, attempt: Attempt(2), last_entry: EntryNo(2), checked: true };
     assert_eq!(transition.effects, [call]);
 }
 

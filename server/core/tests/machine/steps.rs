@@ -2,6 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::Attempt;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::human::Decision;
@@ -105,7 +106,7 @@ fn the_same_request_is_confirmed_and_another_waits_its_turn() {
 fn the_same_request_for_something_else_is_refused() {
     let mut script = asked([tool("pay").approval(), tool("look").approval()]);
     script.steps("ask");
-    let question = |slot| script.state().call_id(slot).request(0);
+    let question = |slot| script.state().call_id(slot).request(Attempt(0));
     let (a, b) = (question(A), question(B));
     check(&script, step_by("ask", a.clone()), Err(Refusal::IdReused));
     script.does(step_by("run", a.clone()));
@@ -127,7 +128,7 @@ fn a_question_that_was_answered_before_is_part_of_the_request_too() {
     let mut script = asked([tool("pay").approval()]);
     script.steps("ask");
     script.decides(A, Decision::Approve);
-    let question = script.state().call_id(A).request(0);
+    let question = script.state().call_id(A).request(Attempt(0));
     script.does(step_by("run", question.clone()));
     check(&script, step_by("run", question), Ok(""));
     check(&script, step_on("run"), Err(Refusal::IdReused));
@@ -166,7 +167,7 @@ fn a_denial_settles_the_call_at_once() {
 #[test]
 fn the_question_that_a_step_answers_is_checked() {
     let mut script = asked([tool("pay").approval(), tool("look").approval()]);
-    let question = |slot| script.state().call_id(slot).request(0);
+    let question = |slot| script.state().call_id(slot).request(Attempt(0));
     let (a, b) = (question(A), question(B));
     check(&script, step_by("2", a.clone()), Err(Refusal::UnknownRequest));
     script.steps("ask");
@@ -183,7 +184,7 @@ fn approved_before_it_is_run_by_the_step() {
     let mut script = asked([tool("pay").approval()]);
     script.steps("ask");
     script.decides(A, Decision::Approve);
-    let question = script.state().call_id(A).request(0);
+    let question = script.state().call_id(A).request(Attempt(0));
     assert_eq!(kinds(&script.does(step_by("run", question)).records), "planned");
     script.runs(A, "paid");
 }
@@ -231,7 +232,7 @@ fn a_call_in_doubt_is_run_once_more_by_a_step() {
     let question = script.question(A).unwrap().request;
     script.does(step_by("again", question));
     script.runs(A, "paid");
-    assert_eq!(script.call(A).attempt, 2);
+    assert_eq!(script.call(A).attempt, Attempt(2));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::Attempt;
 use agentloop_core::message::ToolStatus;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
@@ -95,7 +96,10 @@ fn a_call_that_is_given_up_is_told_to_stop() {
         let transition = script.wakes();
         assert_eq!(kinds(&transition.records), "call_settled model_call_started");
         assert!(transition.effects.iter().any(|effect| {
-            matches!(effect, agentloop_core::run::effect::Effect::CancelCall { slot: A, attempt: 1, .. })
+            matches!(
+                effect,
+                agentloop_core::run::effect::Effect::CancelCall { slot: A, attempt: Attempt(1), .. }
+            )
         }));
         assert_eq!(script.result(A), (ToolStatus::TimedOut, output.to_owned()));
     }
@@ -132,7 +136,7 @@ fn before_and_after_it_waits_for_nothing() {
 fn it_waits_for_the_model() {
     let mut script = given(spec());
     assert_waits(&script, WaitKind::Model, "fake/model", 0, None);
-    assert_eq!(waiting(&script).attempt, 1);
+    assert_eq!(waiting(&script).attempt, Attempt(1));
     script.later(Millis(500));
     script.model_fails(ModelErrorKind::RateLimited);
     assert_waits(&script, WaitKind::Backoff, "fake/model", 500, Some(1_500));
@@ -141,7 +145,11 @@ fn it_waits_for_the_model() {
     script.wakes();
     assert_waits(&script, WaitKind::Model, "fake/model", 1_500, None);
     let waiting = waiting(&script);
-    assert_eq!((waiting.attempt, waiting.last_error.is_some()), (2, true), "the last failure is still told");
+    assert_eq!(
+        (waiting.attempt, waiting.last_error.is_some()),
+        (Attempt(2), true),
+        "the last failure is still told"
+    );
 }
 
 #[test]
@@ -159,7 +167,7 @@ fn it_waits_for_an_operator() {
 fn it_waits_for_hosts_and_tools() {
     let mut script = given_round(spec(), [tool("pay")]);
     assert_waits(&script, WaitKind::ToolHost, "run-1/1.0 (pay)", 0, None);
-    assert_eq!(waiting(&script).attempt, 0, "nobody was given it");
+    assert_eq!(waiting(&script).attempt, Attempt(0), "nobody was given it");
     script.later(Millis(10));
     script.grants(A);
     assert_waits(&script, WaitKind::Tool, "run-1/1.0 (pay) on host-1", 10, Some(60_010));
@@ -168,7 +176,7 @@ fn it_waits_for_hosts_and_tools() {
     assert_waits(&script, WaitKind::Tool, "run-1/1.0 (pay) on host-1", 10, Some(60_010));
     script.loses(A, Ran::No);
     assert_waits(&script, WaitKind::ToolHost, "run-1/1.0 (pay)", 20, Some(120));
-    assert_eq!(waiting(&script).attempt, 1);
+    assert_eq!(waiting(&script).attempt, Attempt(1));
 }
 
 #[test]
@@ -207,7 +215,7 @@ fn of_several_questions_the_oldest_is_named() {
     assert_waits(&script, WaitKind::Human, "run-1:1.1:0 (mail)", 0, None);
     script.decides(B, deny());
     assert_waits(&script, WaitKind::Human, "run-1:1.0:1 (pay)", 10, None);
-    assert_eq!(waiting(&script).attempt, 1);
+    assert_eq!(waiting(&script).attempt, Attempt(1));
 }
 
 // ---- statuses and loop_position

@@ -16,7 +16,7 @@ use crate::app::running::Running;
 use crate::app::services::{ClusterParts, HostShutdown, ServiceParts, StartedServices, spawn_until_stopped};
 use crate::app::store::{OwnStore, postgres_options};
 use crate::app::{OpenError, StartError, listen, metrics, serve};
-use crate::auth::Quotas;
+use crate::auth::{Authentication, Quotas};
 use crate::clock::Clock;
 use crate::cluster::{Ownerships, Peer};
 use crate::config::{ClusterOptions, StoreLocation};
@@ -54,7 +54,7 @@ impl ServerBuilder {
         let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
         let (grace, message_bytes_max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
-        let parts = self.into_parts(models, own_tools, listeners.authentication_required);
+        let parts = self.into_parts(models, own_tools, listeners.authentication);
         let quotas = parts.quotas.clone();
         let store = open(&options, &replica).await?;
         let server = ReplicaServer {
@@ -89,7 +89,7 @@ impl ServerBuilder {
         let both =
             ReplicaListeners::new(&server, services, local, forward, ShutdownMarks { calls, runs_stopped });
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
-        both.serve_replicas(listener, certificates.clone(), listeners.authentication_required);
+        both.serve_replicas(listener, certificates.clone(), listeners.authentication);
         both.serve_callers(listeners, quotas, clock);
         // Now it can do the work of the shards that it takes.
         server.replica.ready();
@@ -184,10 +184,10 @@ impl ReplicaListeners {
         &self,
         listener: TcpListener,
         acceptor: Option<watch::Receiver<Acceptor>>,
-        authentication_required: bool,
+        authentication: Authentication,
     ) {
-        let mut peer_listener = PeerListener::new(self.forward.clone(), authentication_required)
-            .with_run_changes(self.engine.clone());
+        let mut peer_listener =
+            PeerListener::new(self.forward.clone(), authentication).with_run_changes(self.engine.clone());
         if let Some(cluster) = self.cluster.clone() {
             peer_listener = peer_listener.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }

@@ -125,9 +125,9 @@ fn session_messages(journal: &[Record]) -> Vec<SharedMessage> {
     let mut messages = Vec::new();
     for record in journal {
         match &record.event {
-            Event::InputHeld { message, .. } => drop(waiting.insert(record.seq, message)),
-            Event::InputEntered { held: seq, .. } => messages.extend(waiting.remove(seq).cloned()),
-            Event::InputAdded { message, .. }
+            Event::MessageHeld { message, .. } => drop(waiting.insert(record.seq, message)),
+            Event::MessageEntered { held: seq, .. } => messages.extend(waiting.remove(seq).cloned()),
+            Event::MessageAdded { message, .. }
             | Event::Imported { message, .. }
             | Event::AssistantMessage { message, .. }
             | Event::CallSettled { message, .. } => messages.push(message.clone()),
@@ -161,12 +161,12 @@ mod tests {
     #[test]
     fn what_was_said_is_what_entered_without_the_context() {
         let text = |text: &str| Arc::new(Message::text(Role::User, text));
-        let added = |text| Event::InputAdded { entry: EntryNo(1), message: text };
+        let added = |text| Event::MessageAdded { entry: EntryNo(1), message: text };
         let events = vec![
-            Event::InputHeld { message: text("held"), steer: None },
-            Event::InputHeld { message: text("never let in"), steer: None },
+            Event::MessageHeld { message: text("held"), steer: None },
+            Event::MessageHeld { message: text("never let in"), steer: None },
             Event::ContextAdded { source: "m".to_owned(), entry: EntryNo(1), message: text("known") },
-            Event::InputEntered { entry: EntryNo(2), held: Seq(1) },
+            Event::MessageEntered { entry: EntryNo(2), held: Seq(1) },
             added(text("more")),
         ];
         assert_eq!(session_messages(&journal(events)), [text("held"), text("more")]);

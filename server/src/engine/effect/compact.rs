@@ -9,7 +9,7 @@ use agentloop_core::context::compact::{
 use agentloop_core::context::view::{compacted, view};
 use agentloop_core::entry::{Compaction, CompactionReason, Entry};
 use agentloop_core::error::{ErrorClass, ModelErrorKind};
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::{Message, Part, Role, SharedMessage, Usage};
 use agentloop_core::retry::{after_failure, chance};
 use agentloop_core::run::input::{Compacted, Input};
@@ -173,7 +173,7 @@ impl CompactionEffect {
                 }
                 Err(error) => {
                     failures += 1;
-                    let chance = chance(self.seed, u32::MAX - self.number, failures);
+                    let chance = chance(self.seed, u32::MAX - self.number, Attempt(failures));
                     let class = error.kind.class();
                     let wait = after_failure(&self.spec.retry, class, failures, error.retry_after, chance);
                     let Some(wait) = wait else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentloop_core::agent::{ModelOptions, RunSpec, ToolChoice};
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::id::{EntryNo, RunId, TenantId};
+use agentloop_core::id::{Attempt, EntryNo, RunId, TenantId};
 use agentloop_core::message::{Message, ToolCall, Usage};
 use agentloop_core::run::input::{CallFacts, Input, ModelFailure, ModelFinished};
 use agentloop_core::run::view::{LoopPhase, ProcessState};
@@ -37,7 +37,7 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) created_by: Option<String>,
     pub(in crate::engine) spec: Arc<RunSpec>,
     pub(in crate::engine) model_call: u32,
-    pub(in crate::engine) attempt: u32,
+    pub(in crate::engine) attempt: Attempt,
     pub(in crate::engine) run: RunId,
     /// Number of this model call as the run's limit counts, for the log.
     pub(in crate::engine) iteration: u32,

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use agentloop_core::delta::Delta;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::Message;
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
@@ -65,7 +65,7 @@ pub enum Progress {
         /// The slot of the tool call in its run.
         slot: CallSlot,
         /// The attempt, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The tool's message, for people.
         message: String,
         /// The share that is done, from 0 to 1.
@@ -76,7 +76,7 @@ pub enum Progress {
         /// The slot of the tool call in its run.
         slot: CallSlot,
         /// The attempt, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Number of the chunk, counted from 1 within the attempt.
         chunk_seq: u64,
         /// True for standard error, false for standard output.
@@ -92,7 +92,7 @@ pub struct ModelAttempt {
     /// The model call, counted from 1 in its run.
     pub model_call: u32,
     /// The attempt, counted from 1 in its model call.
-    pub attempt: u32,
+    pub attempt: Attempt,
 }
 
 impl FeedItem {

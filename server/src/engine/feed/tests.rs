@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{EntryNo, RunId, RunKey};
+use agentloop_core::id::{Attempt, EntryNo, RunId, RunKey};
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
 use agentloop_core::run::event::Observation;
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
@@ -258,11 +258,11 @@ async fn a_deletion_closes_the_feeds_of_its_session_alone() {
 fn model_call_ends(fails: bool, entry: u64) -> Event {
     if fails {
         let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Connection), "cut off");
-        return Event::ModelCallFailed { model_call: 1, attempt: 1, error, retry_at: None };
+        return Event::ModelCallFailed { model_call: 1, attempt: Attempt(1), error, retry_at: None };
     }
     Event::AssistantMessage {
         model_call: 1,
-        attempt: 1,
+        attempt: Attempt(1),
         entry: EntryNo(entry),
         message: Arc::new(Message::text(Role::Assistant, "all of it")),
         finish: FinishReason::Stop,
@@ -280,7 +280,7 @@ fn model_call_ends(fails: bool, entry: u64) -> Event {
 async fn pieces_of_an_answer_are_not_shown_after_its_end() {
     for fails in [true, false] {
         let mut fixture = Fixture::new().await;
-        let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
+        let (call, at) = (ModelAttempt { model_call: 1, attempt: Attempt(1) }, Timestamp(1));
         let mut joined = Box::pin(fixture.items(0));
         assert!(matches!(joined.next().await, Some(Ok(FeedItem::Durable(_)))), "it follows the feed");
         fixture.feed.begin_response(call, Digest::of(&[]), at);
@@ -291,7 +291,7 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
         fixture.feed.drop_response();
         let entry = fixture.owner.entry.0 + 1;
         fixture.write(model_call_ends(fails, entry)).await;
-        fixture.feed.begin_response(ModelAttempt { attempt: 2, ..call }, Digest::of(&[]), at);
+        fixture.feed.begin_response(ModelAttempt { attempt: Attempt(2), ..call }, Digest::of(&[]), at);
         fixture.feed.push_delta(at, Delta::Text { text: "anew".to_owned() }).unwrap();
         fixture.feed.drop_response();
         fixture.write(finished()).await;
@@ -315,7 +315,7 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
 #[tokio::test]
 async fn the_last_pieces_alone_are_not_shown() {
     let mut fixture = Fixture::new().await;
-    let (call, at) = (ModelAttempt { model_call: 1, attempt: 1 }, Timestamp(1));
+    let (call, at) = (ModelAttempt { model_call: 1, attempt: Attempt(1) }, Timestamp(1));
     fixture.feed.begin_response(call, Digest::of(&[]), at);
     fixture.feed.push_delta(at, Delta::Reasoning { text: "hm".to_owned() }).unwrap();
     let late = fixture.items(0);
@@ -331,7 +331,7 @@ async fn the_last_pieces_alone_are_not_shown() {
     };
     assert_eq!(ended_attempt(&record.event), Some(call));
     // The next answer is shown from its first piece on.
-    fixture.feed.begin_response(ModelAttempt { model_call: 2, attempt: 1 }, Digest::of(&[]), at);
+    fixture.feed.begin_response(ModelAttempt { model_call: 2, attempt: Attempt(1) }, Digest::of(&[]), at);
     fixture.feed.push_delta(at, Delta::Text { text: "more".to_owned() }).unwrap();
     let Some(Ok(FeedItem::Transient(piece))) = late.next().await else { panic!("the piece is shown") };
     assert!(matches!(piece.what, Progress::Delta { delta_seq: 1, .. }), "{:?}", piece.what);

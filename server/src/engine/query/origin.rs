@@ -38,7 +38,9 @@ impl Engine {
         let mut events = records.into_iter().map(|record| record.event);
         let Some(Event::Started { session, spec, .. }) = events.next() else { return Ok(None) };
         let messages = events.map_while(|event| match event {
-            Event::InputAdded { message, .. } | Event::InputHeld { message, steer: None } => Some(message),
+            Event::MessageAdded { message, .. } | Event::MessageHeld { message, steer: None } => {
+                Some(message)
+            }
             _ => None,
         });
         Ok(Some(RunOrigin { session, spec, messages: messages.collect() }))

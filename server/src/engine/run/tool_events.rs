@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, CallSlot, HostId, RunId, RunKey, RuntimeId, TenantId};
 use agentloop_core::outcome::Ran;
 use agentloop_core::run::input::{CallFinished, Input};
 use agentloop_core::run::refusal::Refusal;
@@ -22,65 +22,25 @@ use crate::tool::{CallInHand, CallSink, CallUpdate, Disposition, ReportedResult,
 impl CallSink for Engine {
     async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         let key = RunKey::new(tenant.clone(), call.run.clone());
-        let slot = call.slot;
-        let input = match update {
-            CallUpdate::Granted { host, instance, terms } => {
-                Input::HostGranted { slot, host, instance, terms: Some(terms) }
-            }
-            CallUpdate::Denied { message } => Input::HostDenied { slot, message },
-            CallUpdate::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
-            CallUpdate::Checkpoint { attempt, checkpoint } => {
-                Input::CallCheckpoint { slot, attempt, checkpoint }
-            }
-            CallUpdate::InputNeeded { attempt, question, timeout, resume_state } => {
-                let question = *question;
-                let input = || Input::InputNeeded {
-                    slot,
-                    attempt,
-                    question: question.clone(),
-                    timeout,
-                    resume_state: resume_state.clone(),
-                };
-                return self.record(&key, call, input).await;
-            }
-            CallUpdate::Resumable { attempt, resume_no, state } => {
-                let input = || Input::CallResumable { slot, attempt, resume_no, state: state.clone() };
-                return self.record(&key, call, input).await;
-            }
-            CallUpdate::Lost { attempt, message, ran: ran @ Ran::No, busy } => {
-                let input = || Input::CallLost { slot, attempt, message: message.clone(), ran, busy };
-                if let Some(mailbox) = self.0.live_runs.live(&key)
-                    && mailbox.send(input()).await
-                {
-                    return true;
-                }
-                return self.record(&key, call, input).await;
-            }
-            CallUpdate::Lost { attempt, message, ran: ran @ (Ran::Maybe | Ran::Yes), busy } => {
-                Input::CallLost { slot, attempt, message, ran, busy }
-            }
-            CallUpdate::Stopped { attempt, lease, begun: false } => {
-                let lease = Digest::claimed(lease);
-                let input = || Input::CallStopped { slot, attempt, lease: lease.clone(), begun: false };
-                return self.record(&key, call, input).await;
-            }
-            CallUpdate::Stopped { attempt, lease, begun } => {
-                Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }
-            }
-            CallUpdate::Progress { attempt, message, fraction } => {
-                self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
-                return true;
-            }
-            CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
-                self.publish_progress(&key, Progress::Output { slot, attempt, chunk_seq, stderr, data });
+        let (input, reach) = match report(call.slot, update) {
+            Report::Input(input, reach) => (input, reach),
+            Report::Progress(progress) => {
+                self.publish_progress(&key, progress);
                 return true;
             }
         };
-        if let Some(mailbox) = self.0.live_runs.live(&key) {
-            // A task that ends meanwhile releases its calls. The run's next task seeks or reclaims a host again.
-            let _taken = mailbox.send(input).await;
+        match reach {
+            Reach::Live => {
+                // A task that ends meanwhile releases its calls. The run's next task seeks or reclaims a host again.
+                let _taken = self.send_to_live(&key, input).await;
+                true
+            }
+            Reach::LiveFirst => {
+                self.send_to_live(&key, input.clone()).await
+                    || self.record(&key, call, || input.clone()).await
+            }
+            Reach::Recorded => self.record(&key, call, || input.clone()).await,
         }
-        true
     }
 
     async fn finished(
@@ -159,6 +119,58 @@ impl CallSink for Engine {
     }
 }
 
+/// A report of tools on a call, as the run takes it.
+enum Report {
+    Input(Input, Reach),
+    /// For the run's feed. It is no event.
+    Progress(Progress),
+}
+
+/// The runs that a report reaches.
+enum Reach {
+    /// Live runs: a run that is made live later asks for its calls anew.
+    Live,
+    /// Live runs at once; others are made live for it.
+    LiveFirst,
+    /// Every run, and the report counts when it is recorded.
+    Recorded,
+}
+
+fn report(slot: CallSlot, update: CallUpdate) -> Report {
+    let (input, reach) = match update {
+        CallUpdate::Granted { host, instance, terms } => {
+            (Input::HostGranted { slot, host, instance, terms: Some(terms) }, Reach::Live)
+        }
+        CallUpdate::Denied { message } => (Input::HostDenied { slot, message }, Reach::Live),
+        CallUpdate::Accepted { attempt, host } => (Input::CallAccepted { slot, attempt, host }, Reach::Live),
+        CallUpdate::Checkpoint { attempt, checkpoint } => {
+            (Input::CallCheckpoint { slot, attempt, checkpoint }, Reach::Live)
+        }
+        CallUpdate::InputNeeded { attempt, question, timeout, resume_state } => {
+            let question = *question;
+            (Input::InputNeeded { slot, attempt, question, timeout, resume_state }, Reach::Recorded)
+        }
+        CallUpdate::Resumable { attempt, resume_no, state } => {
+            (Input::CallResumable { slot, attempt, resume_no, state }, Reach::Recorded)
+        }
+        CallUpdate::Lost { attempt, message, ran, busy } => {
+            let reach = if ran == Ran::No { Reach::LiveFirst } else { Reach::Live };
+            (Input::CallLost { slot, attempt, message, ran, busy }, reach)
+        }
+        CallUpdate::Stopped { attempt, lease, begun } => {
+            let reach = if begun { Reach::Live } else { Reach::Recorded };
+            (Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }, reach)
+        }
+        CallUpdate::Progress { attempt, message, fraction } => {
+            return Report::Progress(Progress::Call { slot, attempt, message, fraction });
+        }
+        CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
+            return Report::Progress(Progress::Output { slot, attempt, chunk_seq, stderr, data });
+        }
+    };
+    Report::Input(input, reach)
+}
+
 /// A weak handle to the engine. The engine owns the tools, so a strong one would keep both alive for ever.
 struct WeakSink(Weak<Inner>);
 
@@ -215,6 +227,14 @@ impl Engine {
     /// True if a run's own journal is damaged. The run has ended then: its hosts must not ask for it again and again.
     async fn is_damaged_for_good(&self, key: &RunKey) -> bool {
         self.ensure_live(key).await.is_err_and(|error| error.is_damage())
+    }
+
+    /// Returns false if the run is not live, or its task has ended.
+    async fn send_to_live(&self, key: &RunKey, input: Input) -> bool {
+        match self.0.live_runs.live(key) {
+            Some(mailbox) => mailbox.send(input).await,
+            None => false,
+        }
     }
 
     /// Records what a host says once. The run is made live for it: it may be parked, or not be taken up yet after a start.

@@ -396,7 +396,7 @@ mod tests {
             seq: Seq(seq),
             at: Timestamp(*at),
             status,
-            event: Event::InputEntered { entry: EntryNo(seq), held: Seq(1) },
+            event: Event::MessageEntered { entry: EntryNo(seq), held: Seq(1) },
         };
         let items = (1..).zip(times).map(move |numbered| Ok(FeedItem::durable(Arc::new(record(numbered)))));
         let slow = stream::iter(items).then(|item| async move {

@@ -169,7 +169,7 @@ fn open_call(run: &RunId, call: &RoundCall) -> wire::ToolCallView {
         call_id: call_id(run, call.slot),
         tool: call.requested.name.clone(),
         state: state.into(),
-        attempt: call.attempt,
+        attempt: call.attempt.0,
         host_id: call.last.host.as_ref().map(HostId::to_string).unwrap_or_default(),
         started_at: call.first_offered.map(timestamp),
     }
@@ -192,7 +192,7 @@ fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
         kind: kind.into(),
         since: Some(timestamp(waiting.since)),
         what: waiting.what.clone(),
-        attempt: waiting.attempt,
+        attempt: waiting.attempt.0,
         next_at: waiting.next_at.map(timestamp),
         last_error: waiting.last_error.as_ref().map(run_error),
     }

@@ -31,25 +31,25 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
         }
         ServerFrame::Cancel { call, cause, reason, grace } => Frame::Cancel(v1::Cancel {
             call_id: call.call.to_string(),
-            attempt: call.attempt,
+            attempt: call.attempt.0,
             reason,
             grace_period: Some(duration(grace)),
             cause: cancel_cause(cause).into(),
         }),
         ServerFrame::ResultAck { call, verdict } => Frame::ResultAck(v1::ResultAck {
             call_id: call.call.to_string(),
-            attempt: call.attempt,
+            attempt: call.attempt.0,
             verdict: result_verdict(verdict).into(),
         }),
         ServerFrame::LeaseLost(call) => {
-            Frame::LeaseLost(v1::LeaseLost { call_id: call.call.to_string(), attempt: call.attempt })
+            Frame::LeaseLost(v1::LeaseLost { call_id: call.call.to_string(), attempt: call.attempt.0 })
         }
         ServerFrame::InputResponse { call, input, answer } => {
             Frame::InputResponse(input_response(&call.call, InputReply { input, answer }))
         }
         ServerFrame::ResumeStateAck { call, resume_no } => Frame::ProgressAck(v1::ProgressAck {
             call_id: call.call.to_string(),
-            attempt: call.attempt,
+            attempt: call.attempt.0,
             resume_no,
         }),
         ServerFrame::Ping { nonce } => Frame::Ping(v1::Ping { nonce }),
@@ -102,7 +102,7 @@ fn input_answer(answer: InputAnswer) -> input_response::Response {
 fn welcome(welcome: Welcome) -> v1::Welcome {
     let calls = welcome.calls.into_iter().map(|(call, verdict)| v1::CallVerdict {
         call_id: call.call.to_string(),
-        attempt: call.attempt,
+        attempt: call.attempt.0,
         disposition: disposition(verdict).into(),
     });
     v1::Welcome {
@@ -145,7 +145,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
     let (run, slot) = (request.call.call.run.clone(), request.call.call.slot);
     v1::CallRequest {
         call_id: request.call.call.to_string(),
-        attempt: request.call.attempt,
+        attempt: request.call.attempt.0,
         lease_token: request.lease.as_str().to_owned(),
         idempotency_key: request.idempotency_key,
         tool: request.tool,

@@ -18,10 +18,10 @@ use tonic::codegen::http::{self, HeaderMap};
 use crate::audit::{self, Act, ActLog, AuditCounts, AuditEntry};
 use crate::auth::Principal;
 use crate::clock::Clock;
-use crate::grpc::access::is_change;
 use crate::grpc::edge::incoming::RemoteEnd;
 use crate::grpc::edge::refusal_rate::RefusalBuckets;
 pub(in crate::grpc) use crate::grpc::edge::refusal_rate::{CountedRefusals, count};
+use crate::grpc::rpc::Rpc;
 use crate::grpc::status::{is_quota, retryable};
 use crate::store::{Store, StoreError};
 
@@ -218,7 +218,7 @@ impl AuditLog {
             "local".clone_into(&mut entry.tenant);
         }
         entry.allowed = true;
-        Act::new(entry, is_change(&rpc.path), Some(Arc::new(self.clone())))
+        Act::new(entry, Rpc::of(&rpc.path).changes, Some(Arc::new(self.clone())))
     }
 
     /// Writes how an RPC went, unless its own write did. `headers` are those of its response.
@@ -232,7 +232,7 @@ impl AuditLog {
         headers: &HeaderMap,
     ) -> Result<(), Status> {
         let refused = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
-        let is_wanted = is_change(&rpc.path) || self.0.scope.reads;
+        let is_wanted = Rpc::of(&rpc.path).changes || self.0.scope.reads;
         if let Some((cause, why)) = refusal(act, refused.as_ref(), is_wanted && !act.is_recorded()) {
             let entry = AuditEntry { allowed: false, why, ..act.entry() };
             let may_write = self.refusals().take(&entry.tenant, cause);

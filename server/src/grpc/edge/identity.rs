@@ -17,11 +17,12 @@ use crate::auth::{
     Authenticator, Credentials, Identity, Principal, Quota, QuotaExceeded, Quotas, Rejection, UsePermit,
 };
 use crate::clock::Clock;
-use crate::grpc::access::{self, Access};
+use crate::grpc::access::Access;
 use crate::grpc::edge::audit::{AuditLog, AuditedRpc, recorded};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, RemoteEnd};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
+use crate::grpc::rpc::Rpc;
 use crate::grpc::status::{permission_denied, quota_exceeded, unauthenticated};
 
 /// The scheme of the metadata `authorization`.
@@ -57,7 +58,7 @@ impl CredentialCheck {
 
     /// Puts the principal into the request, and returns its identity. `None` for RPCs that need no credentials.
     async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Admitted>, Box<Refused>> {
-        let access = Access::of(request.uri().path());
+        let access = Rpc::of(request.uri().path()).access;
         let is_one = request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_none();
         // The token goes no further.
         let authorization = request.headers_mut().remove(header::AUTHORIZATION);
@@ -95,7 +96,8 @@ impl CredentialCheck {
 
     /// Counts an RPC with a stream. Those of tool hosts are counted as hosts.
     fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<UsePermit>, QuotaExceeded> {
-        let is_stream = access::sends_stream(path) || access::answers_with_stream(path);
+        let rpc = Rpc::of(path);
+        let is_stream = rpc.sends_stream() || rpc.answers_with_stream();
         let quotas = self.quotas.as_ref().filter(|_| is_stream && path != CONNECT);
         quotas.map(|quotas| quotas.hold(Quota::Streams, &principal.tenant, Some(&principal.name))).transpose()
     }
@@ -142,14 +144,13 @@ impl CredentialCheck {
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>>,
     {
-        let path = request.uri().path();
-        let (sends_stream, gets_stream) = (access::sends_stream(path), access::answers_with_stream(path));
-        let request = match sends_stream {
+        let rpc = Rpc::of(request.uri().path());
+        let request = match rpc.sends_stream() {
             true => lapsing_request(request, self.lapse(identity.clone())),
             false => request,
         };
         let response = inner.call(request).await?;
-        Ok(match gets_stream {
+        Ok(match rpc.answers_with_stream() {
             true => lapsing_response(response, self.lapse(identity), use_permit),
             false => response,
         })
@@ -275,7 +276,7 @@ where
                     }
                 },
             };
-            let is_open = Access::of(request.uri().path()) == Access::Anyone;
+            let is_open = Rpc::of(request.uri().path()).access == Access::Anyone;
             let principal = admitted.as_ref().map(|admitted| admitted.identity.principal.clone());
             let IdentityLayer { check, audit, local: _ } = layer;
             let work = async move {

@@ -20,7 +20,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::{Layer, Service};
 
-use crate::auth::{ClientAuth, SubjectPattern};
+use crate::auth::{Authentication, ClientAuth, SubjectPattern};
 use crate::cluster::Ownerships;
 use crate::engine::Engine;
 use crate::grpc::edge::forward::layer::ForwardLayer;
@@ -57,7 +57,7 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 pub struct PeerListener {
     ownerships: Ownerships,
     forward: ForwardLayer,
-    needs_principal: bool,
+    authentication: Authentication,
     tool_link: Option<ToolLinkService>,
     run_changes: Option<Engine>,
 }
@@ -79,16 +79,10 @@ pub fn peer_acceptor(tls: &LinkTls) -> Result<Acceptor, BadTlsFiles> {
 }
 
 impl PeerListener {
-    /// The listener of the replica with this layer. `needs_principal` is true if callers must present credentials.
+    /// The listener of the replica with this layer.
     #[must_use]
-    pub fn new(forward: ForwardLayer, needs_principal: bool) -> Self {
-        Self {
-            ownerships: forward.ownerships(),
-            forward,
-            needs_principal,
-            tool_link: None,
-            run_changes: None,
-        }
+    pub fn new(forward: ForwardLayer, authentication: Authentication) -> Self {
+        Self { ownerships: forward.ownerships(), forward, authentication, tool_link: None, run_changes: None }
     }
 
     /// Takes the links to the tool hosts of this replica, too.
@@ -187,7 +181,7 @@ impl PeerListener {
         let sent = request.headers().get(PRINCIPAL).map(principal::decode);
         match sent {
             Some(Some(principal)) => drop(request.extensions_mut().insert(principal)),
-            None if !self.needs_principal => {}
+            None if !self.authentication.is_required() => {}
             Some(None) | None => {
                 return unauthenticated("the replica that took the call names no caller").into_http();
             }

@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
 
+use crate::auth::Authentication;
 use crate::cluster::{ReplicaPart, Replicas};
 use crate::engine::Engine;
 use crate::grpc::caller::{Caller, tenant};
@@ -77,8 +78,8 @@ pub struct ServerFacts {
     pub live_runs_max: usize,
     /// Most connected tool hosts.
     pub hosts_max: usize,
-    /// True if callers must present credentials.
-    pub authentication_required: bool,
+    /// The demand that callers present credentials.
+    pub authentication: Authentication,
     /// Descriptions of the agents, for people, by the agents' names.
     pub agent_descriptions: BTreeMap<String, String>,
 }
@@ -162,7 +163,7 @@ impl server_server::Server for ServerService {
             store: self.facts.store.to_owned(),
             caller: Some(caller.to_wire()),
             caller_roles: caller.roles(),
-            authentication_required: self.facts.authentication_required,
+            authentication_required: self.facts.authentication.is_required(),
             retention: self.engine.retention().max_age.map(duration),
             retained_sessions_max: self.engine.retention().max_sessions,
             providers: self.models.providers().into_iter().map(provider).collect(),

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use agentloop_core::host::frame::CancelCause;
+use agentloop_core::id::Attempt;
 use agentloop_core::run::input::CallOutcome;
 use tonic::Code;
 
 use super::*;
-use crate::tool::tests::harness::{Heard, tenant};
+use crate::tool::tests::harness::{Heard, call_ref, tenant};
 use crate::tool::{CallUpdate, Disposition, Verdict};
 
 #[tokio::test]
@@ -69,9 +70,9 @@ async fn a_call_travels_whole() {
         matches!(
             updates.as_slice(),
             [
-                CallUpdate::Accepted { attempt: 3, .. },
-                CallUpdate::Checkpoint { attempt: 3, .. },
-                CallUpdate::Progress { attempt: 3, .. },
+                CallUpdate::Accepted { attempt: Attempt(3), .. },
+                CallUpdate::Checkpoint { attempt: Attempt(3), .. },
+                CallUpdate::Progress { attempt: Attempt(3), .. },
                 CallUpdate::Output { chunk_seq: 1, stderr: true, .. }
             ]
         ),
@@ -185,8 +186,7 @@ async fn a_cancel_is_pushed() {
     host.take().await;
     harness.tools.cancel(
         &tenant(),
-        &call_id("r/1.0"),
-        1,
+        &call_ref("r/1.0", 1),
         CancelCause::Aborted,
         "the user has changed their mind",
     );

@@ -169,7 +169,7 @@ impl EncodedAppend {
         if let Event::CallSettled { entry, message, .. } | Event::Imported { entry, message, .. } = event {
             self.blobs.extend(blobs_of(message).map(|digest| (*entry, digest.clone())));
         }
-        if let Event::InputHeld { steer: Some(steer), .. } = event {
+        if let Event::MessageHeld { steer: Some(steer), .. } = event {
             self.steers.push(NewSteer { request: steer.id.clone(), seq });
         }
         self.finished |= matches!(event, Event::Finished { .. });
@@ -180,7 +180,7 @@ impl EncodedAppend {
 /// looked at here. Outputs of tools and messages of context sources are not found.
 fn is_searched(event: &Event) -> bool {
     match event {
-        Event::InputAdded { message, .. }
+        Event::MessageAdded { message, .. }
         | Event::AssistantMessage { message, .. }
         | Event::Imported { message, .. } => {
             message.role != Role::Tool && message.parts.iter().any(|part| matches!(part, Part::Text { .. }))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{
-    CallId, CallSlot, EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
+    Attempt, CallId, CallSlot, EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule};
@@ -239,7 +239,7 @@ impl Owner {
     pub fn question(&self, index: u32) -> Question {
         let slot = CallSlot::from((1, index));
         Question {
-            request: CallId { run: self.run.clone(), slot }.request(1),
+            request: CallId { run: self.run.clone(), slot }.request(Attempt(1)),
             kind: QuestionKind::Approve,
             slot: Some(slot),
             tool: "weather".to_owned(),
@@ -302,13 +302,13 @@ pub fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
 }
 
 pub fn input(entry: EntryNo, text: &str) -> Event {
-    Event::InputAdded { entry, message: Arc::new(Message::text(Role::User, text)) }
+    Event::MessageAdded { entry, message: Arc::new(Message::text(Role::User, text)) }
 }
 
 pub fn assistant(entry: EntryNo, text: &str) -> Event {
     Event::AssistantMessage {
         model_call: 1,
-        attempt: 1,
+        attempt: Attempt(1),
         entry,
         message: Arc::new(Message::text(Role::Assistant, text)),
         finish: FinishReason::Stop,
@@ -328,7 +328,12 @@ pub fn plain_text(row: &EntryRow) -> String {
 
 /// An event that no table but the journal depends on.
 pub fn plain(model_call: u32) -> Event {
-    Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
+    Event::ModelCallStarted {
+        model_call,
+        attempt: Attempt(1),
+        first_counted: Attempt(1),
+        last_entry: EntryNo(1),
+    }
 }
 
 pub fn finished() -> Event {

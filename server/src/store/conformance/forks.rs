@@ -179,10 +179,10 @@ pub async fn ids_of_a_deleted_source_are_free(store: Arc<dyn Store>) {
 pub async fn what_was_held_before_it_entered_is_shared_too(store: Arc<dyn Store>) {
     let mut owner = Owner::queued(&store, "s", "a").await;
     let message = Arc::new(Message::text(Role::User, "held"));
-    owner.tell(RunStatus::Queued, vec![Event::InputHeld { message, steer: None }]).await.unwrap();
+    owner.tell(RunStatus::Queued, vec![Event::MessageHeld { message, steer: None }]).await.unwrap();
     let mut append = owner.append(
         RunStatus::Preparing,
-        vec![Event::InputEntered { entry: EntryNo(1), held: Seq(2) }, assistant(EntryNo(2), "heard")],
+        vec![Event::MessageEntered { entry: EntryNo(1), held: Seq(2) }, assistant(EntryNo(2), "heard")],
     );
     append.enter = Some(EntryNo(0));
     owner.write(append).await.unwrap();

@@ -229,11 +229,11 @@ pub async fn those_that_interrupt_come_first(store: Arc<dyn Store>) {
 pub async fn who_was_steered_is_found_by_the_request(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let digest = |text: &str| Digest::of(&[text.as_bytes()]);
-    let held = |id: &str| Event::InputHeld {
+    let held = |id: &str| Event::MessageHeld {
         message: Arc::new(Message::text(Role::User, "more")),
         steer: Some(Steer { id: run(id), digest: digest(id) }),
     };
-    let unasked = Event::InputHeld { message: Arc::new(Message::text(Role::User, "mine")), steer: None };
+    let unasked = Event::MessageHeld { message: Arc::new(Message::text(Role::User, "mine")), steer: None };
     owner.tell(RunStatus::ModelRunning, vec![held("a"), unasked, held("b"), held("b")]).await.unwrap();
     for id in ["a", "b"] {
         let found = store.steered(&tenant(), &run(id)).await.unwrap();

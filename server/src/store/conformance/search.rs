@@ -68,7 +68,7 @@ pub async fn only_what_was_said_is_found(store: Arc<dyn Store>) {
     let events = [result, system]
         .into_iter()
         .zip(1..)
-        .map(|(message, entry)| Event::InputAdded { entry: EntryNo(entry), message: Arc::new(message) })
+        .map(|(message, entry)| Event::MessageAdded { entry: EntryNo(entry), message: Arc::new(message) })
         .chain([context(EntryNo(3), "contextual"), input(EntryNo(4), "said")]);
     owner.tell(RunStatus::Preparing, events.collect()).await.unwrap();
     for query in ["toolish", "systemic", "contextual"] {
@@ -167,9 +167,9 @@ pub async fn a_search_has_borders(store: Arc<dyn Store>) {
 
 pub async fn what_was_held_is_found_once_it_has_entered(store: Arc<dyn Store>) {
     let held =
-        |text: &str| Event::InputHeld { message: Arc::new(Message::text(Role::User, text)), steer: None };
+        |text: &str| Event::MessageHeld { message: Arc::new(Message::text(Role::User, text)), steer: None };
     let mut owner = Owner::started(&store, "s", "r").await;
-    let entered = |entry, held| Event::InputEntered { entry: EntryNo(entry), held: Seq(held) };
+    let entered = |entry, held| Event::MessageEntered { entry: EntryNo(entry), held: Seq(held) };
     owner.tell(RunStatus::Preparing, vec![held("early bird")]).await.unwrap();
     nowhere(&store, "bird").await;
     let events = vec![held("late worm"), entered(1, 2), entered(2, 3), input(EntryNo(3), "present")];

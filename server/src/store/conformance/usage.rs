@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{CallSlot, TenantId};
+use agentloop_core::id::{Attempt, CallSlot, TenantId};
 use agentloop_core::message::{Message, Part, Role, ToolResult, ToolStatus, Usage};
 use agentloop_core::run::event::{Event, Outcome};
 use agentloop_core::run::state::CallCounts;
@@ -67,7 +67,7 @@ fn answer(owner: &Owner) -> Event {
 
 fn failure() -> Event {
     let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Timeout), "too late");
-    Event::ModelCallFailed { model_call: 1, attempt: 1, error, retry_at: None }
+    Event::ModelCallFailed { model_call: 1, attempt: Attempt(1), error, retry_at: None }
 }
 
 fn settled(owner: &Owner, status: ToolStatus) -> Event {
@@ -82,7 +82,7 @@ fn settled(owner: &Owner, status: ToolStatus) -> Event {
     };
     Event::CallSettled {
         slot: CallSlot::from((1, 0)),
-        attempt: 1,
+        attempt: Attempt(1),
         host: None,
         entry: owner.entry.next(),
         message: Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }),

@@ -18,7 +18,7 @@ use super::owner::ServerKind;
 use super::readers::Readers;
 use super::replica::skew::{Skew, TIME, skew};
 use super::rows::{self, clean};
-use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
+use super::write::blobs::{BlobKey, BlobOp, BlobResult, EndedUpload, readable, referred};
 use super::write::own::WeakWriteSender;
 use crate::audit;
 use crate::clock::{Clock as _, SystemClock};
@@ -235,11 +235,12 @@ impl Upload {
     /// Makes the pieces a blob, if there is room.
     async fn keep(mut self, digest: BlobDigest, now: Timestamp) -> Result<StoredBlob, StoreError> {
         let (blobs, size) = (self.blobs.clone(), self.bytes);
-        let now = blobs.shared_time(now).await?;
+        let ended_at = blobs.shared_time(now).await?;
         let _keeping = blobs.0.keeping.lock().await;
         blobs.check_room(&self.new, &digest, size).await?;
-        let op = BlobOp::Keep { upload: self.no, new: self.new.clone(), digest: digest.clone(), size, now };
-        let (existed, is_first, media_type) = match blobs.write(op).await? {
+        let upload =
+            EndedUpload { no: self.no, new: self.new.clone(), digest: digest.clone(), size, ended_at };
+        let (existed, is_first, media_type) = match blobs.write(BlobOp::Keep(upload)).await? {
             BlobResult::Kept { existed, is_first, media_type } => (existed, is_first, media_type),
             BlobResult::GivenUp => return Err(given_up()),
             other => unreachable!("the end of an upload is answered with {other:?}"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::id::{CallSlot, RequestId};
+use agentloop_core::id::{Attempt, CallSlot, RequestId};
 use agentloop_core::run::event::{AfterAttempt, Event, Outcome, Record};
 use agentloop_core::run::human::QuestionKind;
 use agentloop_core::time::{Millis, Timestamp};
@@ -108,7 +108,7 @@ impl RunMeter {
             }
             Event::CallSettled { slot, attempt, message, duration, .. } => {
                 let result = message.tool_result();
-                let took = (*attempt > 0).then(|| seconds(*duration));
+                let took = (*attempt > Attempt::NONE).then(|| seconds(*duration));
                 if let Some(result) = result {
                     self.tool(*slot).settled(result.status, took);
                 }

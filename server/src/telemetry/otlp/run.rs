@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId};
+use agentloop_core::id::{Attempt, CallSlot, RequestId, RunId, SessionId};
 use agentloop_core::message::{SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::Question;
@@ -49,7 +49,7 @@ type Measurement = Box<dyn FnOnce(&Instruments) + Send + Sync>;
 struct CurrentModelCall {
     number: u32,
     /// Attempt number, counted from 1.
-    attempt: u32,
+    attempt: Attempt,
     began: Timestamp,
 }
 
@@ -120,7 +120,7 @@ impl RunSpans {
                 let trace = RunTrace::new(self.run.clone(), at, *traceparent);
                 self.started = Some(RunStart { at, spec: spec.clone(), trace });
             }
-            Event::InputAdded { message, .. } | Event::InputHeld { message, .. }
+            Event::MessageAdded { message, .. } | Event::MessageHeld { message, .. }
                 if self.otlp.captures_content() =>
             {
                 self.input.push(message.clone());
@@ -190,11 +190,11 @@ impl RunSpans {
             .with("gen_ai.provider.name", provider.to_owned())
             .with("gen_ai.request.model", model.to_owned())
             .with("gen_ai.request.stream", true)
-            .with("agentloop.attempt", i64::from(attempt));
+            .with("agentloop.attempt", i64::from(attempt.0));
         Some(span)
     }
 
-    fn model_called(&mut self, number: u32, attempt: u32, at: Timestamp) {
+    fn model_called(&mut self, number: u32, attempt: Attempt, at: Timestamp) {
         self.cut_off(at, "interrupted");
         self.model_call = Some(CurrentModelCall { number, attempt, began: at });
     }
@@ -277,7 +277,7 @@ impl RunSpans {
         }
     }
 
-    fn settled(&mut self, slot: CallSlot, attempt: u32, message: &SharedMessage, at: Timestamp) {
+    fn settled(&mut self, slot: CallSlot, attempt: Attempt, message: &SharedMessage, at: Timestamp) {
         let Some(call) = self.calls.remove(&slot) else { return };
         let Some(result) = message.tool_result() else { return };
         let began = call.offered.unwrap_or(call.proposed);
@@ -303,7 +303,7 @@ impl RunSpans {
             .with("gen_ai.tool.type", "function")
             .with("gen_ai.tool.call.id", call.provider_id)
             .with("agentloop.tool.outcome", result.status.as_str())
-            .with("agentloop.attempt", i64::from(attempt));
+            .with("agentloop.attempt", i64::from(attempt.0));
         let mut span = Span { error, ..span };
         if let Some((arguments, text)) = captured {
             span = span.with("gen_ai.tool.call.arguments", arguments).with("gen_ai.tool.call.result", text);

@@ -3,8 +3,8 @@
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{CallInHand, Disposition};
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::host::frame::{CallInHand, CallRef, Disposition};
+use agentloop_core::id::{Attempt, CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::time::Millis;
@@ -76,7 +76,7 @@ pub(super) enum ToHub {
     /// A command. It is sent again over the next link unless [`ToOwner::Done`] has come for it.
     Command { no: CommandNo, command: Command },
     /// The run knows how this attempt ended.
-    Heard { tenant: TenantId, call: CallId, attempt: u32 },
+    Heard { tenant: TenantId, call: CallId, attempt: Attempt },
     /// The reply to a request of the hub.
     Reply { no: RequestNo, reply: Reply },
     /// Everything that the hub told before this [`ToOwner::Mark`] is entered.
@@ -90,13 +90,34 @@ pub(super) enum ToHub {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Command {
     /// Tells the host to stop the call: [`crate::tool::Tools::cancel`].
-    Cancel { tenant: TenantId, call: CallId, attempt: u32, cause: CancelCause, reason: String },
+    Cancel {
+        tenant: TenantId,
+        #[serde(flatten)]
+        call: CallRef,
+        cause: CancelCause,
+        reason: String,
+    },
     /// Brings the host a person's answer to its question: [`crate::tool::Tools::answer_input`].
-    AnswerInput { tenant: TenantId, call: CallId, attempt: u32, input: String, answer: InputAnswer },
+    AnswerInput {
+        tenant: TenantId,
+        #[serde(flatten)]
+        call: CallRef,
+        input: String,
+        answer: InputAnswer,
+    },
     /// Tells the host that its state is stored: [`crate::tool::Tools::ack_resume_state`].
-    AckResumeState { tenant: TenantId, call: CallId, attempt: u32, resume_no: u64 },
+    AckResumeState {
+        tenant: TenantId,
+        #[serde(flatten)]
+        call: CallRef,
+        resume_no: u64,
+    },
     /// Takes the attempt from its host, because the call waits for a person: [`crate::tool::Tools::release_call`].
-    ReleaseCall { tenant: TenantId, call: CallId, attempt: u32 },
+    ReleaseCall {
+        tenant: TenantId,
+        #[serde(flatten)]
+        call: CallRef,
+    },
     /// The host closes what it keeps for a run: [`crate::tool::Tools::close_runtime`].
     CloseRuntime { tenant: TenantId, host: HostId, runtime: RuntimeId },
 }
@@ -108,7 +129,7 @@ impl Command {
             Self::Cancel { tenant, call, .. }
             | Self::AnswerInput { tenant, call, .. }
             | Self::AckResumeState { tenant, call, .. }
-            | Self::ReleaseCall { tenant, call, .. } => (tenant, &call.run),
+            | Self::ReleaseCall { tenant, call } => (tenant, &call.call.run),
             Self::CloseRuntime { tenant, runtime, .. } => (tenant, &runtime.run),
         }
     }

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
-use agentloop_core::id::{CallId, CallKey, RunId, TenantId, ToolKey};
+use agentloop_core::id::{Attempt, CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
 use tokio::sync::{mpsc, watch};
@@ -253,21 +253,21 @@ impl ClusterTools {
     /// Does a command at the own hosts.
     fn carry_out(&self, command: Command) {
         match command {
-            Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.pending_updates.forget_call(&tenant, &call);
-                self.own.cancel(&tenant, &call, attempt, cause, &reason);
+            Command::Cancel { tenant, call, cause, reason } => {
+                self.pending_updates.forget_call(&tenant, &call.call);
+                self.own.cancel(&tenant, &call, cause, &reason);
             }
-            Command::AnswerInput { tenant, call, attempt, input, answer } => {
-                self.pending_updates.forget_question(&tenant, &call, &input);
-                self.own.answer_input(&tenant, &call, attempt, &input, answer);
+            Command::AnswerInput { tenant, call, input, answer } => {
+                self.pending_updates.forget_question(&tenant, &call.call, &input);
+                self.own.answer_input(&tenant, &call, &input, answer);
             }
-            Command::AckResumeState { tenant, call, attempt, resume_no } => {
-                self.pending_updates.forget_resume_states(&tenant, &call, resume_no);
-                self.own.ack_resume_state(&tenant, &call, attempt, resume_no);
+            Command::AckResumeState { tenant, call, resume_no } => {
+                self.pending_updates.forget_resume_states(&tenant, &call.call, resume_no);
+                self.own.ack_resume_state(&tenant, &call, resume_no);
             }
-            Command::ReleaseCall { tenant, call, attempt } => {
-                self.pending_updates.forget_call(&tenant, &call);
-                self.own.release_call(&tenant, &call, attempt);
+            Command::ReleaseCall { tenant, call } => {
+                self.pending_updates.forget_call(&tenant, &call.call);
+                self.own.release_call(&tenant, &call);
             }
             Command::CloseRuntime { tenant, host, runtime } => {
                 self.own.close_runtime(&tenant, &host, &runtime);
@@ -283,11 +283,11 @@ impl ClusterTools {
             | Command::AnswerInput { .. }
             | Command::AckResumeState { .. }
             | Command::CloseRuntime { .. } => {}
-            Command::Cancel { tenant, call, attempt, cause, reason } => {
-                self.own.cancel(&tenant, &call, attempt, cause, &reason);
+            Command::Cancel { tenant, call, cause, reason } => {
+                self.own.cancel(&tenant, &call, cause, &reason);
             }
-            Command::ReleaseCall { tenant, call, attempt } => {
-                self.own.release_call(&tenant, &call, attempt);
+            Command::ReleaseCall { tenant, call } => {
+                self.own.release_call(&tenant, &call);
             }
         }
     }
@@ -314,7 +314,7 @@ impl ClusterTools {
     }
 
     /// Tells the run that the attempt did not begin: it never left this replica.
-    fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+    fn not_sent(&self, tenant: &TenantId, call: &CallId, attempt: Attempt) {
         let message = "the way to the tool hosts changed before the call was sent".to_owned();
         let lost = CallUpdate::Lost { attempt, message, ran: Ran::No, busy: false };
         self.reports.send(tenant.clone(), call.clone(), lost);

@@ -75,9 +75,8 @@ impl ClusterTools {
             match disposition {
                 Disposition::Continue => {}
                 Disposition::Stop | Disposition::AlreadyRecorded => {
-                    let (call, attempt) = (&claim.call.call, claim.call.attempt);
                     let reason = "the run does not wait for this call any more";
-                    self.own.cancel(tenant, call, attempt, CancelCause::Settled, reason);
+                    self.own.cancel(tenant, &claim.call, CancelCause::Settled, reason);
                 }
             }
         }

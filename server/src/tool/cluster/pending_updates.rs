@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::id::{CallId, CallKey, TenantId};
+use agentloop_core::id::{Attempt, CallId, CallKey, TenantId};
 use agentloop_core::json::encoded_len;
 use agentloop_core::outcome::Ran;
 
@@ -77,7 +77,7 @@ impl PendingUpdates {
     }
 
     /// Forgets the end of this attempt: the run knows it.
-    pub(super) fn forget_end(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+    pub(super) fn forget_end(&self, tenant: &TenantId, call: &CallId, attempt: Attempt) {
         self.forget(tenant, call, |update| match update {
             CallUpdate::Lost { attempt: of, .. } | CallUpdate::Stopped { attempt: of, .. } => *of == attempt,
             _ => false,
@@ -185,11 +185,11 @@ mod tests {
     use crate::tool::tests::harness::call_id;
 
     fn state_of(bytes: usize) -> CallUpdate {
-        CallUpdate::Resumable { attempt: 1, resume_no: 1, state: vec![7; bytes] }
+        CallUpdate::Resumable { attempt: Attempt(1), resume_no: 1, state: vec![7; bytes] }
     }
 
     fn lost() -> CallUpdate {
-        CallUpdate::Lost { attempt: 1, message: "gone".to_owned(), ran: Ran::No, busy: false }
+        CallUpdate::Lost { attempt: Attempt(1), message: "gone".to_owned(), ran: Ran::No, busy: false }
     }
 
     #[test]

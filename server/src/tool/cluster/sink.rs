@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::host::frame::{CallInHand, Disposition};
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::host::frame::{CallInHand, CallRef, Disposition};
+use agentloop_core::id::{Attempt, CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::json::encoded_len;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
@@ -222,10 +222,10 @@ impl ClusterTools {
         call: &CallId,
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
-        let attempt = result.attempt;
+        let ended = CallRef { call: call.clone(), attempt: result.attempt };
         let verdict = self.engine()?.finished(tenant, call, result).await?;
         if matches!(verdict, Verdict::Recorded | Verdict::Duplicate) {
-            self.lock().table.over(tenant, call, attempt);
+            self.lock().table.over(tenant, &ended);
         }
         Ok(verdict)
     }
@@ -244,7 +244,7 @@ impl ClusterTools {
 }
 
 /// The attempt whose end this update tells, if it must not be lost.
-pub(super) fn ended_attempt(update: &CallUpdate) -> Option<u32> {
+pub(super) fn ended_attempt(update: &CallUpdate) -> Option<Attempt> {
     match update {
         CallUpdate::Lost { attempt, .. } | CallUpdate::Stopped { attempt, .. } => Some(*attempt),
         _ => None,

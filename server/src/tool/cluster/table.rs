@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use agentloop_core::host::CallUpdate;
-use agentloop_core::id::{CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::id::{Attempt, CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
@@ -107,18 +108,16 @@ impl Table {
     }
 
     /// This attempt of the call is over.
-    pub(super) fn over(&mut self, tenant: &TenantId, call: &CallId, attempt: u32) {
-        if self.is_offered(tenant, call, attempt) {
-            self.calls.remove(&CallKey::new(tenant.clone(), call.clone()));
+    pub(super) fn over(&mut self, tenant: &TenantId, call: &CallRef) {
+        let key = CallKey::new(tenant.clone(), call.call.clone());
+        let is_it = |open: &OpenCall| matches!(&open.state, OpenCallState::Offered { offer, .. } if offer.attempt == call.attempt);
+        if self.calls.get(&key).is_some_and(is_it) {
+            self.calls.remove(&key);
         }
     }
 
-    fn is_offered(&self, tenant: &TenantId, call: &CallId, of: u32) -> bool {
-        matches!(self.get(tenant, call), Some(OpenCall { state: OpenCallState::Offered { offer, .. }, .. }) if offer.attempt == of)
-    }
-
     /// The run knows that the host works on this attempt.
-    pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: u32) {
+    pub(super) fn accepted(&mut self, tenant: &TenantId, call: &CallId, of: Attempt) {
         if let Some(OpenCall { state: OpenCallState::Offered { offer, is_accepted }, .. }) =
             self.calls.get_mut(&CallKey::new(tenant.clone(), call.clone()))
             && offer.attempt == of
@@ -162,7 +161,7 @@ impl Table {
             }
             CallUpdate::Denied { .. } => UpdateAction::Drop,
             CallUpdate::Lost { attempt, .. } => {
-                self.over(tenant, call, *attempt);
+                self.over(tenant, &CallRef { call: call.clone(), attempt: *attempt });
                 UpdateAction::Pass
             }
             CallUpdate::Accepted { .. }

@@ -1,6 +1,7 @@
 //! [`Tools`] of a replica: the catalogue is its own, calls go to the hub.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::question::InputAnswer;
@@ -160,28 +161,28 @@ impl Tools for ClusterTools {
         }
     }
 
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
+    fn cancel(&self, tenant: &TenantId, call: &CallRef, cause: CancelCause, reason: &str) {
         let mut state = self.lock();
-        state.table.over(tenant, call, attempt);
+        state.table.over(tenant, call);
         let (tenant, call, reason) = (tenant.clone(), call.clone(), reason.to_owned());
-        self.command(&mut state, Command::Cancel { tenant, call, attempt, cause, reason });
+        self.command(&mut state, Command::Cancel { tenant, call, cause, reason });
     }
 
-    fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
+    fn answer_input(&self, tenant: &TenantId, call: &CallRef, input: &str, answer: InputAnswer) {
         let (tenant, call, input) = (tenant.clone(), call.clone(), input.to_owned());
-        self.command(&mut self.lock(), Command::AnswerInput { tenant, call, attempt, input, answer });
+        self.command(&mut self.lock(), Command::AnswerInput { tenant, call, input, answer });
     }
 
-    fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
+    fn ack_resume_state(&self, tenant: &TenantId, call: &CallRef, resume_no: u64) {
         let (tenant, call) = (tenant.clone(), call.clone());
-        self.command(&mut self.lock(), Command::AckResumeState { tenant, call, attempt, resume_no });
+        self.command(&mut self.lock(), Command::AckResumeState { tenant, call, resume_no });
     }
 
-    fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
+    fn release_call(&self, tenant: &TenantId, call: &CallRef) {
         let mut state = self.lock();
-        state.table.over(tenant, call, attempt);
+        state.table.over(tenant, call);
         let (tenant, call) = (tenant.clone(), call.clone());
-        self.command(&mut state, Command::ReleaseCall { tenant, call, attempt });
+        self.command(&mut state, Command::ReleaseCall { tenant, call });
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallResult;
-use agentloop_core::id::{CallId, HostId, RunId, TenantId};
+use agentloop_core::id::{Attempt, CallId, HostId, RunId, TenantId};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
@@ -57,7 +57,7 @@ struct Checkpoints(Mutex<HashMap<AttemptKey, Vec<u8>>>);
 struct AttemptKey {
     tenant: TenantId,
     call: CallId,
-    attempt: u32,
+    attempt: Attempt,
 }
 
 impl Checkpoints {
@@ -212,7 +212,7 @@ mod tests {
         let (tenant, call) = (TenantId::local(), CallId::parse("r/1.0").unwrap());
         let send = |update| sender.send(tenant.clone(), call.clone(), update);
         let output = |bytes: usize| CallUpdate::Output {
-            attempt: 1,
+            attempt: Attempt(1),
             chunk_seq: 1,
             stderr: false,
             data: vec![0; bytes],
@@ -221,9 +221,9 @@ mod tests {
         send(output(BACKLOG_BYTES_MAX - 2 * ITEM_BYTES));
         send(output(BACKLOG_BYTES_MAX));
         for byte in 0..3 {
-            send(checkpoint(1, byte));
+            send(checkpoint(Attempt(1), byte));
         }
-        send(checkpoint(2, 9));
+        send(checkpoint(Attempt(2), 9));
         drop(sender);
         let told = Mutex::new(Vec::new());
         let tell = |_tenant, _call, update| {
@@ -232,6 +232,6 @@ mod tests {
         };
         deliver(receiver, tell, |_tenant, _accepted| std::future::ready(())).await;
         let told = told.into_inner().unwrap();
-        assert_eq!(told[1..], [checkpoint(1, 2), checkpoint(2, 9)]);
+        assert_eq!(told[1..], [checkpoint(Attempt(1), 2), checkpoint(Attempt(2), 9)]);
     }
 }

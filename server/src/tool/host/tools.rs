@@ -115,23 +115,20 @@ impl Tools for RemoteTools {
         self.handle(&origin.tenant, Input::Reclaim(translate::request(origin, call, offer)));
     }
 
-    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, cause: CancelCause, reason: &str) {
-        let call = CallRef { call: call.clone(), attempt };
-        self.handle(tenant, Input::Cancel { call, cause, reason: reason.to_owned() });
+    fn cancel(&self, tenant: &TenantId, call: &CallRef, cause: CancelCause, reason: &str) {
+        self.handle(tenant, Input::Cancel { call: call.clone(), cause, reason: reason.to_owned() });
     }
 
-    fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
-        let call = CallRef { call: call.clone(), attempt };
-        self.handle(tenant, Input::AnswerInput { call, input: input.to_owned(), answer });
+    fn answer_input(&self, tenant: &TenantId, call: &CallRef, input: &str, answer: InputAnswer) {
+        self.handle(tenant, Input::AnswerInput { call: call.clone(), input: input.to_owned(), answer });
     }
 
-    fn ack_resume_state(&self, tenant: &TenantId, call: &CallId, attempt: u32, resume_no: u64) {
-        let call = CallRef { call: call.clone(), attempt };
-        self.handle(tenant, Input::AckResumeState { call, resume_no });
+    fn ack_resume_state(&self, tenant: &TenantId, call: &CallRef, resume_no: u64) {
+        self.handle(tenant, Input::AckResumeState { call: call.clone(), resume_no });
     }
 
-    fn release_call(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
-        self.handle(tenant, Input::ReleaseCall { call: CallRef { call: call.clone(), attempt } });
+    fn release_call(&self, tenant: &TenantId, call: &CallRef) {
+        self.handle(tenant, Input::ReleaseCall { call: call.clone() });
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {

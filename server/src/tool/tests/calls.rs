@@ -7,6 +7,7 @@ use agentloop_core::host::CloseReason;
 use agentloop_core::host::frame::{
     self, CancelCause, Capability, HostFrame, RejectReason, ResultVerdict, ServerFrame,
 };
+use agentloop_core::id::Attempt;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::CallOutcome;
@@ -29,7 +30,7 @@ async fn a_call_from_seeking_to_acknowledgement() {
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let heard = harness.engine.all();
-    let [Heard::Update(_, CallUpdate::Accepted { attempt: 1, .. }), Heard::Finished(_, answer)] =
+    let [Heard::Update(_, CallUpdate::Accepted { attempt: Attempt(1), .. }), Heard::Finished(_, answer)] =
         heard.as_slice()
     else {
         panic!("{heard:?}")
@@ -127,7 +128,7 @@ async fn cancel_reaches_the_host_at_once() {
     harness.give("r/1.0", 1, "weather");
     host.take().await;
     harness.engine.heard(1).await;
-    harness.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
+    harness.tools.cancel(&tenant(), &call_ref("r/1.0", 1), CancelCause::Aborted, "aborted");
     let began = tokio::time::Instant::now();
     let ServerFrame::Cancel { call, reason, .. } = host.frame().await else { panic!("no cancel") };
     assert_eq!((call, reason.as_str()), (call_ref("r/1.0", 1), "aborted"));
@@ -200,7 +201,10 @@ async fn a_reconnecting_host_is_told_about_each_call_in_hand() {
         verdicts,
         [frame::Disposition::Continue, frame::Disposition::Stop, frame::Disposition::AlreadyRecorded]
     );
-    harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Accepted { attempt: 1, .. })).await;
+    harness
+        .engine
+        .update("r/1.0", |update| matches!(update, CallUpdate::Accepted { attempt: Attempt(1), .. }))
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +242,7 @@ async fn a_reclaimed_call_is_lost_when_its_host_does_not_come_back() {
     harness.tools.reclaim(&origin(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
     let began = tokio::time::Instant::now();
     let lost = harness.engine.update("r/1.0", |update| matches!(update, CallUpdate::Lost { .. })).await;
-    assert!(matches!(lost, CallUpdate::Lost { attempt: 3, ran: Ran::Maybe, .. }), "{lost:?}");
+    assert!(matches!(lost, CallUpdate::Lost { attempt: Attempt(3), ran: Ran::Maybe, .. }), "{lost:?}");
     assert_eq!(began.elapsed().as_secs(), 10);
 }
 
@@ -328,7 +332,10 @@ async fn a_released_run_finds_its_call_again() {
     harness.tools.release(&tenant(), &run_id("r"));
     harness.tools.reclaim(&origin(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
     let heard = harness.engine.heard(2).await;
-    assert!(matches!(&heard[1], Heard::Update(_, CallUpdate::Accepted { attempt: 1, .. })), "{heard:?}");
+    assert!(
+        matches!(&heard[1], Heard::Update(_, CallUpdate::Accepted { attempt: Attempt(1), .. })),
+        "{heard:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallRequest, CallResult, Capability, Hello, HostFrame, ServerFrame,
     Welcome,
 };
-use agentloop_core::id::{CallId, Epoch, HostId, RunId, RuntimeId, SessionId, TenantId};
+use agentloop_core::id::{Attempt, CallId, Epoch, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
@@ -317,7 +317,7 @@ pub(crate) fn call_id(text: &str) -> CallId {
 }
 
 pub(crate) fn call_ref(text: &str, attempt: u32) -> CallRef {
-    CallRef { call: call_id(text), attempt }
+    CallRef { call: call_id(text), attempt: Attempt(attempt) }
 }
 
 pub(crate) fn run_id(text: &str) -> RunId {
@@ -331,7 +331,7 @@ pub(crate) fn lease(call: &str, attempt: u32) -> Digest {
 pub(crate) fn offer(call: &str, attempt: u32, host: &HostId, tool: &str) -> Offer {
     Offer {
         slot: call_id(call).slot,
-        attempt,
+        attempt: Attempt(attempt),
         host: host.clone(),
         instance: None,
         lease: lease(call, attempt),

@@ -84,7 +84,7 @@ impl Tables {
         let ours = self.runs.iter().filter(|(key, _)| key.tenant == *tenant);
         ours.flat_map(|(key, row)| row.records.iter().map(move |record| (&key.run, record))).find_map(
             |(run, record)| match &record.event {
-                Event::InputHeld { steer: Some(steer), .. } if steer.id == *id => {
+                Event::MessageHeld { steer: Some(steer), .. } if steer.id == *id => {
                     Some((run.clone(), steer.digest.clone()))
                 }
                 _ => None,

@@ -103,12 +103,12 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             lines.extend(rule_draft::head(draft, area.width));
             let mut below = rule_draft::foot(draft, area.width);
             below.extend(hint);
-            draw_editor(lines, &draft.editor, below, has_keys, area, buf);
+            Field { above: lines, editor: &draft.editor, below, has_keys }.draw(area, buf);
         }
         Stage::Filling { form, editor } => {
             let prompt = wrap(&form.prompt(), usize::from(area.width));
             lines.extend(prompt.into_iter().map(|line| Line::styled(line, DIM)));
-            draw_editor(lines, editor, hint, has_keys, area, buf);
+            Field { above: lines, editor, below: hint, has_keys }.draw(area, buf);
         }
         Stage::Visiting { picked } => {
             let outcomes = [
@@ -124,30 +124,33 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
         Stage::Writing { of, editor } => {
             let head = of.map_or("your answer:", |choice| choice.label(card.request.kind()));
             lines.push(Line::styled(head, DIM));
-            draw_editor(lines, editor, hint, has_keys, area, buf);
+            Field { above: lines, editor, below: hint, has_keys }.draw(area, buf);
         }
     }
 }
 
-/// Draws a field with lines above and below it. With little room, only the field stays.
-fn draw_editor(
+/// A field with lines above and below it.
+struct Field<'a> {
     above: Vec<Line<'static>>,
-    editor: &Editor,
+    editor: &'a Editor,
     below: Vec<Line<'static>>,
     has_keys: bool,
-    area: Rect,
-    buf: &mut Buffer,
-) {
-    let rows = |lines: &[Line<'_>]| Constraint::Max(u16::try_from(lines.len()).unwrap_or(u16::MAX));
-    let parts = [rows(&above), Constraint::Min(1), rows(&below)];
-    let [top, middle, bottom] = Layout::vertical(parts).areas(area);
-    Paragraph::new(above).render(top, buf);
-    if has_keys {
-        editor.widget().render(middle, buf);
-    } else {
-        Paragraph::new(editor.shown()).style(DIM).render(middle, buf);
+}
+
+impl Field<'_> {
+    /// Draws the field. With little room, only the editor stays.
+    fn draw(self, area: Rect, buf: &mut Buffer) {
+        let rows = |lines: &[Line<'_>]| Constraint::Max(u16::try_from(lines.len()).unwrap_or(u16::MAX));
+        let parts = [rows(&self.above), Constraint::Min(1), rows(&self.below)];
+        let [top, middle, bottom] = Layout::vertical(parts).areas(area);
+        Paragraph::new(self.above).render(top, buf);
+        if self.has_keys {
+            self.editor.widget().render(middle, buf);
+        } else {
+            Paragraph::new(self.editor.shown()).style(DIM).render(middle, buf);
+        }
+        Paragraph::new(self.below).render(bottom, buf);
     }
-    Paragraph::new(below).render(bottom, buf);
 }
 
 /// The rows of the list that fit. The picked item is always among them, at least with its first row.

@@ -5,7 +5,7 @@ use crate::host::call::{Assignment, CallState, TrackedCall};
 use crate::host::connection::StoppingCall;
 use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Ran, ServerFrame};
 use crate::host::io::{CallUpdate, ConnectionId, Output, UnfitArguments};
-use crate::id::{CallId, HostId, RunId};
+use crate::id::{Attempt, CallId, HostId, RunId};
 
 impl Pool {
     /// Sends a granted call to its host. `unfit` says that the arguments do not fit the schema of some terms.
@@ -163,7 +163,7 @@ impl Pool {
     }
 
     /// Assigns a call to a disconnected host, which has the grace period to reconnect with it.
-    fn assign_to_absent(&mut self, id: &CallId, host: HostId, attempt: u32, lease: String) {
+    fn assign_to_absent(&mut self, id: &CallId, host: HostId, attempt: Attempt, lease: String) {
         self.assign(id, Assignment { accepted: true, ..Assignment::new(host, attempt, lease, None) });
         self.timers.set(Timer::Call(id.clone()), self.end_of_absence());
     }

@@ -3,14 +3,14 @@
 use super::{Pool, Timer};
 use crate::host::call::{CallState, TrackedCall};
 use crate::host::frame::CallRef;
-use crate::id::{CallId, HostId};
+use crate::id::{Attempt, CallId, HostId};
 
 impl Pool {
     /// A reconnecting host says that it has the result of the last attempt of a call that is queued or pinned.
     ///
     /// The next attempt is not placed until that result arrives or the wait times out. If the result ends the call, its
     /// run stops seeking a host.
-    pub(super) fn await_late_result(&mut self, id: &CallId, attempt: u32) {
+    pub(super) fn await_late_result(&mut self, id: &CallId, attempt: Attempt) {
         let Some(TrackedCall { tool: Some(tool), state }) = self.remove(id) else { return };
         let on = match state {
             CallState::Pinned { host } => Some(host),
@@ -24,7 +24,7 @@ impl Pool {
     }
 
     /// Makes a call wait for the result of its last attempt. The call must not be tracked at the moment.
-    pub(super) fn await_result(&mut self, id: CallId, tool: String, attempt: u32, on: Option<HostId>) {
+    pub(super) fn await_result(&mut self, id: CallId, tool: String, attempt: Attempt, on: Option<HostId>) {
         self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.accept_timeout));
         self.calls
             .insert(id, TrackedCall { tool: Some(tool), state: CallState::AwaitingResult { attempt, on } });

@@ -8,7 +8,7 @@ use crate::host::frame::{
     HostFrame, InputAnswer, RejectReason, ServerFrame,
 };
 use crate::host::{CallUpdate, ConnectionId, Fleet, FleetOptions, HostJoin, Input, Output, ServedTool};
-use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
+use crate::id::{Attempt, CallId, HostId, RunId, SessionId, TenantId};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass, ToolTerms};
 
@@ -24,7 +24,7 @@ pub(super) fn call(text: &str) -> CallId {
 /// Reads `r/1.0#2` as the second attempt of a call. Without a number it is the first.
 pub(super) fn call_ref(text: &str) -> CallRef {
     let (id, attempt) = text.split_once('#').unwrap_or((text, "1"));
-    CallRef { call: call(id), attempt: attempt.parse().unwrap() }
+    CallRef { call: call(id), attempt: Attempt(attempt.parse().unwrap()) }
 }
 
 pub(super) fn host(name: &str) -> HostId {
@@ -32,7 +32,7 @@ pub(super) fn host(name: &str) -> HostId {
 }
 
 pub(super) fn lease(call: &CallRef) -> Digest {
-    Digest::of(&[call.call.to_string().as_bytes(), &call.attempt.to_le_bytes()])
+    Digest::of(&[call.call.to_string().as_bytes(), &call.attempt.0.to_le_bytes()])
 }
 
 /// Reads `name`, `name@version`, or `name*2` for at most two calls at the same time.

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::bench::{Bench, claim, joining, request};
 use crate::host::frame::{CancelCause, Disposition};
 use crate::host::io::{HostJoin, Input};
-use crate::id::InstanceId;
+use crate::id::{Attempt, InstanceId};
 use crate::time::Millis;
 
 const CALL: &str = "a/1.0";
@@ -55,8 +55,8 @@ const MOVES: [Move; 11] = [
 
 #[derive(Debug, Clone, Copy)]
 enum Sent {
-    Call(u32),
-    Stop(u32),
+    Call(Attempt),
+    Stop(Attempt),
 }
 
 struct World {
@@ -67,10 +67,10 @@ struct World {
     process: u32,
     forgotten: u32,
     /// Attempts that the process works on.
-    in_hand: BTreeSet<u32>,
+    in_hand: BTreeSet<Attempt>,
     /// Attempts that any process ever began.
-    begun: BTreeSet<u32>,
-    attempt: u32,
+    begun: BTreeSet<Attempt>,
+    attempt: Attempt,
     /// True while the journal says that the last attempt is with its host.
     open: bool,
     /// The process that the journal names.
@@ -92,7 +92,7 @@ impl World {
             forgotten: 0,
             in_hand: BTreeSet::new(),
             begun: BTreeSet::new(),
-            attempt: 0,
+            attempt: Attempt::NONE,
             open: false,
             offered_to: None,
             run_is_live: true,
@@ -107,7 +107,7 @@ impl World {
     fn join(&mut self) {
         self.connection += 1;
         self.connected = true;
-        let named = |attempt: &u32| {
+        let named = |attempt: &Attempt| {
             let current = self.open && *attempt == self.attempt;
             let verdict = if current { Disposition::Continue } else { Disposition::Stop };
             claim(&format!("{CALL}#{attempt}"), false, verdict)
@@ -128,7 +128,7 @@ impl World {
         self.take(lines);
     }
 
-    fn give_up(&mut self, attempt: u32) {
+    fn give_up(&mut self, attempt: Attempt) {
         if self.in_hand.remove(&attempt) {
             self.forgotten += 1;
         }
@@ -201,17 +201,17 @@ impl World {
     fn take(&mut self, lines: Vec<String>) {
         for line in lines {
             if let Some((_, attempt)) = line.split_once(&format!("<- call {CALL}#")) {
-                self.unread.push_back(Sent::Call(attempt.parse().expect("a number")));
+                self.unread.push_back(Sent::Call(Attempt(attempt.parse().expect("a number"))));
             } else if let Some((_, attempt)) = line.split_once(&format!("<- cancel {CALL}#")) {
-                self.unread.push_back(Sent::Stop(attempt.parse().expect("a number")));
+                self.unread.push_back(Sent::Stop(Attempt(attempt.parse().expect("a number"))));
             } else if let Some((_, attempt)) = line.split_once(&format!("<- lease lost {CALL}#")) {
-                self.unread.push_back(Sent::Stop(attempt.parse().expect("a number")));
+                self.unread.push_back(Sent::Stop(Attempt(attempt.parse().expect("a number"))));
             } else if let Some(process) = line.strip_prefix(&format!("{CALL}: granted h")) {
                 let process = process.strip_prefix(" at ");
                 self.granted(process.map(|name| InstanceId::parse(name).expect("a good name")));
             } else if let Some((_, lost)) = line.split_once(&format!("{CALL}: lost #")) {
                 let (attempt, ran) = lost.split_once(" ran ").expect("it says if it ran");
-                self.lost(attempt.parse().expect("a number"), ran);
+                self.lost(Attempt(attempt.parse().expect("a number")), ran);
             }
         }
     }
@@ -220,14 +220,14 @@ impl World {
         if !self.run_is_live || self.open {
             return;
         }
-        self.attempt += 1;
+        self.attempt = self.attempt.next();
         self.open = true;
         self.offered_to = at;
         let lines = self.bench.offer(&format!("{CALL}#{}", self.attempt), "h", "t");
         self.take(lines);
     }
 
-    fn lost(&mut self, attempt: u32, ran: &str) {
+    fn lost(&mut self, attempt: Attempt, ran: &str) {
         if ran == "No" {
             assert!(
                 !self.begun.contains(&attempt),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::bench::{Bench, call, call_ref, claim, host, joining};
 use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
 use crate::host::{ConnectionId, FleetOptions, HostJoin, Input};
+use crate::id::Attempt;
 use crate::time::Millis;
 
 /// `SplitMix64`: small, and the same everywhere.
@@ -33,7 +34,7 @@ enum CallView {
     /// Offered to a host, and not over as far as the run knows.
     Offered {
         host: String,
-        attempt: u32,
+        attempt: Attempt,
     },
 }
 
@@ -49,7 +50,7 @@ struct World {
     bench: Bench,
     dice: Dice,
     calls: BTreeMap<String, CallView>,
-    attempts: BTreeMap<String, u32>,
+    attempts: BTreeMap<String, Attempt>,
     /// Open connections by number.
     streams: BTreeMap<u64, Stream>,
     connections: u64,
@@ -108,9 +109,9 @@ impl World {
 
     /// The call at its current attempt, or sometimes at another.
     fn attempt(&mut self, call: &str) -> String {
-        let attempt = self.attempts.get(call).copied().unwrap_or(1);
+        let attempt = self.attempts.get(call).copied().unwrap_or(Attempt::FIRST);
         let off = u32::from(self.dice.roll(8) == 0);
-        format!("{call}#{}", attempt + off)
+        format!("{call}#{}", attempt.0 + off)
     }
 
     fn step(&mut self) {
@@ -209,7 +210,7 @@ impl World {
             .collect();
         let Some((id, host)) = granted.first().cloned() else { return Vec::new() };
         let attempt = self.attempts.entry(id.clone()).or_default();
-        *attempt += 1;
+        *attempt = attempt.next();
         let attempt = *attempt;
         self.calls.insert(id.clone(), CallView::Offered { host: host.clone(), attempt });
         let tool = tool_of(&id);

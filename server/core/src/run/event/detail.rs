@@ -21,7 +21,7 @@ pub struct Steer {
 pub enum Added {
     /// The event that adds the entry has the content.
     Own,
-    /// The [`crate::run::event::Event::InputHeld`] with this number has the content.
+    /// The [`crate::run::event::Event::MessageHeld`] with this number has the content.
     Held(Seq),
 }
 

@@ -1,14 +1,15 @@
 //! Serde helpers: defaults of fields.
 
+use crate::id::Attempt;
 use crate::message::Usage;
 
-pub(super) fn one() -> u32 {
-    1
+pub(super) fn first_attempt() -> Attempt {
+    Attempt::FIRST
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-pub(super) fn is_one(number: &u32) -> bool {
-    *number == 1
+pub(super) fn is_first_attempt(attempt: &Attempt) -> bool {
+    *attempt == Attempt::FIRST
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]

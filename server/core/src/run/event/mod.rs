@@ -14,7 +14,7 @@ use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::extension::ExtensionCall;
 use crate::hex::{self, maybe as maybe_hex};
-use crate::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, Seq, SessionId};
+use crate::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::policy::PolicyRule;
@@ -27,7 +27,7 @@ use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
 pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
-use format::{is_none, is_nothing, is_one, is_zero, one};
+use format::{first_attempt, is_first_attempt, is_none, is_nothing, is_zero};
 
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;
@@ -91,14 +91,16 @@ pub enum Event {
         withdrawn_tools: Vec<String>,
     },
     /// A message from the caller entered the session.
-    InputAdded {
+    #[serde(rename = "input_added")]
+    MessageAdded {
         /// Entry of the message.
         entry: EntryNo,
         /// The caller's message, as it enters the session.
         message: SharedMessage,
     },
     /// A message arrived that cannot enter the session yet: the run is queued, is being prepared, or is at work.
-    InputHeld {
+    #[serde(rename = "input_held")]
+    MessageHeld {
         /// The message that waits.
         message: SharedMessage,
         /// The request that gave the message to the live run; absent for a message that the run was started with.
@@ -106,10 +108,11 @@ pub enum Event {
         steer: Option<Steer>,
     },
     /// A waiting message entered the session.
-    InputEntered {
+    #[serde(rename = "input_entered")]
+    MessageEntered {
         /// Entry of the message.
         entry: EntryNo,
-        /// Number of the [`Event::InputHeld`] that has the message.
+        /// Number of the [`Event::MessageHeld`] that has the message.
         held: Seq,
     },
     /// A message of a conversation that was held elsewhere entered the session. Its author may be anyone.
@@ -182,10 +185,10 @@ pub enum Event {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
-        #[serde(default = "one", skip_serializing_if = "is_one")]
-        first_counted: u32,
+        #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
+        first_counted: Attempt,
         /// The last entry that the model reads.
         last_entry: EntryNo,
     },
@@ -194,7 +197,7 @@ pub enum Event {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason of the failure.
         error: RunError,
         /// The time of the next attempt; absent if there is none.
@@ -206,7 +209,7 @@ pub enum Event {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Entry of the message.
         entry: EntryNo,
         /// The response, with its tool calls.
@@ -282,7 +285,7 @@ pub enum Event {
         /// Name of the tool.
         tool: String,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host that has room for it.
         host: HostId,
         /// The process behind the host's id, if it gave its name.
@@ -302,7 +305,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The host that runs the call.
         host: HostId,
     },
@@ -311,7 +314,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// Opaque bytes of the tool.
         #[serde(with = "hex")]
         checkpoint: Vec<u8>,
@@ -325,7 +328,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// Attempt number, counted from 1.
-        attempt: u32,
+        attempt: Attempt,
         /// The reason, for people.
         message: String,
         /// Knowledge of whether the attempt ran.
@@ -341,7 +344,7 @@ pub enum Event {
         /// Slot of the call in its run.
         slot: CallSlot,
         /// The last attempt; 0 if no host was offered the call.
-        attempt: u32,
+        attempt: Attempt,
         /// The host whose answer is the result; absent if something else settled the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<HostId>,

@@ -9,16 +9,16 @@ impl Event {
     #[must_use]
     pub fn entry(&self) -> Option<(EntryNo, Added)> {
         match self {
-            Self::InputAdded { entry, .. }
+            Self::MessageAdded { entry, .. }
             | Self::Imported { entry, .. }
             | Self::ContextAdded { entry, .. }
             | Self::AssistantMessage { entry, .. }
             | Self::CallSettled { entry, .. }
             | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
-            Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
+            Self::MessageEntered { entry, held } => Some((*entry, Added::Held(*held))),
             Self::Started { .. }
             | Self::SessionEntered { .. }
-            | Self::InputHeld { .. }
+            | Self::MessageHeld { .. }
             | Self::CompactionStarted { .. }
             | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
@@ -44,16 +44,16 @@ impl Event {
     #[must_use]
     pub fn content(&self) -> Option<Entry> {
         match self {
-            Self::InputAdded { message, .. }
+            Self::MessageAdded { message, .. }
             | Self::Imported { message, .. }
-            | Self::InputHeld { message, .. }
+            | Self::MessageHeld { message, .. }
             | Self::ContextAdded { message, .. }
             | Self::AssistantMessage { message, .. }
             | Self::CallSettled { message, .. } => Some(Entry::Message(message.clone())),
             Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
             Self::Started { .. }
             | Self::SessionEntered { .. }
-            | Self::InputEntered { .. }
+            | Self::MessageEntered { .. }
             | Self::CompactionStarted { .. }
             | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
@@ -87,10 +87,10 @@ impl Event {
         match self {
             Self::Started { .. } => "started",
             Self::SessionEntered { .. } => "session_entered",
-            Self::InputAdded { .. } => "input_added",
+            Self::MessageAdded { .. } => "input_added",
             Self::Imported { .. } => "imported",
-            Self::InputHeld { .. } => "input_held",
-            Self::InputEntered { .. } => "input_entered",
+            Self::MessageHeld { .. } => "input_held",
+            Self::MessageEntered { .. } => "input_entered",
             Self::ContextAdded { .. } => "context_added",
             Self::ExtensionApplied { .. } => "extension_applied",
             Self::CompactionStarted { .. } => "compaction_started",

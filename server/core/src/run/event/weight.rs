@@ -17,9 +17,9 @@ impl Record {
 impl Event {
     fn weight(&self) -> usize {
         match self {
-            Self::InputAdded { message, .. }
+            Self::MessageAdded { message, .. }
             | Self::Imported { message, .. }
-            | Self::InputHeld { message, .. }
+            | Self::MessageHeld { message, .. }
             | Self::ContextAdded { message, .. }
             | Self::AssistantMessage { message, .. }
             | Self::CallSettled { message, .. } => message.size(),
@@ -42,7 +42,7 @@ impl Event {
             | Self::HumanRequested { .. }
             | Self::HumanApproved { .. }
             | Self::HumanResolved { .. } => encoded_len(self),
-            Self::InputEntered { .. }
+            Self::MessageEntered { .. }
             | Self::CompactionStarted { .. }
             | Self::ModelCallStarted { .. }
             | Self::CallOffered { .. }

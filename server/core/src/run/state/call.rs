@@ -1,6 +1,6 @@
 //! One tool call of the current round.
 
-use crate::id::{CallSlot, HostId, InstanceId, RequestId, RuntimeId, Seq};
+use crate::id::{Attempt, CallSlot, HostId, InstanceId, RequestId, RuntimeId, Seq};
 use crate::message::ToolCall;
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
@@ -23,7 +23,7 @@ pub struct RoundCall {
     /// The time of the first offer.
     pub first_offered: Option<Timestamp>,
     /// The last attempt; 0 before the first.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The last attempt, as it is so far.
     pub last: LastAttempt,
     /// Attempts that are not like others.
@@ -91,7 +91,7 @@ pub struct LastAttempt {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AttemptCounts {
     /// Attempts that may have run, and after which no human had the call run again.
-    pub doubtful: Vec<u32>,
+    pub doubtful: Vec<Attempt>,
     /// True if a human had a call run again of which an attempt may have run.
     pub repeated_in_doubt: bool,
     /// Attempts that hosts rejected because they had no room. They are no tries.
@@ -104,7 +104,7 @@ pub struct AttemptCounts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SettlingResult {
     /// The attempt that gave it; 0 while the call is open, or if something else settled it.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// Its digest as the host sent it. `None` if the journal does not have it.
     pub digest: Option<Digest>,
 }
@@ -113,7 +113,7 @@ pub struct SettlingResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResumeState {
     /// The attempt that left it.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// Its number within the attempt; 0 if it came with a question.
     pub no: u64,
     /// Opaque bytes of the tool.
@@ -124,7 +124,7 @@ pub struct ResumeState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedInput {
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// Id of the question.
     pub request: RequestId,
 }
@@ -239,7 +239,7 @@ impl RoundCall {
             terms: CallTerms::unknown(),
             approvals: CallApprovals::default(),
             first_offered: None,
-            attempt: 0,
+            attempt: Attempt::NONE,
             last: LastAttempt::none(),
             attempts: AttemptCounts::default(),
             resume: None,
@@ -252,7 +252,7 @@ impl RoundCall {
     /// Attempts that count as tries.
     #[must_use]
     pub fn tries(&self) -> u32 {
-        self.attempt - self.attempts.busy - self.attempts.answered
+        self.attempt.0 - self.attempts.busy - self.attempts.answered
     }
 
     /// True if the host promised that going on from a recorded state does not repeat what was done, whatever came after

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{CallId, CallSlot, RunId, SessionId};
+use crate::id::{Attempt, CallId, CallSlot, RunId, SessionId};
 use crate::run::state::RunState;
 use crate::tool::Digest;
 use crate::trace::{RunTrace, TraceParent};
@@ -81,13 +81,13 @@ impl RunState {
 
     /// The secret that proves that a host was given this attempt. It is derived, so a restart does not lose it.
     #[must_use]
-    pub fn lease(&self, slot: CallSlot, attempt: u32) -> Digest {
+    pub fn lease(&self, slot: CallSlot, attempt: Attempt) -> Digest {
         Digest::of(&[
             b"lease",
             &self.seed().to_le_bytes(),
             &slot.model_call.to_le_bytes(),
             &slot.position.to_le_bytes(),
-            &attempt.to_le_bytes(),
+            &attempt.0.to_le_bytes(),
         ])
     }
 

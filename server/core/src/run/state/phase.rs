@@ -1,6 +1,7 @@
 //! The phase of a run, with the facts that hold only in that phase.
 
 use crate::entry::CompactionReason;
+use crate::id::Attempt;
 use crate::message::FinishReason;
 use crate::run::event::Outcome;
 use crate::run::state::{RoundCall, RunState};
@@ -53,9 +54,9 @@ pub struct ModelCall {
     /// Number of the model call in its run, counted from 1.
     pub number: u32,
     /// Attempt number, counted from 1.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
-    pub first_counted: u32,
+    pub first_counted: Attempt,
     /// The time at which the attempt began.
     pub since: Timestamp,
 }

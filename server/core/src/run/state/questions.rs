@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::RequestId;
+use crate::id::{Attempt, RequestId};
 use crate::policy::{Approvers, PolicyCall, PolicyRule, deciding_rule, required_approvers};
 use crate::question::InputReply;
 use crate::run::human::{Answer, PartialApproval, Question};
@@ -78,7 +78,7 @@ impl RunState {
     fn replies<'a>(
         &'a self,
         call: &'a RoundCall,
-        of_attempt: impl Fn(u32) -> bool + 'a,
+        of_attempt: impl Fn(Attempt) -> bool + 'a,
     ) -> impl Iterator<Item = InputReply> + 'a {
         let inputs = call.inputs.iter().filter(move |asked| of_attempt(asked.attempt));
         inputs.filter_map(|asked| {

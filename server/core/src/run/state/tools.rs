@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::canonical::{canonical_json, is_exact};
-use crate::id::{CallSlot, HostId, RuntimeId};
+use crate::id::{Attempt, CallSlot, HostId, RuntimeId};
 use crate::message::ToolCall;
 use crate::run::state::RunState;
 use crate::tool::Digest;
@@ -13,7 +13,7 @@ use crate::tool::Digest;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ToolHistory {
     /// The calls of earlier rounds, each with the attempt whose result settled it.
-    pub(super) settled: BTreeMap<CallSlot, u32>,
+    pub(super) settled: BTreeMap<CallSlot, Attempt>,
     /// Digests of the hosts' results of these calls, as the hosts sent them.
     pub(super) result_digests: BTreeMap<CallSlot, Digest>,
     pub(super) failures_in_a_row: u32,
@@ -62,13 +62,13 @@ pub struct PlacedRuntime {
 impl RunState {
     /// The calls of earlier rounds, each with the attempt whose result settled it; 0 if something else settled it.
     #[must_use]
-    pub fn settled_calls(&self) -> &BTreeMap<CallSlot, u32> {
+    pub fn settled_calls(&self) -> &BTreeMap<CallSlot, Attempt> {
         &self.tools.settled
     }
 
     /// The attempt whose result settled a call of an earlier round; `None` if the call was in no earlier round.
     #[must_use]
-    pub fn settled_by(&self, slot: CallSlot) -> Option<u32> {
+    pub fn settled_by(&self, slot: CallSlot) -> Option<Attempt> {
         self.tools.settled.get(&slot).copied()
     }
 

@@ -1,6 +1,6 @@
 //! A transition while it is being decided: the state after the events so far, and these events.
 
-use crate::id::{CallSlot, RequestId};
+use crate::id::{Attempt, CallSlot, RequestId};
 use crate::question::InputAnswer;
 use crate::run::effect::{CancelCause, Effect};
 use crate::run::event::{Event, Record};
@@ -70,17 +70,17 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     /// Tells a host the answer to a question of its call.
-    pub(super) fn answer(&mut self, slot: CallSlot, attempt: u32, input: String, answer: InputAnswer) {
+    pub(super) fn answer(&mut self, slot: CallSlot, attempt: Attempt, input: String, answer: InputAnswer) {
         self.host_messages.push(Effect::AnswerInput { slot, attempt, input, answer });
     }
 
     /// Tells a host that the state of its call is recorded.
-    pub(super) fn ack_resume_state(&mut self, slot: CallSlot, attempt: u32, resume_no: u64) {
+    pub(super) fn ack_resume_state(&mut self, slot: CallSlot, attempt: Attempt, resume_no: u64) {
         self.host_messages.push(Effect::AckResumeState { slot, attempt, resume_no });
     }
 
     /// Tells a host that the time of its call is up. The call still waits for the host's word on that.
-    pub(super) fn cancel_at_deadline(&mut self, slot: CallSlot, attempt: u32) {
+    pub(super) fn cancel_at_deadline(&mut self, slot: CallSlot, attempt: Attempt) {
         let (cause, reason) = (CancelCause::Deadline, DEADLINE_PASSED.to_owned());
         self.host_messages.push(Effect::CancelCall { slot, attempt, cause, reason });
     }

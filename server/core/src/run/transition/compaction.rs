@@ -2,6 +2,7 @@
 
 use crate::entry::CompactionReason;
 use crate::error::ModelErrorKind;
+use crate::id::Attempt;
 use crate::message::Usage;
 use crate::run::event::Event;
 use crate::run::input::Compacted;
@@ -17,7 +18,7 @@ const NO_ROOM: &str = "the conversation does not fit into the model's context, a
 pub(super) fn too_large(
     builder: &mut TransitionBuilder<'_>,
     model_call: u32,
-    attempt: u32,
+    attempt: Attempt,
     reason: CompactionReason,
     tokens: u64,
 ) -> Result<(), Refusal> {

@@ -1,6 +1,6 @@
 //! Input of time: deadlines, and what happens when one passes.
 
-use crate::id::CallSlot;
+use crate::id::{Attempt, CallSlot};
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::message::ToolStatus;
 use crate::run::event::Ran;
@@ -86,7 +86,7 @@ pub(super) fn cancel_overdue(builder: &mut TransitionBuilder<'_>, seen: Timestam
         call.is_doubtful_at_deadline() && timeout.is_some_and(|at| seen < at && at <= builder.now)
     };
     let overdue = builder.state().round().iter().filter(is_due);
-    let overdue: Vec<(CallSlot, u32)> = overdue.map(|call| (call.slot, call.attempt)).collect();
+    let overdue: Vec<(CallSlot, Attempt)> = overdue.map(|call| (call.slot, call.attempt)).collect();
     for (slot, attempt) in overdue {
         builder.cancel_at_deadline(slot, attempt);
     }

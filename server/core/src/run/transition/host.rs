@@ -1,6 +1,6 @@
 //! Inputs of tool hosts: a call is granted, accepted, finished or lost.
 
-use crate::id::{CallSlot, HostId, InstanceId};
+use crate::id::{Attempt, CallSlot, HostId, InstanceId};
 use crate::limits::{TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::ToolStatus;
 use crate::policy::PolicyCall;
@@ -37,7 +37,7 @@ pub(super) fn granted(
         return Err(Refusal::StaleAttempt);
     }
     let effect = terms.map_or(call.terms.effect, |terms| call.terms.effect.max(terms.effect));
-    let (tool, attempt) = (call.requested.name.clone(), call.attempt + 1);
+    let (tool, attempt) = (call.requested.name.clone(), call.attempt.next());
     let digest = terms.map(|terms| terms.digest.clone());
     if !effect.repeatable() && !call.attempts.doubtful.is_empty() {
         question::ask_in_doubt_under(builder, slot, digest);
@@ -77,7 +77,7 @@ pub(super) fn denied(
 pub(super) fn accepted(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     host: HostId,
 ) -> Result<(), Refusal> {
     let call = calls::in_flight(builder, slot, attempt)?;
@@ -98,7 +98,7 @@ pub(super) fn accepted(
 pub(super) fn checkpoint(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     checkpoint: Vec<u8>,
 ) -> Result<(), Refusal> {
     if calls::in_flight(builder, slot, attempt)?.last.checkpoint.as_ref() != Some(&checkpoint) {
@@ -111,7 +111,7 @@ pub(super) fn checkpoint(
 pub(super) fn resumable(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     resume_no: u64,
     state: Vec<u8>,
 ) -> Result<(), Refusal> {
@@ -128,7 +128,7 @@ pub(super) fn resumable(
 /// A host reports a result. The first result of a call's last attempt is recorded.
 pub(super) fn finished(builder: &mut TransitionBuilder<'_>, finished: CallFinished) -> Result<(), Refusal> {
     let CallFinished { slot, attempt, lease, host, outcome, sent, applied } = finished;
-    if attempt == 0 || lease != builder.state().lease(slot, attempt) {
+    if attempt == Attempt::NONE || lease != builder.state().lease(slot, attempt) {
         return Err(Refusal::UnknownCall);
     }
     let sent = sent.unwrap_or_else(|| outcome.digest());
@@ -205,7 +205,7 @@ fn is_due_again(call: &RoundCall, ran: Ran) -> bool {
 pub(super) fn lost(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     Loss { message, ran, busy }: Loss,
 ) -> Result<(), Refusal> {
     let call = calls::in_flight(builder, slot, attempt)?;
@@ -230,11 +230,11 @@ pub(super) fn lost(
 pub(super) fn stopped(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     lease: &Digest,
     begun: bool,
 ) -> Result<(), Refusal> {
-    if attempt == 0 || *lease != builder.state().lease(slot, attempt) {
+    if attempt == Attempt::NONE || *lease != builder.state().lease(slot, attempt) {
         return Err(Refusal::UnknownCall);
     }
     let call = calls::open(builder, slot)?;
@@ -274,7 +274,7 @@ const NEVER_BEGAN: &str = "the host did not begin the call";
 const STOPPED: &str = "the host stopped the call at its deadline";
 
 /// The time of a call is up, and its host did not begin it: there is nothing to doubt.
-fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32) {
+fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: Attempt) {
     question::withdraw(builder, slot);
     let (message, then) = (NEVER_BEGAN.to_owned(), AfterAttempt::Settle);
     builder.emit(Event::CallAttemptFailed { slot, attempt, message, ran: Ran::No, then, busy: false });
@@ -286,7 +286,7 @@ fn never_began(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32
 
 /// Leads to another attempt after one without a result, as long as there may be one. A call that busy hosts reject waits
 /// for room, as it would in the queue of its tool.
-fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: u32, loss: Loss) {
+fn try_again(builder: &mut TransitionBuilder<'_>, slot: CallSlot, attempt: Attempt, loss: Loss) {
     question::withdraw(builder, slot);
     let Loss { message, ran, busy } = loss;
     let call = builder.state().call(slot).expect("only an open call is tried again");
@@ -308,7 +308,7 @@ fn may_repeat(call: &RoundCall, ran: Ran) -> bool {
 }
 
 /// The time of the next offer of a call that hosts have turned away `attempt` times.
-fn turned_away(now: Timestamp, attempt: u32, longest: Millis) -> Timestamp {
-    let wait = TURNED_AWAY_BACKOFF.0 << (attempt - 1).min(16);
+fn turned_away(now: Timestamp, attempt: Attempt, longest: Millis) -> Timestamp {
+    let wait = TURNED_AWAY_BACKOFF.0 << (attempt.0 - 1).min(16);
     now.after(Millis(wait.min(longest.0)))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind};
+use crate::id::Attempt;
 use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
 use crate::policy::PolicyCall;
 use crate::retry::{after_failure, chance};
@@ -213,13 +214,13 @@ fn refused(finish: &FinishReason) -> Option<RunError> {
 pub(super) fn failed(
     builder: &mut TransitionBuilder<'_>,
     model_call: u32,
-    attempt: u32,
+    attempt: Attempt,
     failure: ModelFailure,
 ) -> Result<(), Refusal> {
     let call = model_call::running(builder, model_call, attempt)?;
     let policy = &builder.state().spec().retry;
     let class = failure.kind.class();
-    let failures = attempt - call.first_counted + 1;
+    let failures = call.first_counted.further_until(attempt) + 1;
     let chance = chance(builder.state().seed(), model_call, attempt);
     let wait = after_failure(policy, class, failures, failure.retry_after, chance);
     let exhausted = class == ErrorClass::Retryable && policy.pause_when_exhausted;

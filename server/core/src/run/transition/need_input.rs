@@ -1,6 +1,6 @@
 //! Input of a running call that puts a question to people, by its host.
 
-use crate::id::CallSlot;
+use crate::id::{Attempt, CallSlot};
 use crate::limits::{INPUT_ANSWERS_PER_CALL_BYTES_MAX, INPUTS_PER_CALL_MAX};
 use crate::question::{InputAnswer, InputReply, QuestionContent};
 use crate::run::event::Event;
@@ -31,7 +31,7 @@ const IN_DOUBT: &str =
 pub(super) fn needed(
     builder: &mut TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     content: QuestionContent,
     timeout: Option<Millis>,
     resume_state: Option<Vec<u8>>,
@@ -84,7 +84,12 @@ fn has_room_for_answer(builder: &TransitionBuilder<'_>, slot: CallSlot, input: &
 }
 
 /// Looks up a question. The answer to an earlier attempt counts if that attempt asked the same.
-fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, content: &QuestionContent) -> Known {
+fn known(
+    builder: &TransitionBuilder<'_>,
+    slot: CallSlot,
+    attempt: Attempt,
+    content: &QuestionContent,
+) -> Known {
     let same_input = |asked: &&AskedQuestion| asked.question.input() == content.input.as_deref();
     if let Some(asked) = asked_by(builder, slot, attempt).find(same_input) {
         if asked.question.digest != content.digest() {
@@ -94,7 +99,7 @@ fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, content:
         let answer = asked.answer.as_ref().and_then(|answer| answer.decision.input_answer());
         return answer.map_or(Known::Open, Known::Answered);
     }
-    let earlier = (1..attempt).rev().flat_map(|attempt| asked_by(builder, slot, attempt));
+    let earlier = (1..attempt.0).rev().flat_map(|attempt| asked_by(builder, slot, Attempt(attempt)));
     let mut same = earlier.filter(same_input).filter(|asked| asked.question.digest == content.digest());
     let answer = same.find_map(|asked| asked.answer.as_ref().filter(|answer| answer.decision.is_input()));
     let answer = answer.and_then(|answer| answer.decision.input_answer());
@@ -105,7 +110,7 @@ fn known(builder: &TransitionBuilder<'_>, slot: CallSlot, attempt: u32, content:
 fn asked_by<'a>(
     builder: &'a TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
 ) -> impl Iterator<Item = &'a AskedQuestion> {
     let call = builder.state().call_id(slot);
     let number = 1..=u32::try_from(INPUTS_PER_CALL_MAX).expect("they are few");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::{CallSlot, Seq};
+use crate::id::{Attempt, CallSlot, Seq};
 use crate::run::state::RoundCall;
 use crate::time::{Millis, Timestamp};
 
@@ -21,7 +21,7 @@ pub(in crate::run) struct Recovery {
     seq: Seq,
     /// The calls of before it that hosts have confirmed to this owner, each with its attempt and the time of that. It is not in
     /// the journal: the next owner asks the hosts anew.
-    confirmed: BTreeMap<CallSlot, (u32, Timestamp)>,
+    confirmed: BTreeMap<CallSlot, (Attempt, Timestamp)>,
 }
 
 impl Recovery {
@@ -36,7 +36,7 @@ impl Recovery {
 
     /// Notes that the host of such a call has it. The first time counts: the call's time is not put off when the host says so
     /// again.
-    pub(super) fn confirm(&mut self, slot: CallSlot, attempt: u32, at: Timestamp) {
+    pub(super) fn confirm(&mut self, slot: CallSlot, attempt: Attempt, at: Timestamp) {
         let known = self.confirmed.get(&slot).is_some_and(|(of, _)| *of == attempt);
         if !known {
             self.confirmed.insert(slot, (attempt, at));

@@ -1,7 +1,7 @@
 //! The things that can happen, and the outcome that the table gives for each.
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::RunId;
+use agentloop_core::id::{Attempt, RunId};
 use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
@@ -170,8 +170,12 @@ impl Stimulus {
         let (number, attempt) = script.model_call();
         let says = |number, attempt| model_says(number, attempt, "it is sunny");
         let asks = |tool| model_asks(number, attempt, &[tool], FinishReason::ToolCalls);
-        let fails = |kind| Input::ModelFailed { model_call: number, attempt, failure: failure(kind) };
-        let x_try = script.state().call(X).map_or(1, |call| call.attempt.max(1));
+        let fails = |kind| Input::ModelFailed {
+            model_call: number,
+            attempt: Attempt(attempt),
+            failure: failure(kind),
+        };
+        let x_try = script.state().call(X).map_or(1, |call| call.attempt.0.max(1));
         let answers = |outcome| script.finished(X, x_try, outcome);
         let decides = |decision| script.decision(X, decision);
         let shown = |slot, digest| match script.decision(slot, Decision::Approve) {
@@ -219,12 +223,12 @@ impl Stimulus {
             Self::ModelFailsFatal => fails(ModelErrorKind::Unauthorised),
             Self::OtherTryFails => Input::ModelFailed {
                 model_call: number,
-                attempt: attempt + 1,
+                attempt: Attempt(attempt + 1),
                 failure: failure(ModelErrorKind::Timeout),
             },
             Self::OtherCallFails => Input::ModelFailed {
                 model_call: number + 1,
-                attempt,
+                attempt: Attempt(attempt),
                 failure: failure(ModelErrorKind::Timeout),
             },
             Self::ContextTooLarge => too_large(number, attempt),
@@ -270,8 +274,8 @@ impl Stimulus {
             Self::FailXAgainLater => answers(passing(Ran::No, Millis::secs(9))),
             Self::FinishXOtherLease => Input::CallFinished(Box::new(CallFinished {
                 slot: X,
-                attempt: x_try,
-                lease: script.state().lease(Y, x_try),
+                attempt: Attempt(x_try),
+                lease: script.state().lease(Y, Attempt(x_try)),
                 host: host(),
                 outcome: ok("forged"),
                 sent: None,
@@ -295,8 +299,8 @@ impl Stimulus {
             Self::StopX | Self::StopXOverdue => script.stopped(X, x_try, true),
             Self::StopXNotBegun | Self::StopXNeverBegun => script.stopped(X, x_try, false),
             Self::StopXOtherLease => {
-                let lease = script.state().lease(Y, x_try);
-                Input::CallStopped { slot: X, attempt: x_try, lease, begun: false }
+                let lease = script.state().lease(Y, Attempt(x_try));
+                Input::CallStopped { slot: X, attempt: Attempt(x_try), lease, begun: false }
             }
             Self::StopXNoTry => script.stopped(X, 0, false),
             Self::StopXOtherTry => script.stopped(X, x_try + 1, false),
@@ -328,7 +332,7 @@ impl Stimulus {
             Self::Resume => resume("new"),
             Self::ResumeOnceMore => resume("old"),
             Self::StepOn => step_on("new"),
-            Self::StepByApproval => step_by("new", script.state().call_id(X).request(0)),
+            Self::StepByApproval => step_by("new", script.state().call_id(X).request(Attempt(0))),
             Self::PlannerDecides => planned(1, Instruction::CallModel),
             Self::PlannerFails => planner_fails(1),
             Self::DeadlineTooEarly | Self::DeadlineLongPast => Input::DeadlinePassed,

@@ -6,7 +6,7 @@ use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
-use agentloop_core::id::{CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId};
+use agentloop_core::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::question::QuestionContent;
@@ -261,7 +261,7 @@ fn finished(
 ) -> Input {
     Input::ModelFinished(Box::new(ModelFinished {
         model_call,
-        attempt,
+        attempt: Attempt(attempt),
         message,
         finish,
         usage: Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() },
@@ -310,11 +310,11 @@ pub(crate) fn denied(slot: CallSlot) -> Input {
 }
 
 pub(crate) fn accepted(slot: CallSlot, attempt: u32) -> Input {
-    Input::CallAccepted { slot, attempt, host: host() }
+    Input::CallAccepted { slot, attempt: Attempt(attempt), host: host() }
 }
 
 pub(crate) fn checkpoint(slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Input {
-    Input::CallCheckpoint { slot, attempt, checkpoint: checkpoint.to_vec() }
+    Input::CallCheckpoint { slot, attempt: Attempt(attempt), checkpoint: checkpoint.to_vec() }
 }
 
 /// A running call asks for text, by this name of the question.
@@ -324,7 +324,7 @@ pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
         input: Some(input.to_owned()),
         ..QuestionContent::default()
     };
-    Input::InputNeeded { slot, attempt, question, timeout: None, resume_state: None }
+    Input::InputNeeded { slot, attempt: Attempt(attempt), question, timeout: None, resume_state: None }
 }
 
 /// A running call asks for text, and leaves a state to go on from.
@@ -332,21 +332,33 @@ pub(crate) fn leaves(slot: CallSlot, attempt: u32, input: &str, state: &[u8]) ->
     let Input::InputNeeded { question, timeout, .. } = needs(slot, attempt, input) else {
         unreachable!("a question")
     };
-    Input::InputNeeded { slot, attempt, question, timeout, resume_state: Some(state.to_vec()) }
+    Input::InputNeeded {
+        slot,
+        attempt: Attempt(attempt),
+        question,
+        timeout,
+        resume_state: Some(state.to_vec()),
+    }
 }
 
 /// A running call leaves a state to go on from, without a question.
 pub(crate) fn resumable(slot: CallSlot, attempt: u32, resume_no: u64, state: &[u8]) -> Input {
-    Input::CallResumable { slot, attempt, resume_no, state: state.to_vec() }
+    Input::CallResumable { slot, attempt: Attempt(attempt), resume_no, state: state.to_vec() }
 }
 
 pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {
-    Input::CallLost { slot, attempt, message: "the host is gone".to_owned(), ran, busy: false }
+    Input::CallLost {
+        slot,
+        attempt: Attempt(attempt),
+        message: "the host is gone".to_owned(),
+        ran,
+        busy: false,
+    }
 }
 
 /// A host had no room for a call that it gave credit for.
 pub(crate) fn busy(slot: CallSlot, attempt: u32) -> Input {
-    Input::CallLost { slot, attempt, message: "busy".to_owned(), ran: Ran::No, busy: true }
+    Input::CallLost { slot, attempt: Attempt(attempt), message: "busy".to_owned(), ran: Ran::No, busy: true }
 }
 
 pub(crate) fn ok(output: &str) -> CallOutcome {
@@ -405,7 +417,12 @@ pub(crate) fn resume(request: &str) -> Input {
 }
 
 pub(crate) fn too_large(model_call: u32, attempt: u32) -> Input {
-    Input::ContextTooLarge { model_call, attempt, reason: CompactionReason::Tokens, tokens: 9_000 }
+    Input::ContextTooLarge {
+        model_call,
+        attempt: Attempt(attempt),
+        reason: CompactionReason::Tokens,
+        tokens: 9_000,
+    }
 }
 
 /// Hides the session's first entry.

@@ -6,7 +6,7 @@ mod random;
 mod watch;
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{CallSlot, RunId, SessionId};
+use agentloop_core::id::{Attempt, CallSlot, RunId, SessionId};
 use agentloop_core::message::{FinishReason, ToolStatus};
 use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Event, Ran, Record};
@@ -162,7 +162,7 @@ impl Script {
             .iter()
             .rev()
             .find_map(|record| match record.event {
-                Event::ModelCallStarted { model_call, attempt, .. } => Some((model_call, attempt)),
+                Event::ModelCallStarted { model_call, attempt, .. } => Some((model_call, attempt.0)),
                 _ => None,
             })
             .unwrap_or((1, 1))
@@ -216,7 +216,7 @@ impl Script {
     #[track_caller]
     pub(crate) fn model_fails_with(&mut self, failure: ModelFailure) -> Transition {
         let (model_call, attempt) = self.model_call();
-        self.does(Input::ModelFailed { model_call, attempt, failure })
+        self.does(Input::ModelFailed { model_call, attempt: Attempt(attempt), failure })
     }
 
     // ---- hosts
@@ -229,7 +229,7 @@ impl Script {
     #[track_caller]
     pub(crate) fn accepts(&mut self, slot: CallSlot) -> Transition {
         let attempt = self.call(slot).attempt;
-        self.does(accepted(slot, attempt))
+        self.does(accepted(slot, attempt.0))
     }
 
     #[track_caller]
@@ -246,13 +246,13 @@ impl Script {
     #[track_caller]
     pub(crate) fn answers(&mut self, slot: CallSlot, outcome: CallOutcome) -> Transition {
         let attempt = self.call(slot).attempt;
-        self.does(self.finished(slot, attempt, outcome))
+        self.does(self.finished(slot, attempt.0, outcome))
     }
 
     #[track_caller]
     pub(crate) fn loses(&mut self, slot: CallSlot, ran: Ran) -> Transition {
         let attempt = self.call(slot).attempt;
-        self.does(lost(slot, attempt, ran))
+        self.does(lost(slot, attempt.0, ran))
     }
 
     /// A host with room takes the call and answers.
@@ -265,10 +265,10 @@ impl Script {
 
     /// An answer with the lease that this try was given.
     pub(crate) fn finished(&self, slot: CallSlot, attempt: u32, outcome: CallOutcome) -> Input {
-        let lease = self.state().lease(slot, attempt);
+        let lease = self.state().lease(slot, Attempt(attempt));
         Input::CallFinished(Box::new(CallFinished {
             slot,
-            attempt,
+            attempt: Attempt(attempt),
             lease,
             host: host(),
             outcome,
@@ -279,7 +279,12 @@ impl Script {
 
     /// A host's word, with the lease that this try was given, that it stopped a cancelled call.
     pub(crate) fn stopped(&self, slot: CallSlot, attempt: u32, begun: bool) -> Input {
-        Input::CallStopped { slot, attempt, lease: self.state().lease(slot, attempt), begun }
+        Input::CallStopped {
+            slot,
+            attempt: Attempt(attempt),
+            lease: self.state().lease(slot, Attempt(attempt)),
+            begun,
+        }
     }
 
     // ---- people
@@ -293,7 +298,7 @@ impl Script {
     /// A decision on what waits about a call, or on the first question about it.
     pub(crate) fn decision(&self, slot: CallSlot, decision: Decision) -> Input {
         let asked = self.question(slot).map(|question| question.request);
-        let request = asked.unwrap_or_else(|| self.state().call_id(slot).request(0));
+        let request = asked.unwrap_or_else(|| self.state().call_id(slot).request(Attempt(0)));
         Input::Decided { request, decision, digest: None, by: "ann".to_owned().into(), remember: None }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agentloop_core::context::build::messages;
 use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
+use agentloop_core::id::{Attempt, CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::policy::{PolicyAction, PolicyCall};
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Tries of each call that may have run, and that no human let run again.
-    doubts: BTreeMap<CallSlot, BTreeSet<u32>>,
+    doubts: BTreeMap<CallSlot, BTreeSet<Attempt>>,
     /// Calls that may go on from a state whatever came after it.
     resumable: BTreeSet<CallSlot>,
     /// Human leaves to run a call again, and attempts that are no tries.
@@ -46,7 +46,7 @@ pub(crate) struct Watch {
     /// The key of each call, which never changes.
     keys: BTreeMap<CallSlot, String>,
     /// Every lease given out, which is never given twice.
-    leases: BTreeMap<String, (CallSlot, u32)>,
+    leases: BTreeMap<String, (CallSlot, Attempt)>,
     /// The latest time of the run, which does not go back.
     seen: Timestamp,
     /// The distance from the driver's clock.
@@ -57,9 +57,9 @@ pub(crate) struct Watch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
     Prepare,
-    Model(u32, u32),
+    Model(u32, Attempt),
     Compact(u32),
-    Call(CallSlot, u32),
+    Call(CallSlot, Attempt),
     Seek(CallSlot),
     Plan(u32),
 }
@@ -147,7 +147,7 @@ impl Watch {
             }
             None => self.held.extend(content.map(|content| (record.seq, content))),
         }
-        if let Event::InputAdded { .. } = record.event {
+        if let Event::MessageAdded { .. } = record.event {
             // It may stand in the place of what the run brought.
             let shadow = &self.shadow;
             self.held.retain(|seq, _| shadow.waiting_messages().any(|(waiting, _)| waiting == *seq));
@@ -168,7 +168,7 @@ impl Watch {
                     self.named.insert(*slot);
                 }
             }
-            Event::CallOffered { slot, tool, attempt: 1, .. } if !self.named.contains(slot) => {
+            Event::CallOffered { slot, tool, attempt: Attempt(1), .. } if !self.named.contains(slot) => {
                 let call = self.shadow.call(*slot).expect("it is of this round");
                 let rule = self.shadow.rule_for(&PolicyCall::new(tool, &call.arguments));
                 assert!(rule.is_none_or(|rule| rule.action != PolicyAction::Deny), "{slot} is denied");
@@ -188,7 +188,7 @@ impl Watch {
                 }
                 doubts.insert(*attempt);
                 let bound = TOOL_ATTEMPTS_MAX + self.reruns.get(slot).copied().unwrap_or(0);
-                assert!(*attempt <= bound, "{slot} is tried {attempt} times");
+                assert!(*attempt <= Attempt(bound), "{slot} is tried {attempt} times");
             }
             Event::CallAttemptFailed { slot, attempt, ran: Ran::No, busy, .. } => {
                 *self.reruns.entry(*slot).or_default() += u32::from(*busy);

@@ -2,7 +2,7 @@
 //! the running effect.
 
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::id::{CallSlot, EntryNo};
+use agentloop_core::id::{Attempt, CallSlot, EntryNo};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Transition;
@@ -42,9 +42,9 @@ impl RunTask {
     }
 
     /// Retries of the running model call before this attempt.
-    fn retries_of_call(&self, attempt: u32) -> u32 {
+    fn retries_of_call(&self, attempt: Attempt) -> u32 {
         match self.machine.state().phase() {
-            Phase::ModelRunning(call) => attempt.saturating_sub(call.first_counted),
+            Phase::ModelRunning(call) => call.first_counted.further_until(attempt),
             _ => 0,
         }
     }
@@ -80,16 +80,16 @@ impl RunTask {
                 tools.reclaim(&self.origin_of_call(offer.slot), &self.call_id(offer.slot), offer);
             }
             Effect::AnswerInput { slot, attempt, input, answer } => {
-                tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
+                tools.answer_input(self.tenant(), &self.call_ref(slot, attempt), &input, answer);
             }
             Effect::AckResumeState { slot, attempt, resume_no } => {
-                tools.ack_resume_state(self.tenant(), &self.call_id(slot), attempt, resume_no);
+                tools.ack_resume_state(self.tenant(), &self.call_ref(slot, attempt), resume_no);
             }
             Effect::ReleaseCall { slot, attempt } => {
-                tools.release_call(self.tenant(), &self.call_id(slot), attempt);
+                tools.release_call(self.tenant(), &self.call_ref(slot, attempt));
             }
             Effect::CancelCall { slot, attempt, cause, reason } => {
-                tools.cancel(self.tenant(), &self.call_id(slot), attempt, cause, &reason);
+                tools.cancel(self.tenant(), &self.call_ref(slot, attempt), cause, &reason);
             }
         }
     }

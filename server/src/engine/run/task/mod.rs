@@ -12,7 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::id::{Attempt, CallId, CallSlot, Epoch, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
@@ -397,6 +398,10 @@ impl RunTask {
 
     fn call_id(&self, slot: CallSlot) -> CallId {
         self.machine.state().call_id(slot)
+    }
+
+    fn call_ref(&self, slot: CallSlot, attempt: Attempt) -> CallRef {
+        CallRef { call: self.call_id(slot), attempt }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events of tool calls.
 
 use agentloop_core::context::build::is_cut;
-use agentloop_core::id::{CallSlot, EntryNo, HostId, InstanceId};
+use agentloop_core::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId};
 use agentloop_core::message::Message;
 use agentloop_core::run::event::{AfterAttempt, Ran};
 use agentloop_core::time::Millis;
@@ -35,7 +35,7 @@ impl EventConverter {
         &self,
         slot: CallSlot,
         tool: &str,
-        attempt: u32,
+        attempt: Attempt,
         host: &HostId,
         instance: Option<&InstanceId>,
         effect: Option<EffectClass>,
@@ -43,25 +43,25 @@ impl EventConverter {
         Wire::ToolCallOffered(wire::ToolCallOffered {
             call_id: self.call_id(slot),
             tool: tool.to_owned(),
-            attempt,
+            attempt: attempt.0,
             host_id: host.to_string(),
             instance_id: instance.map(ToString::to_string).unwrap_or_default(),
             effect: effect.map_or(wire::EffectClass::Unspecified, effect_class).into(),
         })
     }
 
-    pub(super) fn call_accepted(&self, slot: CallSlot, attempt: u32, host: &HostId) -> Wire {
+    pub(super) fn call_accepted(&self, slot: CallSlot, attempt: Attempt, host: &HostId) -> Wire {
         Wire::ToolCallAccepted(wire::ToolCallAccepted {
             call_id: self.call_id(slot),
-            attempt,
+            attempt: attempt.0,
             host_id: host.to_string(),
         })
     }
 
-    pub(super) fn call_checkpoint(&self, slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Wire {
+    pub(super) fn call_checkpoint(&self, slot: CallSlot, attempt: Attempt, checkpoint: &[u8]) -> Wire {
         Wire::ToolCallCheckpoint(wire::ToolCallCheckpoint {
             call_id: self.call_id(slot),
-            attempt,
+            attempt: attempt.0,
             checkpoint: checkpoint.to_vec(),
         })
     }
@@ -69,14 +69,14 @@ impl EventConverter {
     pub(super) fn call_attempt_failed(
         &self,
         slot: CallSlot,
-        attempt: u32,
+        attempt: Attempt,
         message: &str,
         ran: Ran,
         then: AfterAttempt,
     ) -> Wire {
         Wire::ToolCallAttemptFailed(wire::ToolCallAttemptFailed {
             call_id: self.call_id(slot),
-            attempt,
+            attempt: attempt.0,
             message: message.to_owned(),
             effect: attempt_effect(ran).into(),
             state: after_attempt(then).into(),
@@ -90,14 +90,14 @@ impl EventConverter {
     pub(super) fn call_settled(
         &self,
         entry: EntryNo,
-        attempt: u32,
+        attempt: Attempt,
         host: Option<&HostId>,
         message: &Message,
         took: Millis,
     ) -> Wire {
         Wire::ToolCallResult(wire::ToolCallResult {
             entry_no: entry.0,
-            attempt,
+            attempt: attempt.0,
             host_id: host.map(ToString::to_string).unwrap_or_default(),
             result: message.tool_result().map(|result| tool_result(&self.run, result)),
             duration: Some(duration(took)),

@@ -101,11 +101,11 @@ impl EventConverter {
             Event::SessionEntered { last_entry, withdrawn_tools, .. } => {
                 run::session_entered(*last_entry, withdrawn_tools)
             }
-            Event::InputAdded { entry, message } | Event::Imported { entry, message } => {
+            Event::MessageAdded { entry, message } | Event::Imported { entry, message } => {
                 self.input_message(*entry, message, None)
             }
-            Event::InputHeld { message, steer } => self.input_message(EntryNo(0), message, steer.as_ref()),
-            Event::InputEntered { entry, held } => conversation::input_entered(*entry, *held),
+            Event::MessageHeld { message, steer } => self.input_message(EntryNo(0), message, steer.as_ref()),
+            Event::MessageEntered { entry, held } => conversation::input_entered(*entry, *held),
             Event::ContextAdded { source, entry, message } => self.context_added(source, *entry, message),
             Event::ExtensionApplied { slot, applied } => self.extension_applied(*slot, applied),
             Event::CompactionStarted { strategy, reason, tokens, .. } => {
@@ -201,11 +201,11 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.model_call),
         Event::HumanRequested { question, .. } => question.slot.map(|slot| slot.model_call),
         Event::Started { .. }
-        | Event::InputAdded { .. }
+        | Event::MessageAdded { .. }
         | Event::Imported { .. }
         | Event::SessionEntered { .. }
-        | Event::InputHeld { .. }
-        | Event::InputEntered { .. }
+        | Event::MessageHeld { .. }
+        | Event::MessageEntered { .. }
         | Event::ContextAdded { .. }
         | Event::CompactionStarted { .. }
         | Event::CompactionFailed { .. }

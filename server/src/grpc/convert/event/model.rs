@@ -1,6 +1,6 @@
 //! Events of model calls.
 
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::run::status::RunError;
 use agentloop_core::time::Timestamp;
@@ -32,7 +32,7 @@ impl EventConverter {
         };
         Wire::AssistantMessage(wire::AssistantMessage {
             model_call: *model_call,
-            attempt: *attempt,
+            attempt: attempt.0,
             entry_no: entry.0,
             message: Some(message(&self.run, answer)),
             finish_reason: finish_reason(finish).into(),
@@ -45,19 +45,23 @@ impl EventConverter {
     }
 }
 
-pub(super) fn call_started(model_call: u32, attempt: u32, last_entry: EntryNo) -> Wire {
-    Wire::ModelCallStarted(wire::ModelCallStarted { model_call, attempt, last_entry_no: last_entry.0 })
+pub(super) fn call_started(model_call: u32, attempt: Attempt, last_entry: EntryNo) -> Wire {
+    Wire::ModelCallStarted(wire::ModelCallStarted {
+        model_call,
+        attempt: attempt.0,
+        last_entry_no: last_entry.0,
+    })
 }
 
 pub(super) fn call_failed(
     model_call: u32,
-    attempt: u32,
+    attempt: Attempt,
     error: &RunError,
     retry_at: Option<Timestamp>,
 ) -> Wire {
     Wire::ModelCallFailed(wire::ModelCallFailed {
         model_call,
-        attempt,
+        attempt: attempt.0,
         error: Some(run_error(error)),
         retry_at: retry_at.map(timestamp),
     })

@@ -3,7 +3,7 @@ use std::fs;
 use std::sync::Arc;
 
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallSlot, RunId, Seq, SessionId};
+use agentloop_core::id::{Attempt, CallSlot, RunId, Seq, SessionId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, Usage};
 use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
 use agentloop_core::run::status::RunStatus;
@@ -33,7 +33,7 @@ fn durable() -> Vec<FeedItem> {
 }
 
 fn transient() -> Vec<FeedItem> {
-    let (call, slot) = (ModelAttempt { model_call: 2, attempt: 1 }, CallSlot::from((2, 3)));
+    let (call, slot) = (ModelAttempt { model_call: 2, attempt: Attempt(1) }, CallSlot::from((2, 3)));
     let deltas = [
         Delta::Text { text: "Sunny".to_owned() },
         Delta::Reasoning { text: "It is May.".to_owned() },
@@ -46,8 +46,8 @@ fn transient() -> Vec<FeedItem> {
     let parts = vec![Part::text("Sun")];
     let others = [
         Progress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
-        Progress::Call { slot, attempt: 1, message: "half".to_owned(), fraction: Some(0.5) },
-        Progress::Output { slot, attempt: 1, chunk_seq: 4, stderr: true, data: vec![0, 255] },
+        Progress::Call { slot, attempt: Attempt(1), message: "half".to_owned(), fraction: Some(0.5) },
+        Progress::Output { slot, attempt: Attempt(1), chunk_seq: 4, stderr: true, data: vec![0, 255] },
     ];
     let deltas = deltas.map(|delta| Progress::Delta { call, delta_seq: 8, delta });
     deltas.into_iter().chain(others).map(|what| FeedItem::transient(Transient { at: AT, what })).collect()

@@ -1,7 +1,7 @@
 //! Progress that is shown to subscribers and is not in the journal: pieces of answers, progress and output of calls.
 
 use agentloop_core::delta::Delta;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::Message;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::ProcessState;
@@ -59,26 +59,33 @@ impl EventConverter {
     fn partial_message(&self, call: ModelAttempt, delta_seq: u64, so_far: &Message) -> Wire {
         Wire::PartialMessage(wire::PartialMessage {
             model_call: call.model_call,
-            attempt: call.attempt,
+            attempt: call.attempt.0,
             delta_seq,
             message: Some(message(&self.run, so_far)),
         })
     }
 
-    fn call_progress(&self, slot: CallSlot, attempt: u32, message: &str, fraction: Option<f64>) -> Wire {
+    fn call_progress(&self, slot: CallSlot, attempt: Attempt, message: &str, fraction: Option<f64>) -> Wire {
         Wire::ToolCallProgress(wire::ToolCallProgress {
             call_id: self.call_id(slot),
-            attempt,
+            attempt: attempt.0,
             message: message.to_owned(),
             fraction,
         })
     }
 
-    fn call_output(&self, slot: CallSlot, attempt: u32, chunk_seq: u64, stderr: bool, data: &[u8]) -> Wire {
+    fn call_output(
+        &self,
+        slot: CallSlot,
+        attempt: Attempt,
+        chunk_seq: u64,
+        stderr: bool,
+        data: &[u8],
+    ) -> Wire {
         let stream = if stderr { wire::OutputStream::Stderr } else { wire::OutputStream::Stdout };
         Wire::ToolCallOutput(wire::ToolCallOutput {
             call_id: self.call_id(slot),
-            attempt,
+            attempt: attempt.0,
             chunk_seq,
             stream: stream.into(),
             data: data.to_vec(),
@@ -108,5 +115,5 @@ fn model_delta(call: ModelAttempt, delta_seq: u64, delta: &Delta) -> Wire {
         | Delta::Usage(_)
         | Delta::Finish { .. } => None,
     };
-    Wire::ModelDelta(wire::ModelDelta { model_call, attempt, delta_seq, delta: piece })
+    Wire::ModelDelta(wire::ModelDelta { model_call, attempt: attempt.0, delta_seq, delta: piece })
 }

@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     CallInHand, CallOutcome, CallRef, CallResult, CancelOutcome, Capability, Hello, HostFrame,
     QuestionContent, Ran, RejectReason, Resumable, SelectOption,
 };
-use agentloop_core::id::{CallId, HostId, IdError, InstanceId};
+use agentloop_core::id::{Attempt, CallId, HostId, IdError, InstanceId};
 use agentloop_core::limits::{
     CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, GRPC_MESSAGE_BYTES_MAX, HOST_STATUS_BYTES_MAX, ID_BYTES_MAX,
     LABELS_MAX, OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RESUME_STATE_BYTES_MAX, RUNTIMES_PER_HOST_MAX,
@@ -201,7 +201,7 @@ fn call_ref(call: &str, attempt: u32) -> Parsed<CallRef> {
     if attempt == 0 {
         return Err(Malformed { field: "attempt", problem: "counts from 1".to_owned(), call: Some(call) });
     }
-    Ok(CallRef { call, attempt })
+    Ok(CallRef { call, attempt: Attempt(attempt) })
 }
 
 fn lease(token: String) -> Parsed<String> {

@@ -1,5 +1,6 @@
 //! Frames in order, and the fault that each wrong one is told.
 
+use agentloop_core::id::Attempt;
 use agentloop_core::message::Image;
 use agentloop_proto::v1::image;
 
@@ -12,7 +13,7 @@ fn read(frame: Frame) -> Parsed<HostFrame> {
 }
 
 fn call() -> CallRef {
-    CallRef { call: CallId::parse(CALL).unwrap(), attempt: 1 }
+    CallRef { call: CallId::parse(CALL).unwrap(), attempt: Attempt(1) }
 }
 
 fn hello_frame() -> v1::Hello {

@@ -24,15 +24,14 @@ use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::replayable::ReplayableRpc;
 use crate::grpc::edge::forward::request::resume::Position;
 use crate::grpc::edge::forward::route::local::LocalServices;
-use crate::grpc::edge::forward::route::route_key::RouteKind;
 use crate::grpc::edge::forward::route::routing::{Destination, ResolvedTarget, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
-use crate::grpc::edge::forward::route::table::{self, ForwardMode};
 use crate::grpc::edge::forward::send::{SendOptions, send};
 use crate::grpc::edge::forward::streams::follow;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::strip;
 use crate::grpc::edge::request_size::request_bytes_max;
+use crate::grpc::rpc::{ForwardMode, RouteKind, Rpc};
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 
@@ -141,11 +140,11 @@ where
 impl Inner {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         // An RPC that this version does not know is refused by the services of this replica.
-        let (mode, kind) = table::of(request.uri().path()).unwrap_or((ForwardMode::Upload, RouteKind::Here));
+        let Rpc { mode, kind, .. } = *Rpc::of(request.uri().path());
         let routing = &self.routing;
         match kind {
             RouteKind::Here => return self.here(mode, request).await,
-            RouteKind::Hub if mode == ForwardMode::Upload => return self.at_hub(request).await,
+            RouteKind::Hub if mode == ForwardMode::HostStream => return self.at_hub(request).await,
             _ => {}
         }
         let bytes_max = request_bytes_max(request.uri().path(), self.message_bytes_max);
@@ -174,7 +173,9 @@ impl Inner {
             ForwardMode::Changes => {
                 Box::pin(follow(routing.clone(), rpc, route_key, Position::before_changes())).await
             }
-            ForwardMode::Download | ForwardMode::Upload => Box::pin(pass(routing, rpc, &route_key)).await,
+            ForwardMode::Download | ForwardMode::Upload | ForwardMode::HostStream => {
+                Box::pin(pass(routing, rpc, &route_key)).await
+            }
         }
     }
 
@@ -198,7 +199,7 @@ impl Inner {
         if let Some(target) = routing.current_target(Destination::Owner(HUB)) {
             let asked = target.asked(Destination::Owner(HUB));
             if let ResolvedTarget::Here(services) = target {
-                return done_here(routing, services, asked, ForwardMode::Upload, request).await;
+                return done_here(routing, services, asked, ForwardMode::HostStream, request).await;
             }
         }
         let request = request.map(|body| host_stream::requests(routing, body));

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use super::*;
+use crate::auth::Authentication;
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Peer};
 use crate::engine::error::EngineError;
@@ -94,7 +95,7 @@ impl Node {
             tasks: self.tasks.clone(),
             runs_stopped: CancellationToken::new(),
         });
-        let mut port = PeerListener::new(forward, false);
+        let mut port = PeerListener::new(forward, Authentication::NotAsked);
         if tells {
             port = port.with_run_changes(self.engine.clone());
         }

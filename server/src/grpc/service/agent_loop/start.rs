@@ -48,10 +48,9 @@ impl AgentLoopService {
         if let Some(run) = identity.run.as_ref().filter(|_| identity.on_busy != OnBusy::Steer) {
             audit::about("run_id", run.as_str());
         }
-        let given = GivenFields::of(&input);
         // The write of a run names its session. A refusal has no other place for it.
         let session = input.session_id.clone().and_then(|id| SessionId::parse(id).ok());
-        let started = self.start_or_join(caller, input, identity, given, traceparent, guard).await;
+        let started = self.start_or_join(caller, input, identity, traceparent, guard).await;
         if let (Err(_), Some(session)) = (&started, session) {
             audit::about("session_id", session.as_str());
         }
@@ -63,11 +62,11 @@ impl AgentLoopService {
         caller: &Caller,
         input: wire::RunInput,
         identity: RequestIdentity,
-        given: GivenFields,
         traceparent: Option<TraceParent>,
         guard: impl FnOnce(&StartedRun) -> DisconnectGuard + Send + 'static,
     ) -> Result<(StartedRun, DisconnectGuard), Status> {
         let (tenant, author) = (caller.tenant(), caller.author());
+        let given = GivenFields::of(&input);
         match self.request_to_start(caller, input, identity.clone()) {
             Ok(request) => {
                 let request = StartRequest { traceparent, author: author.clone(), ..request };

@@ -18,7 +18,7 @@ async fn a_run_is_in_the_shard_of_its_session() {
     let mut owner = Owner::started(&shared, "s", "r").await;
     assert_eq!(store.run_shard(&tenant(), &run("r")).await.unwrap(), Some(wanted));
     assert_eq!(store.shard_of_run(&tenant(), &run("q")).await, Ok(None));
-    let steer = Event::InputHeld {
+    let steer = Event::MessageHeld {
         message: Arc::new(Message::text(Role::User, "hurry")),
         steer: Some(Steer { id: run("q"), digest: Digest::of(&[b"hurry"]) }),
     };

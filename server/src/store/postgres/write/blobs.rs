@@ -92,11 +92,21 @@ pub(in crate::store) struct BlobKey {
     pub(in crate::store::postgres) owner: String,
 }
 
+/// An upload that has all its pieces.
+#[derive(Debug)]
+pub(in crate::store) struct EndedUpload {
+    pub(in crate::store) no: i64,
+    pub(in crate::store) new: NewBlob,
+    pub(in crate::store) digest: BlobDigest,
+    pub(in crate::store) size: u64,
+    pub(in crate::store) ended_at: Timestamp,
+}
+
 /// A write to the rows of blobs.
 #[derive(Debug)]
 pub(in crate::store) enum BlobOp {
     /// Ends an upload: its pieces become a blob.
-    Keep { upload: i64, new: NewBlob, digest: BlobDigest, size: u64, now: Timestamp },
+    Keep(EndedUpload),
     /// It is about to be referred to.
     Claim { tenant: TenantId, only_of: Option<String>, digests: Vec<BlobDigest>, now: Timestamp },
     /// Deletes those of these that are still not used, and uploads that were never ended.
@@ -134,7 +144,7 @@ pub(in crate::store::postgres) async fn write(
     op: &BlobOp,
 ) -> Result<BlobResult, Error> {
     match op {
-        BlobOp::Keep { upload, new, digest, size, now } => keep(db, *upload, new, digest, *size, *now).await,
+        BlobOp::Keep(upload) => keep(db, upload).await,
         BlobOp::Claim { tenant, only_of, digests, now } => {
             let mut sizes = vec![None; digests.len()];
             // Rows are locked in the same order by all servers.
@@ -156,14 +166,8 @@ pub(in crate::store::postgres) async fn write(
     }
 }
 
-async fn keep(
-    db: &mut PgConnection,
-    upload: i64,
-    new: &NewBlob,
-    digest: &BlobDigest,
-    size: u64,
-    now: Timestamp,
-) -> Result<BlobResult, Error> {
+async fn keep(db: &mut PgConnection, upload: &EndedUpload) -> Result<BlobResult, Error> {
+    let EndedUpload { no, new, digest, size, ended_at } = upload;
     let owner = new.owner.as_deref().map(clean).unwrap_or_default();
     let sql =
         "SELECT EXISTS (SELECT 1 FROM blobs WHERE tenant = $1 AND digest = $2 AND owner = $3) AS existed";
@@ -174,10 +178,10 @@ async fn keep(
     let sql = "SELECT upload_no FROM blob_uploads WHERE digest = $1 FOR KEY SHARE";
     let there = sqlx::query(sql).bind(digest.digits()).fetch_optional(&mut *db).await?.is_some();
     if there {
-        forget(db, &[upload]).await?;
+        forget(db, &[*no]).await?;
     } else {
         let sql = "UPDATE blob_uploads SET digest = $2 WHERE upload_no = $1 AND digest IS NULL";
-        let ended = sqlx::query(sql).bind(upload).bind(digest.digits()).execute(&mut *db).await?;
+        let ended = sqlx::query(sql).bind(*no).bind(digest.digits()).execute(&mut *db).await?;
         if ended.rows_affected() == 0 {
             return Ok(BlobResult::GivenUp);
         }
@@ -186,9 +190,9 @@ async fn keep(
         .bind(new.tenant.as_str())
         .bind(digest.digits())
         .bind(&*owner)
-        .bind(int(size))
+        .bind(int(*size))
         .bind(clean(&new.media_type))
-        .bind(int(now.0))
+        .bind(int(ended_at.0))
         .fetch_one(db)
         .await?;
     Ok(BlobResult::Kept { existed, is_first: !there, media_type: kept.try_get("media_type")? })

@@ -25,14 +25,14 @@ impl OwnOp for BlobOp {
 
     fn tenant(&self) -> Option<&TenantId> {
         match self {
-            Self::Keep { new, .. } => Some(&new.tenant),
+            Self::Keep(upload) => Some(&upload.new.tenant),
             Self::Claim { tenant, .. } => Some(tenant),
             Self::Sweep { .. } => None,
         }
     }
 
     fn is_act(&self) -> bool {
-        matches!(self, Self::Keep { .. })
+        matches!(self, Self::Keep(_))
     }
 
     fn describe(&self) -> &'static str {

@@ -31,7 +31,7 @@ fn may_be_long(op: &WriteOp) -> bool {
     matches!(
         op,
         WriteOp::Session(SessionOp::Delete(_) | SessionOp::Fork(_))
-            | WriteOp::Own(BlobOp::Keep { .. } | BlobOp::Sweep { .. })
+            | WriteOp::Own(BlobOp::Keep(_) | BlobOp::Sweep { .. })
     )
 }
 

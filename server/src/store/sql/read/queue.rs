@@ -78,7 +78,7 @@ pub(in crate::store) async fn steered<R: SqlReader>(
         .map_err(|error| R::failure(format_args!("request {tenant}/{id}"), &error))?;
     let Some((run, event)) = found else { return Ok(None) };
     match codec::decode(tenant, &run, &event)?.event {
-        Event::InputHeld { steer: Some(steer), .. } => Ok(Some((run, steer.digest))),
+        Event::MessageHeld { steer: Some(steer), .. } => Ok(Some((run, steer.digest))),
         _ => Err(StoreError::Corrupt { what: format!("event {tenant}/{run}/{}: steers nothing", event.seq) }),
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of durability, group commit, and of writes that fail beside others.
 
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::run::status::RunStatus;
 use futures_util::future::join_all;
 use sqlx::Row as _;
@@ -241,7 +241,7 @@ async fn the_views_show_the_journal_and_tool_calls() {
     };
     let settled = Event::CallSettled {
         slot: CallSlot::from((1, 1)),
-        attempt: 2,
+        attempt: Attempt(2),
         host: Some(HostId::parse("h").unwrap()),
         entry: EntryNo(1),
         message: Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }.into(),

@@ -157,7 +157,92 @@ impl Writer {
             assert_eq!(epoch, self.epoch, "nobody else writes to a locked database");
             self.epoch_is_written = true;
         }
-        transaction(db, &mut self.cache, &mut self.audited, self.epoch, self.has_index, requests).await
+        self.transaction(db, requests).await
+    }
+
+    async fn transaction(
+        &mut self,
+        db: &mut SqliteConnection,
+        requests: &[WriteRequest],
+    ) -> Result<Vec<WriteReply>, Error> {
+        if let Some(appends) = only_appends(requests) {
+            let CommitPlan { replies, batch, rows } = append::plan(db, &self.cache, &appends).await?;
+            batch.commit(db).await?;
+            self.cache.update(rows);
+            return Ok(replies_of(replies).collect());
+        }
+        db.execute(BEGIN).await?;
+        let mut replies = Vec::with_capacity(requests.len());
+        for group in groups(requests) {
+            match group {
+                WriteGroup::Alone(op) => {
+                    op.invalidate(&mut self.cache);
+                    replies.push(to_reply(self.write_alone(db, op).await)?);
+                }
+                WriteGroup::Appends(appends) => {
+                    let CommitPlan { replies: done, batch, rows } =
+                        append::plan(db, &self.cache, &appends).await?;
+                    batch.execute(db).await?;
+                    // If the commit fails, the whole cache is dropped.
+                    self.cache.update(rows);
+                    replies.extend(replies_of(done));
+                }
+            }
+        }
+        let rows = audit_rows(requests, &replies);
+        if !rows.is_empty() {
+            self.audited = Some(audit::write(db, self.audited.take(), rows).await?);
+        }
+        db.execute("COMMIT").await?;
+        set_recorded(requests, &replies);
+        Ok(replies)
+    }
+
+    /// Everything but appends: one write at a time, in a transaction that is open.
+    async fn write_alone(&self, db: &mut SqliteConnection, op: &WriteOp) -> Result<WriteResult, WriteError> {
+        Ok(match op {
+            WriteOp::Append(_) => unreachable!("appends are written together"),
+            WriteOp::Claim { tenant, run } => {
+                WriteResult::Claimed(ops::claim(db, tenant, run, self.epoch).await?.map(Box::new))
+            }
+            WriteOp::Session(op) => {
+                sessions::write(&mut SessionTables { db, has_index: self.has_index }, op).await?
+            }
+            WriteOp::RetryJob { job, due_at, error } => {
+                jobs::retry(db, job, *due_at, error).await?;
+                WriteResult::Done
+            }
+            WriteOp::FinishJob { job } => {
+                jobs::finish(db, job).await?;
+                WriteResult::Done
+            }
+            WriteOp::DeleteRule { tenant, rule } => {
+                WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?)
+            }
+            WriteOp::SaveTools { tenant, tools } => {
+                ops::save_tools(db, tenant, tools).await?;
+                WriteResult::Done
+            }
+            WriteOp::ClaimHost(claim) => WriteResult::Existed(ops::claim_host(db, claim).await?),
+            WriteOp::SeeHosts { hosts, at, free_before } => {
+                ops::see_hosts(db, hosts, *at, *free_before).await?;
+                WriteResult::Done
+            }
+            WriteOp::ForgetTool { tenant, name } => {
+                WriteResult::Existed(ops::forget_tool(db, tenant, name).await?)
+            }
+            WriteOp::Own(SqliteOp::ForgetDeleted(numbers)) => {
+                ops::forget_deleted(db, numbers).await?;
+                WriteResult::Done
+            }
+            // They are written with the rows of other writes.
+            WriteOp::Audit(_) => WriteResult::Done,
+            WriteOp::Own(SqliteOp::Blob(op)) => WriteResult::Own(blobs::write(db, op).await?),
+            WriteOp::Check => {
+                ops::check(db).await?;
+                WriteResult::Done
+            }
+        })
     }
 
     /// Refuses to acknowledge what is written to files that nobody will find again.
@@ -208,94 +293,4 @@ impl Writer {
 /// True if a single write of the transaction caused the error, so that the others may succeed without it.
 fn is_fault_of_one(error: &Error) -> bool {
     matches!(error, Error::ColumnDecode { .. }) || rows::primary_code(error) == Some(rows::CONSTRAINT)
-}
-
-async fn transaction(
-    db: &mut SqliteConnection,
-    cache: &mut WriterCache,
-    chain: &mut Option<ChainEnd>,
-    epoch: Epoch,
-    has_index: bool,
-    requests: &[WriteRequest],
-) -> Result<Vec<WriteReply>, Error> {
-    if let Some(appends) = only_appends(requests) {
-        let CommitPlan { replies, batch, rows } = append::plan(db, cache, &appends).await?;
-        batch.commit(db).await?;
-        cache.update(rows);
-        return Ok(replies_of(replies).collect());
-    }
-    db.execute(BEGIN).await?;
-    let mut replies = Vec::with_capacity(requests.len());
-    for group in groups(requests) {
-        match group {
-            WriteGroup::Alone(op) => {
-                op.invalidate(cache);
-                replies.push(to_reply(write_alone(db, epoch, has_index, op).await)?);
-            }
-            WriteGroup::Appends(appends) => {
-                let CommitPlan { replies: done, batch, rows } = append::plan(db, cache, &appends).await?;
-                batch.execute(db).await?;
-                // If the commit fails, the whole cache is dropped.
-                cache.update(rows);
-                replies.extend(replies_of(done));
-            }
-        }
-    }
-    let rows = audit_rows(requests, &replies);
-    if !rows.is_empty() {
-        *chain = Some(audit::write(db, chain.take(), rows).await?);
-    }
-    db.execute("COMMIT").await?;
-    set_recorded(requests, &replies);
-    Ok(replies)
-}
-
-/// Everything but appends: one write at a time, in a transaction that is open.
-async fn write_alone(
-    db: &mut SqliteConnection,
-    epoch: Epoch,
-    has_index: bool,
-    op: &WriteOp,
-) -> Result<WriteResult, WriteError> {
-    Ok(match op {
-        WriteOp::Append(_) => unreachable!("appends are written together"),
-        WriteOp::Claim { tenant, run } => {
-            WriteResult::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new))
-        }
-        WriteOp::Session(op) => sessions::write(&mut SessionTables { db, has_index }, op).await?,
-        WriteOp::RetryJob { job, due_at, error } => {
-            jobs::retry(db, job, *due_at, error).await?;
-            WriteResult::Done
-        }
-        WriteOp::FinishJob { job } => {
-            jobs::finish(db, job).await?;
-            WriteResult::Done
-        }
-        WriteOp::DeleteRule { tenant, rule } => {
-            WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?)
-        }
-        WriteOp::SaveTools { tenant, tools } => {
-            ops::save_tools(db, tenant, tools).await?;
-            WriteResult::Done
-        }
-        WriteOp::ClaimHost(claim) => WriteResult::Existed(ops::claim_host(db, claim).await?),
-        WriteOp::SeeHosts { hosts, at, free_before } => {
-            ops::see_hosts(db, hosts, *at, *free_before).await?;
-            WriteResult::Done
-        }
-        WriteOp::ForgetTool { tenant, name } => {
-            WriteResult::Existed(ops::forget_tool(db, tenant, name).await?)
-        }
-        WriteOp::Own(SqliteOp::ForgetDeleted(numbers)) => {
-            ops::forget_deleted(db, numbers).await?;
-            WriteResult::Done
-        }
-        // They are written with the rows of other writes.
-        WriteOp::Audit(_) => WriteResult::Done,
-        WriteOp::Own(SqliteOp::Blob(op)) => WriteResult::Own(blobs::write(db, op).await?),
-        WriteOp::Check => {
-            ops::check(db).await?;
-            WriteResult::Done
-        }
-    })
 }

@@ -118,7 +118,7 @@ async fn a_cancel_reaches_the_host() {
     replicas[1].ready().await;
     replicas[1].give("r/1.0").await;
     host.take().await;
-    replicas[1].tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
+    replicas[1].tools.cancel(&tenant(), &call_ref("r/1.0", 1), CancelCause::Aborted, "aborted");
     let ServerFrame::Cancel { call, reason, .. } = host.frame().await else { panic!("no cancel") };
     assert_eq!((call, reason.as_str()), (call_ref("r/1.0", 1), "aborted"));
 }

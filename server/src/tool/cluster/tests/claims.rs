@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{HostFrame, Ran, RejectReason, ResultVerdict};
-use agentloop_core::id::{HostId, InstanceId, RuntimeId};
+use agentloop_core::id::{Attempt, HostId, InstanceId, RuntimeId};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -64,7 +64,7 @@ async fn settle() {
 }
 
 fn ended(attempt: u32) -> CallUpdate {
-    CallUpdate::Lost { attempt, message: "full".to_owned(), ran: Ran::No, busy: true }
+    CallUpdate::Lost { attempt: Attempt(attempt), message: "full".to_owned(), ran: Ran::No, busy: true }
 }
 
 /// The run moves between the hub and another replica, and its earlier owner lets go of it after that. The later one gets its room.
@@ -179,7 +179,7 @@ async fn what_an_earlier_owner_heard_is_kept_for_the_later_one() {
     let mut link = Raw::open(&replicas[0]).await;
     for (owner, kept) in [(3, 1), (2, 0)] {
         assert!(hub.routes.claim_for_peer(&tenant(), &call.run, OwnerNo(owner), origin_at(1).epoch));
-        link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: 1 });
+        link.say(&ToHub::Heard { tenant: tenant(), call: call.clone(), attempt: Attempt(1) });
         link.done().await;
         assert_eq!(hub.pending_updates.of(&tenant(), &call).len(), kept);
     }
@@ -228,7 +228,7 @@ async fn output_of_a_run_without_a_task_costs_no_lookup() {
     let (net, replicas) = Net::of([1, 2]);
     replicas[0].ready().await;
     let sink = RoutedSink(Arc::downgrade(&replicas[0].tools));
-    let chunk = CallUpdate::Progress { attempt: 1, message: "half".to_owned(), fraction: None };
+    let chunk = CallUpdate::Progress { attempt: Attempt(1), message: "half".to_owned(), fraction: None };
     for (update, lookups) in [(chunk, 0), (ended(1), 1)] {
         let before = net.looked_up.load(Ordering::SeqCst);
         sink.report_update(&tenant(), &call_id("r/1.0"), update).await;

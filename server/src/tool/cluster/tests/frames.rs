@@ -3,7 +3,7 @@
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CancelCause;
-use agentloop_core::id::HostId;
+use agentloop_core::id::{Attempt, HostId};
 use agentloop_core::json::encoded_len;
 use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
@@ -30,8 +30,7 @@ fn a_frame_is_read_as_it_was_written() {
             no: CommandNo(7),
             command: Command::Cancel {
                 tenant: tenant(),
-                call: call_id("r/1.0"),
-                attempt: 1,
+                call: call_ref("r/1.0", 1),
                 cause: CancelCause::Aborted,
                 reason: "why".to_owned(),
             },
@@ -44,7 +43,7 @@ fn a_frame_is_read_as_it_was_written() {
     let result = result_of(answer("r/1.0", 1));
     let question = QuestionContent { text: "Which?".to_owned(), ..QuestionContent::default() };
     let update = CallUpdate::InputNeeded {
-        attempt: 1,
+        attempt: Attempt(1),
         question: Box::new(question),
         timeout: Some(Millis(5)),
         resume_state: Some(vec![7]),
@@ -56,7 +55,7 @@ fn a_frame_is_read_as_it_was_written() {
             tenant: tenant(),
             call: call_id("r/1.0"),
             result: ReportedResult {
-                attempt: 1,
+                attempt: Attempt(1),
                 lease: result.lease,
                 host: HostId::parse("h").unwrap(),
                 outcome: result.outcome,
@@ -81,12 +80,15 @@ fn frames_have_the_names_that_earlier_versions_know() {
     let (call, tool) = (call_id("r/1.0"), "weather".to_owned());
     let text = String::from_utf8(encode(&ToHub::Seek { origin: origin(), call, tool, on: None })).unwrap();
     assert!(text.starts_with(r#"{"seek":{"owner":{"tenant":"local""#), "{text}");
+    let command = Command::ReleaseCall { tenant: tenant(), call: call_ref("r/1.0", 2) };
+    let text = String::from_utf8(encode(&ToHub::Command { no: CommandNo(1), command })).unwrap();
+    assert!(text.ends_with(r#"{"release_call":{"tenant":"local","call":"r/1.0","attempt":2}}}}"#), "{text}");
 }
 
 #[test]
 fn what_a_later_version_adds_is_left_out() {
     let known = br#"{"heard":{"tenant":"local","call":"r/1.0","attempt":1,"mood":"good"}}"#;
-    let heard = ToHub::Heard { tenant: tenant(), call: call_id("r/1.0"), attempt: 1 };
+    let heard = ToHub::Heard { tenant: tenant(), call: call_id("r/1.0"), attempt: Attempt(1) };
     assert_eq!(decode::<ToHub>(known), Some(heard));
     let earlier = br#"{"hello":{"from":1,"to":2,"version":"0.1"}}"#;
     let hello = ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: false };

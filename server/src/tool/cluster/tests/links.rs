@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CancelCause, Disposition, HostFrame, Ran, ResultVerdict, ServerFrame};
+use agentloop_core::id::Attempt;
 use agentloop_core::question::{InputAnswer, QuestionContent};
 
 use super::harness::*;
@@ -46,7 +47,7 @@ async fn a_call_that_had_room_is_not_sent_and_did_not_begin() {
         other.offer("r/1.0", attempt, &granted);
         let lost = other.nth("r/1.0", usize::try_from(attempt).unwrap(), is_lost).await;
         assert!(
-            matches!(lost, CallUpdate::Lost { ran: Ran::No, attempt: of, .. } if of == attempt),
+            matches!(lost, CallUpdate::Lost { ran: Ran::No, attempt: of, .. } if of == Attempt(attempt)),
             "{lost:?}"
         );
         net.up();
@@ -116,7 +117,7 @@ async fn a_call_that_nobody_waits_for_any_more_is_stopped() {
     net.down();
     net.own(0);
     hub.engine.disposition("r/1.0", Disposition::Stop);
-    other.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "why");
+    other.tools.cancel(&tenant(), &call_ref("r/1.0", 1), CancelCause::Aborted, "why");
     let ServerFrame::Cancel { call, .. } = host.frame().await else { panic!("another frame") };
     assert_eq!(call, call_ref("r/1.0", 1));
     hears_nothing(&mut host).await;
@@ -239,7 +240,7 @@ async fn a_cancel_is_done_over_the_next_link() {
     other.give_to(&mut host, "r/1.0").await;
     net.down();
     other.lost().await;
-    other.tools.cancel(&tenant(), &call_id("r/1.0"), 1, CancelCause::Aborted, "aborted");
+    other.tools.cancel(&tenant(), &call_ref("r/1.0", 1), CancelCause::Aborted, "aborted");
     net.up();
     let ServerFrame::Cancel { call, .. } = host.frame().await else { panic!("no cancel") };
     assert_eq!(call, call_ref("r/1.0", 1));
@@ -270,7 +271,7 @@ async fn a_question_reaches_its_run_over_the_next_link_until_it_is_answered() {
     let asks = |update: &CallUpdate| matches!(update, CallUpdate::InputNeeded { .. });
     other.nth("r/1.0", 1, asks).await;
     let answer = InputAnswer::Text("this one".to_owned());
-    other.tools.answer_input(&tenant(), &call_id("r/1.0"), 1, "q", answer.clone());
+    other.tools.answer_input(&tenant(), &call_ref("r/1.0", 1), "q", answer.clone());
     let ServerFrame::InputResponse { answer: told, .. } = host.frame().await else { panic!("no answer") };
     assert_eq!(told, answer);
     net.cut();

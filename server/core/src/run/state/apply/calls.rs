@@ -1,10 +1,10 @@
 //! Events of tool calls.
 
-use crate::id::{CallSlot, HostId, InstanceId, RuntimeId};
+use crate::id::{Attempt, CallSlot, HostId, InstanceId, RuntimeId};
 use crate::message::SharedMessage;
 use crate::run::event::{AfterAttempt, Ran};
 use crate::run::state::{
-    Approval, CallState, CallTerms, Phase, PlacedRuntime, ResumeState, RoundCall, RunState,
+    Approval, CallState, CallTerms, Phase, PlacedRuntime, ResumeState, RoundCall, RunState, SettlingResult,
 };
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
@@ -64,13 +64,13 @@ impl RunState {
     pub(super) fn call_offered(
         &mut self,
         slot: CallSlot,
-        attempt: u32,
+        attempt: Attempt,
         Offered { host, instance, output_schema }: Offered<'_>,
         effect: Option<EffectClass>,
     ) {
         let (at, seq) = (self.now(), self.seq());
         let call = self.open_call_mut(slot);
-        assert_eq!(attempt, call.attempt + 1, "attempts are dense");
+        assert_eq!(attempt, call.attempt.next(), "attempts are dense");
         call.attempt = attempt;
         call.last.host = Some(host.clone());
         call.last.instance = instance.cloned();
@@ -118,7 +118,7 @@ impl RunState {
     pub(super) fn call_attempt_failed(
         &mut self,
         slot: CallSlot,
-        attempt: u32,
+        attempt: Attempt,
         ran: Ran,
         message: &str,
         then: AfterAttempt,
@@ -141,13 +141,11 @@ impl RunState {
         }
     }
 
-    /// `by_host` is true if the result of a host settles the call. `outcome` is the digest of that result.
     pub(super) fn call_settled(
         &mut self,
         slot: CallSlot,
-        attempt: u32,
-        by_host: bool,
-        outcome: Option<&Digest>,
+        attempt: Attempt,
+        by: SettlingResult,
         message: &SharedMessage,
         duration: Millis,
     ) {
@@ -155,8 +153,7 @@ impl RunState {
         let call = self.open_call_mut(slot);
         assert_eq!(attempt, call.attempt, "the last attempt settles a call");
         call.state = CallState::Settled;
-        call.settled_by.attempt = if by_host { attempt } else { 0 };
-        call.settled_by.digest = outcome.cloned();
+        call.settled_by = by;
         let failed = message.tool_result().is_some_and(|result| result.status.is_error());
         self.counters.calls.tool_calls += 1;
         self.counters.calls.failed_tool_calls += u64::from(failed);

@@ -9,7 +9,7 @@ use crate::run::state::{Phase, RunState};
 
 impl RunState {
     /// Before the first instruction, messages of hooks replace all that the run was started with.
-    pub(super) fn input_added(&mut self) {
+    pub(super) fn message_added(&mut self) {
         if self.phase == Phase::Preparing {
             self.conversation.waiting.retain(|_, waiting| !waiting.initial);
         }
@@ -23,7 +23,7 @@ impl RunState {
         }
     }
 
-    pub(super) fn input_held(&mut self, message: &SharedMessage, steer: Option<&Steer>) {
+    pub(super) fn message_held(&mut self, message: &SharedMessage, steer: Option<&Steer>) {
         let initial = steer.is_none() && matches!(self.phase, Phase::Queued | Phase::Preparing);
         let waiting = WaitingMessage { message: message.clone(), initial };
         self.conversation.waiting.insert(self.position.seq, waiting);
@@ -32,7 +32,7 @@ impl RunState {
         }
     }
 
-    pub(super) fn input_entered(&mut self, held: Seq) {
+    pub(super) fn message_entered(&mut self, held: Seq) {
         self.conversation.waiting.remove(&held).expect("only a waiting message enters later");
     }
 

@@ -8,8 +8,9 @@ mod messages;
 mod model;
 mod planning;
 
+use crate::id::Attempt;
 use crate::run::event::{Event, Record};
-use crate::run::state::RunState;
+use crate::run::state::{RunState, SettlingResult};
 use crate::time::Timestamp;
 
 use calls::{Offered, Proposed};
@@ -58,12 +59,12 @@ impl RunState {
                 queued: *queued,
             }),
             Event::SessionEntered { last_entry, rules, .. } => self.session_entered(*last_entry, rules),
-            Event::InputAdded { .. } => self.input_added(),
+            Event::MessageAdded { .. } => self.message_added(),
             Event::Imported { entry, message } => self.imported(*entry, message),
             Event::ContextAdded { .. } => {}
             Event::ExtensionApplied { applied, .. } => self.extension_applied(applied),
-            Event::InputHeld { message, steer } => self.input_held(message, steer.as_ref()),
-            Event::InputEntered { held, .. } => self.input_entered(*held),
+            Event::MessageHeld { message, steer } => self.message_held(message, steer.as_ref()),
+            Event::MessageEntered { held, .. } => self.message_entered(*held),
             Event::CompactionStarted { number, strategy, reason, level, .. } => {
                 self.compaction_started(*number, strategy, *reason, *level);
             }
@@ -119,7 +120,9 @@ impl RunState {
                 self.call_attempt_failed(*slot, *attempt, *ran, message, *then, *busy);
             }
             Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
-                self.call_settled(*slot, *attempt, host.is_some(), outcome.as_ref(), message, *duration);
+                let by_host = if host.is_some() { *attempt } else { Attempt::NONE };
+                let by = SettlingResult { attempt: by_host, digest: outcome.clone() };
+                self.call_settled(*slot, *attempt, by, message, *duration);
             }
             // The session has the list; the run decides nothing by it.
             Event::TodosUpdated { .. } => {}

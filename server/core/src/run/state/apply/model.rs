@@ -1,7 +1,7 @@
 //! Events of model calls.
 
 use crate::entry::CompactionReason;
-use crate::id::EntryNo;
+use crate::id::{Attempt, EntryNo};
 use crate::message::{FinishReason, SharedMessage, Usage};
 use crate::run::state::conversation::LastMessage;
 use crate::run::state::{ModelCall, Phase, Repetition, RoundCall, RunState};
@@ -15,7 +15,7 @@ pub(super) struct Spent {
 }
 
 impl RunState {
-    pub(super) fn model_call_started(&mut self, number: u32, attempt: u32, first_counted: u32) {
+    pub(super) fn model_call_started(&mut self, number: u32, attempt: Attempt, first_counted: Attempt) {
         self.remember_settled_calls();
         // In older journals, the call after a compaction is another attempt of the call before it.
         let is_new = number != self.counters.model_calls;

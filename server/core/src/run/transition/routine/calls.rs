@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::id::{CallSlot, HostId};
+use crate::id::{Attempt, CallSlot, HostId};
 use crate::limits::QUOTED_ARGUMENTS_BYTES_MAX;
 use crate::message::{Attachments, Image, Message, Part, Role, ToolResult, ToolStatus};
 use crate::run::event::{Event, Ran};
@@ -37,7 +37,7 @@ pub(in crate::run::transition) fn open<'a>(
 pub(in crate::run::transition) fn in_flight<'a>(
     builder: &'a TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
 ) -> Result<&'a RoundCall, Refusal> {
     let call = open(builder, slot)?;
     if call.attempt == attempt && call.in_flight() { Ok(call) } else { Err(Refusal::StaleAttempt) }
@@ -50,7 +50,7 @@ pub(in crate::run::transition) fn in_flight<'a>(
 pub(in crate::run::transition) fn open_to_result<'a>(
     builder: &'a TransitionBuilder<'_>,
     slot: CallSlot,
-    attempt: u32,
+    attempt: Attempt,
     result: &Digest,
 ) -> Result<&'a RoundCall, Refusal> {
     let state = builder.state();

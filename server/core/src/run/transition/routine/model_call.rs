@@ -1,5 +1,6 @@
 //! Begins model calls and their attempts.
 
+use crate::id::Attempt;
 use crate::run::event::Event;
 use crate::run::refusal::Refusal;
 use crate::run::state::{ModelCall, Phase};
@@ -12,21 +13,21 @@ pub(in crate::run::transition) fn next(builder: &mut TransitionBuilder<'_>) {
     match (limit::on_model_call(state), state.compaction_due()) {
         (Some(error), _) => finish::fail(builder, error),
         (None, Some(reason)) => compaction::begin(builder, None, reason, 0),
-        (None, None) => attempt(builder, state.model_calls() + 1, 1, 1),
+        (None, None) => attempt(builder, state.model_calls() + 1, Attempt::FIRST, Attempt::FIRST),
     }
 }
 
 /// Begins the next attempt of a call that failed.
 pub(in crate::run::transition) fn retry(builder: &mut TransitionBuilder<'_>, failed: ModelCall) {
-    attempt(builder, failed.number, failed.attempt + 1, failed.first_counted);
+    attempt(builder, failed.number, failed.attempt.next(), failed.first_counted);
 }
 
 /// Begins the next attempt, with a new set of retries.
 pub(in crate::run::transition) fn retry_afresh(builder: &mut TransitionBuilder<'_>, before: ModelCall) {
-    attempt(builder, before.number, before.attempt + 1, before.attempt + 1);
+    attempt(builder, before.number, before.attempt.next(), before.attempt.next());
 }
 
-fn attempt(builder: &mut TransitionBuilder<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+fn attempt(builder: &mut TransitionBuilder<'_>, model_call: u32, attempt: Attempt, first_counted: Attempt) {
     waiting::enter_all(builder);
     let last_entry = builder.state().last_entry();
     builder.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
@@ -39,7 +40,7 @@ fn attempt(builder: &mut TransitionBuilder<'_>, model_call: u32, attempt: u32, f
 pub(in crate::run::transition) fn running(
     builder: &TransitionBuilder<'_>,
     model_call: u32,
-    attempt: u32,
+    attempt: Attempt,
 ) -> Result<ModelCall, Refusal> {
     match builder.state().phase() {
         Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),

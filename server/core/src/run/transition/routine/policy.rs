@@ -1,6 +1,6 @@
 //! The decision of the run's rules about a tool call.
 
-use crate::id::CallSlot;
+use crate::id::{Attempt, CallSlot};
 use crate::message::ToolStatus;
 use crate::policy::{PolicyAction, PolicyCall, PolicyRule};
 use crate::run::state::{CallState, RoundCall, RunState};
@@ -66,7 +66,7 @@ fn may_be_refused(state: &RunState, call: &RoundCall) -> bool {
                 && asked.answer.as_ref().is_some_and(|answer| answer.followed.is_none())
         })
     };
-    call.attempt == 0 && waits && !by_human()
+    call.attempt == Attempt::NONE && waits && !by_human()
 }
 
 /// Settles a call that a rule denies. The model reads whether a person or the policy is behind the rule.

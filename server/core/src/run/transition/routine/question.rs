@@ -1,6 +1,6 @@
 //! Puts questions to people, and withdraws them.
 
-use crate::id::{CallSlot, RequestId};
+use crate::id::{Attempt, CallSlot, RequestId};
 use crate::message::ToolStatus;
 use crate::policy::PolicyCall;
 use crate::run::ask_human;
@@ -90,7 +90,7 @@ fn ask_about(
 }
 
 /// An id that no question has yet. Each question before it took a person's answer, so there are few.
-fn next_request(state: &RunState, slot: CallSlot, attempt: u32) -> RequestId {
+fn next_request(state: &RunState, slot: CallSlot, attempt: Attempt) -> RequestId {
     let call = state.call_id(slot);
     let first = std::iter::once_with(|| call.request(attempt));
     let mut ids = first.chain((2..).map(|number| call.request_again(attempt, number)));

@@ -8,7 +8,7 @@ use crate::run::transition::builder::TransitionBuilder;
 /// Adds messages to the session.
 pub(in crate::run::transition) fn add(builder: &mut TransitionBuilder<'_>, messages: Vec<SharedMessage>) {
     for message in messages {
-        builder.emit(Event::InputAdded { entry: builder.state().last_entry().next(), message });
+        builder.emit(Event::MessageAdded { entry: builder.state().last_entry().next(), message });
     }
 }
 
@@ -19,7 +19,7 @@ pub(in crate::run::transition) fn hold(
     steer: Option<&Steer>,
 ) {
     for message in messages {
-        builder.emit(Event::InputHeld { message, steer: steer.cloned() });
+        builder.emit(Event::MessageHeld { message, steer: steer.cloned() });
     }
 }
 
@@ -28,6 +28,6 @@ pub(in crate::run::transition) fn hold(
 pub(in crate::run::transition) fn enter_all(builder: &mut TransitionBuilder<'_>) {
     let waiting: Vec<Seq> = builder.state().waiting_messages().map(|(seq, _)| seq).collect();
     for held in waiting {
-        builder.emit(Event::InputEntered { entry: builder.state().last_entry().next(), held });
+        builder.emit(Event::MessageEntered { entry: builder.state().last_entry().next(), held });
     }
 }

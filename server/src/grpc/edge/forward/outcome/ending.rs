@@ -10,7 +10,7 @@ use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frame
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
-use crate::grpc::edge::forward::route::table::ForwardMode;
+use crate::grpc::rpc::ForwardMode;
 
 /// Has an RPC done by the services of this replica, once and as it comes. Its stream ends when this replica
 /// [lets go](Routing::ownership_lost) of it; the services themselves end it when this replica stops.
@@ -24,7 +24,11 @@ pub(in crate::grpc::edge::forward) async fn done_here(
     let response = services.call(request).await;
     match mode {
         ForwardMode::Unary | ForwardMode::UnaryIfRunNamed => response,
-        ForwardMode::Events | ForwardMode::Changes | ForwardMode::Download | ForwardMode::Upload => {
+        ForwardMode::Events
+        | ForwardMode::Changes
+        | ForwardMode::Download
+        | ForwardMode::Upload
+        | ForwardMode::HostStream => {
             broken_off(response, routing.ownership_lost(asked), Box::pin(std::future::pending()))
         }
     }

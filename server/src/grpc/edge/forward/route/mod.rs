@@ -1,4 +1,4 @@
-//! The replica that an RPC is for: its key, the row of each RPC, the owners that are known, and the end of this replica.
+//! The replica that an RPC is for: its key, the owners that are known, and the end of this replica.
 
 pub mod local;
 pub(in crate::grpc::edge::forward) mod route_key;
@@ -6,4 +6,3 @@ pub(in crate::grpc::edge::forward) mod routing;
 pub(in crate::grpc::edge::forward) mod rpc_place;
 pub(in crate::grpc::edge::forward) mod run_shards;
 pub(in crate::grpc::edge) mod shutdown;
-pub(in crate::grpc::edge::forward) mod table;

@@ -1,4 +1,4 @@
-//! The kind of route of each RPC, and the key in its request: a session, a run, or neither.
+//! The key in the request of an RPC: a session, a run, or neither.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
@@ -8,32 +8,7 @@ use agentloop_proto::v1::{AbortRequest, abort_request::Target};
 use prost::Message;
 
 use crate::cluster::HUB;
-
-/// The kind of route of an RPC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::grpc::edge::forward) enum RouteKind {
-    /// At any replica: it reads the database, or tells of its own process.
-    Here,
-    /// At the owner of the session whose id is the first field.
-    Session,
-    /// At the owner of the new session of a fork.
-    Fork,
-    /// At the owner of the run whose id is the first field.
-    Run,
-    /// At the owner of the run that asks the question whose id is the first field.
-    Question,
-    /// At the owner of the session or the run that is aborted.
-    Target,
-    /// At the owner of the session that the `RunInput` in the first field names, or else of its run. A new run without a session
-    /// may begin at any owner.
-    Input,
-    /// The same for a request that itself has the two ids.
-    Import,
-    /// At any owner. The session of a user may exist, in any shard.
-    User,
-    /// At the replica that keeps the tool hosts.
-    Hub,
-}
+use crate::grpc::rpc::RouteKind;
 
 /// The key of an RPC, by which its replica is found.
 #[derive(Debug, Clone, PartialEq, Eq)]

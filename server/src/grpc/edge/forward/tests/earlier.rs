@@ -9,7 +9,7 @@ use crate::grpc::edge::forward::wire::principal;
 
 /// The owner that a replica of an earlier version knows. All shards but the first are the other one's.
 async fn keeper(other: &Owner) -> Owner {
-    let keeper = Owner::with_acceptors(1, None, true).await;
+    let keeper = Owner::with_acceptors(1, None, Authentication::Required).await;
     let owns = ownership(1, &[&other.peer], |shard| if shard == HUB { 1 } else { other.peer.number.0 });
     keeper.ownership.send_replace(owns);
     keeper

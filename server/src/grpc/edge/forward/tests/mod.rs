@@ -44,7 +44,7 @@ use super::request::budget::BufferBudget;
 use super::request::buffered_rpc::BufferedRpc;
 use super::route::local::LocalServices;
 use super::wire::links::Links;
-use crate::auth::{HostGrant, Principal, Role};
+use crate::auth::{Authentication, HostGrant, Principal, Role};
 use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::{Ownership, Ownerships, Peer};
 use crate::grpc::edge::incoming::{IncomingLink, connections};
@@ -303,19 +303,19 @@ fn owned_by_nobody() -> Ownership {
 
 impl Owner {
     async fn start(number: u64) -> Self {
-        Self::with_acceptors(number, None, false).await
+        Self::with_acceptors(number, None, Authentication::NotAsked).await
     }
 
     async fn with_acceptors(
         number: u64,
         acceptors: Option<watch::Receiver<Acceptor>>,
-        needs_principal: bool,
+        authentication: Authentication,
     ) -> Self {
         let (local, rpcs) = scripted();
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerListener::new(forward_layer(ownerships, local), needs_principal);
+        let port = PeerListener::new(forward_layer(ownerships, local), authentication);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));

@@ -31,7 +31,7 @@ async fn secured(tls: &LinkTls) -> Owner {
 
 /// An owner behind the newest of these acceptors.
 async fn secured_by(acceptors: watch::Receiver<Acceptor>) -> Owner {
-    Owner::with_acceptors(1, Some(acceptors), true).await
+    Owner::with_acceptors(1, Some(acceptors), Authentication::Required).await
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn at_port(owner: &Owner, metadata: &[(&'static str, &str)]) -> Status {
 
 #[tokio::test]
 async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
-    let mut owner = Owner::with_acceptors(1, None, true).await;
+    let mut owner = Owner::with_acceptors(1, None, Authentication::Required).await;
     for metadata in
         [&[("agentloop-replica", "1")][..], &[("agentloop-replica", "1"), ("agentloop-shard", "7")]]
     {
@@ -148,7 +148,7 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
     let (_ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
     let (listener, address) = loopback().await;
     let (tasks, empty) = (Tasks::new(), LocalServices::none());
-    let port = PeerListener::new(forward_layer(ownerships, empty.clone()), false);
+    let port = PeerListener::new(forward_layer(ownerships, empty.clone()), Authentication::NotAsked);
     drop(tasks.spawn("peers", async move {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));

@@ -31,7 +31,7 @@ impl Audited {
         let (ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerListener::new(forward_layer(ownerships, local.clone()), true);
+        let port = PeerListener::new(forward_layer(ownerships, local.clone()), Authentication::Required);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, None, std::future::pending()).await.unwrap();
         }));

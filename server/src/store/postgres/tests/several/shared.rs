@@ -94,7 +94,7 @@ async fn a_run_id_is_taken_once_and_the_neighbours_of_the_other_are_written() {
 #[tokio::test]
 async fn a_request_that_steers_two_sessions_at_once_is_known_of_one() {
     let Some(Two { a, b, schema }) = two_stores().await else { return };
-    let steer = |digest: &str| Event::InputHeld {
+    let steer = |digest: &str| Event::MessageHeld {
         message: Arc::new(Message::text(Role::User, "hurry")),
         steer: Some(Steer { id: run("q"), digest: Digest::of(&[digest.as_bytes()]) }),
     };
