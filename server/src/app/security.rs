@@ -162,11 +162,11 @@ impl Security {
                  replica, for any caller: set cluster.tls_name, or give the replicas a root of their own"
             );
         }
-        let (encrypted, asked) = (self.acceptor.is_some(), self.authenticator.is_some());
-        match (encrypted, asked) {
+        let (encrypted, authenticated) = (self.acceptor.is_some(), self.authenticator.is_some());
+        match (encrypted, authenticated) {
             (_, false) => tracing::info!(
                 tls = encrypted,
-                "callers are not asked who they are: whoever reaches the port may do everything; [auth] changes that"
+                "the server runs without authentication: whoever reaches the port may do everything; [auth] changes that"
             ),
             (false, true) => tracing::warn!(
                 "callers present credentials, and the port is not encrypted: [tls] keeps others from reading them"

@@ -192,8 +192,8 @@ impl ServiceParts {
         Ok(StartedServices { engine, hosts, routes, audit, host_shutdown, cluster })
     }
 
-    /// The tools of hosts, as far as the store remembers them, and those of the embedder. Where callers have to say who they are, the
-    /// ids of hosts are kept for their principals.
+    /// The tools of hosts, as far as the store remembers them, and those of the embedder. With authentication, the ids of
+    /// hosts are kept for their principals.
     async fn hosts(&mut self, store: &Arc<dyn Store>) -> Result<Arc<RemoteTools>, StartError> {
         let (clock, tasks) = (self.engine.clock.clone(), &self.engine.tasks);
         let own_tools = std::mem::take(&mut self.own_tools);

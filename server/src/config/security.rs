@@ -168,15 +168,14 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
     Some(Principal { host: host?, ..described.ok()? })
 }
 
-/// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.
+/// Reads `[quotas]`. They count what principals do, so they mean nothing without authentication.
 pub(super) fn quotas(section: &mut Section<'_, '_>, authentication_required: bool) -> QuotaLimits {
     let mut limits = QuotaLimits::default();
     for quota in Quota::ALL {
         for scope in Scope::ALL {
             let bound = section.get_some_within(quota.name(scope), 1..=quota.most());
             if bound.is_some() && !authentication_required {
-                let message =
-                    "expected [auth]: without it nobody is asked who they are, so nobody can be counted";
+                let message = "expected [auth]: without authentication there are no principals to count";
                 section.problem(&[quota.name(scope)], message.to_owned());
             }
             limits.set(quota, scope, bound);

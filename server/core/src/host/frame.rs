@@ -417,7 +417,7 @@ pub struct CallRequest {
 /// The caller that started a call's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallCaller {
-    /// Its name; `None` where nobody was asked who they are.
+    /// Its name; `None` without authentication.
     pub name: Option<String>,
     /// Tenant of the caller; `local` without authentication.
     pub tenant: TenantId,

@@ -1,5 +1,5 @@
 //! The identity of callers: takes the credentials out of each request, asks the authenticator, and puts the principal into the
-//! request. Without configured credentials nobody is asked.
+//! request. Without authentication every request passes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -189,7 +189,7 @@ pub struct IdentityLayer {
 }
 
 impl IdentityLayer {
-    /// Without a check of credentials, nobody is asked. Without a log, nothing is written.
+    /// Without a check of credentials, every request passes. Without a log, nothing is written.
     #[must_use]
     pub fn new(check: Option<CredentialCheck>, audit: Option<AuditLog>) -> Self {
         Self { check: check.map(Arc::new), audit, local: None }

@@ -125,7 +125,7 @@ impl RemoteTools {
 
 impl HostStream {
     /// Serves the host until the stream ends from either side and its results are recorded.
-    /// Returns the host, if it said who it is.
+    /// Returns the host's id, if its hello came.
     pub async fn run<I: Into<Inbound>>(
         self,
         frames: impl Stream<Item = Result<I, FrameError>> + Send,

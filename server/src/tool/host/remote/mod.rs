@@ -143,8 +143,8 @@ impl RemoteTools {
         &self.options
     }
 
-    /// Has ids kept for the principals of hosts. Without it, and for hosts that nobody asked who they are, an id is free once its
-    /// host is gone. A second call does nothing.
+    /// Has ids kept for the principals of hosts. Without it, and for unauthenticated hosts, an id is free once its host is
+    /// gone. A second call does nothing.
     pub fn keep_ids(&self, ids: Arc<dyn HostIds>) {
         let _first = self.ids.set(ids);
     }
