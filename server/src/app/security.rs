@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Security {
     /// The newest acceptor, if there is TLS.
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
-    /// Asked for each call, if callers must present credentials.
+    /// Asked for each RPC, if callers must present credentials.
     pub(super) authenticator: Option<Arc<Authenticator>>,
     /// Reads the keys of JSON Web Tokens, if there are any.
     pub(super) jwks: Option<Arc<Jwks>>,

@@ -191,9 +191,9 @@ pub(super) fn quotas(section: &mut Section<'_, '_>, authentication_required: boo
 /// `[audit]`: the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// True if a call whose row cannot be written is refused.
+    /// True if an RPC whose row cannot be written is refused.
     pub required: bool,
-    /// True if calls that only read are written too.
+    /// True if RPCs that only read are written too.
     pub reads: bool,
     /// The file of JSON lines.
     pub path: Option<PathBuf>,

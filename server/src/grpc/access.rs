@@ -63,7 +63,7 @@ const fn changes(path: &'static str, access: Access, streams: Streams) -> Rpc {
     Rpc { path, access, streams, changes: true }
 }
 
-/// The RPCs. Calls of operators that only read are no changes, nor are results of hosts, which the journal has.
+/// The RPCs. Those of operators that only read are no changes, nor are results of hosts, which the journal has.
 const TABLE: &[Rpc] = &[
     changes("/agentloop.v1.AgentLoop/Run", WRITE, Streams::None),
     changes("/agentloop.v1.AgentLoop/RunStream", WRITE, Streams::Response),
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_a_viewer_or_nobody_may_call_changes_nothing() {
-        /// Calls of operators that only read, and results of hosts, which the journal has.
+        /// RPCs of operators that only read, and results of hosts, which the journal has.
         const NO_CHANGES: [&str; 4] = [
             "/agentloop.v1.Server/ListAuditRecords",
             "/agentloop.v1.Server/ListReplicas",

@@ -52,7 +52,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
     /// Those of them that call `Run` or `RunStream`.
-    pub(in crate::engine) run_calls: Callers,
+    pub(in crate::engine) waiting_rpcs: Callers,
     /// End subscriptions in shards that are given away.
     pub(in crate::engine) shard_stops: ShardStops,
     pub(in crate::engine) run_watchers: Arc<RunWatchers>,

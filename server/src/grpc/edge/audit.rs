@@ -155,7 +155,7 @@ impl AuditLog {
         scope: AuditScope,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        calls_ended: CancellationToken,
+        rpcs_ended: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUED_MAX);
         let inner = Inner {
@@ -168,7 +168,7 @@ impl AuditLog {
             failed: AtomicU64::new(0),
         };
         let log = Self(Arc::new(inner));
-        let writing = write_queue(log.clone(), waiting, calls_ended);
+        let writing = write_queue(log.clone(), waiting, rpcs_ended);
         (log, writing)
     }
 
@@ -257,7 +257,7 @@ impl AuditLog {
         let Err(error) = self.write_rows(vec![entry]).await else { return Ok(()) };
         tracing::error!(%error, "the audit log cannot be written");
         if self.0.scope.required {
-            let message = "the call cannot be recorded in the audit log, so it is refused; try again";
+            let message = "the RPC cannot be recorded in the audit log, so it is refused; try again";
             return Err(retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message));
         }
         Ok(())
@@ -299,7 +299,7 @@ fn refusal(act: &Act, refused: Option<&Status>, tells_missing: bool) -> Option<(
 }
 
 /// Writes what waits, many rows in one commit, until the last RPC has ended; then what is left.
-async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, calls_ended: CancellationToken) {
+async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, rpcs_ended: CancellationToken) {
     let mut summaries = tokio::time::interval(SUMMARY_EVERY);
     let mut rows = Vec::new();
     let mut stopping = false;
@@ -308,7 +308,7 @@ async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, cal
             biased;
             _ = waiting.recv_many(&mut rows, COMMIT_MAX) => {}
             _ = summaries.tick() => rows.extend(log.summary()),
-            () = calls_ended.cancelled(), if !stopping => {
+            () = rpcs_ended.cancelled(), if !stopping => {
                 stopping = true;
                 rows.extend(log.summary());
             }
@@ -385,7 +385,7 @@ mod tests {
         let AuditEntry { who, from, what, why, allowed, .. } = &rows[0].entry;
         assert_eq!((who.as_str(), from.as_str(), what.as_str()), ("", "192.0.2.7:5555", HANDSHAKE));
         assert_eq!((why.as_str(), *allowed), ("the peer sent no certificates", false));
-        assert!(rows.iter().any(|row| row.entry.why == "no credentials"), "the call has its row");
+        assert!(rows.iter().any(|row| row.entry.why == "no credentials"), "the RPC has its row");
         let summary = rows.iter().find(|row| row.entry.what == "refused calls").expect("the rest is counted");
         assert!(summary.entry.why.contains("more refused calls: handshake 9"), "{}", summary.entry.why);
         assert_eq!(log.counts(), AuditCounts { written: rows.len() as u64, failed: 0 });

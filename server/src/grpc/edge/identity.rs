@@ -119,7 +119,7 @@ impl CredentialCheck {
 
     fn reject(&self, rejection: Rejection, bearer: Option<&str>) -> Box<Refused> {
         (self.rejected)(rejection.name());
-        tracing::debug!(cause = %rejection, "a call was refused: its credentials prove nobody");
+        tracing::debug!(cause = %rejection, "an RPC was refused: its credentials prove nobody");
         let status = unauthenticated("the credentials are missing or wrong");
         let (cause, why) = (rejection.name(), rejection.to_string());
         // The operator is to find the token, and whoever still uses it.

@@ -160,12 +160,12 @@ impl Unable {
     fn logged(self, routing: &Routing) -> Status {
         let Self { number, why, status } = self;
         if !routing.ownerships.borrow().is_valid() {
-            tracing::debug!(replica = %number, why, "a call found no owner while this replica has no valid lease");
+            tracing::debug!(replica = %number, why, "an RPC found no owner while this replica has no valid lease");
             return status;
         }
         tracing::warn!(
             replica = %number, why,
-            "the replica that has to do a call does not take it; correct cluster.advertise there, or the certificates"
+            "the replica that has to do an RPC does not take it; correct cluster.advertise there, or the certificates"
         );
         status
     }
@@ -236,7 +236,7 @@ fn is_lost(
     let too_many = lost.len() >= LOST_OWNERS_MAX;
     if too_many {
         let path = rpc.head().path();
-        tracing::warn!(path, "owners were lost while they had this call; it is not sent to more");
+        tracing::warn!(path, "owners were lost while they had this RPC; it is not sent to more");
     }
     too_many
 }

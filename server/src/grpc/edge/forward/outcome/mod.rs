@@ -114,28 +114,28 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
 /// The owner of the RPC's session was not reached in time.
 pub(in crate::grpc::edge::forward) fn not_reached_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
-        "replica {number}, which has to do this call, cannot be reached by this one; try again"
+        "replica {number}, which has to do this RPC, cannot be reached by this one; try again"
     ))
 }
 
 /// The owner of the RPC's session did not take it in time.
 pub(in crate::grpc::edge::forward) fn not_taken_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
-        "replica {number}, which has to do this call, does not take it: it cannot reach the database, or another replica has \
+        "replica {number}, which has to do this RPC, does not take it: it cannot reach the database, or another replica has \
          its address; try again"
     ))
 }
 
 /// No owner took the RPC in time.
 pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
-    owner_unavailable("no replica owns the session of this call for now; try again")
+    owner_unavailable("no replica owns the session of this RPC for now; try again")
 }
 
 /// A replica had the RPC, and its response did not come.
 pub(in crate::grpc::edge::forward) fn no_response_status() -> Status {
     owner_unavailable(
-        "the replica that did this call was lost, or its work moved to another one, before the answer came; look whether the \
-         call was done, and try again",
+        "the replica that did this RPC was lost, or its work moved to another one, before the answer came; look whether the \
+         RPC was done, and try again",
     )
 }
 

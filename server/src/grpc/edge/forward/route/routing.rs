@@ -168,7 +168,7 @@ impl Routing {
             ShardOwner::Peer(peer) => match self.links.to(&peer, &ownership) {
                 Ok(link) => Some(ResolvedTarget::Owner { number: peer.number, shard, link }),
                 Err(error) => {
-                    tracing::warn!(%error, "calls cannot be sent on; correct cluster.advertise there, or the certificates");
+                    tracing::warn!(%error, "RPCs cannot be sent on; correct cluster.advertise there, or the certificates");
                     None
                 }
             },
@@ -215,7 +215,7 @@ impl Routing {
                     return Some((target, asked));
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a call waits for the database");
+                    tracing::debug!(%error, "an RPC waits for the database");
                     sleep_until(Instant::now() + ASK_AGAIN).await;
                 }
             }
