@@ -1,5 +1,5 @@
-//! Conversion of extension declarations, of questions to them and of their answers. An invalid answer does not end the
-//! host's stream: the next host that offers the extension is asked.
+//! Conversion of extension declarations, of requests to extensions and of their responses. An invalid response does not end
+//! the host's stream: the next host that offers the extension gets the request.
 
 use agentloop_core::extension::{
     ExtensionDeclaration, ExtensionKind, HookDeclaration, HookPoint, SourceDeclaration,
@@ -249,9 +249,9 @@ fn run_view(context: &RunContext) -> Option<RunView> {
     Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0, waits_for_memory: false })
 }
 
-/// Parses a host's answer.
+/// Parses a host's response.
 pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
-    let answer = match response.response {
+    let result = match response.response {
         Some(Response::Failure(failure)) => {
             Err(ExtensionError::Failed { message: shortened(failure.message), retryable: failure.retryable })
         }
@@ -267,7 +267,7 @@ pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
         }
         None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
     };
-    ExtensionResponse { id: response.request_id, result: answer }
+    ExtensionResponse { id: response.request_id, result }
 }
 
 fn shortened(mut text: String) -> String {

@@ -26,7 +26,12 @@ impl RequestSender for HostAtHub {
     fn send(&self, request: Box<ExtensionRequest>) -> bool {
         let encoded = BASE64_STANDARD.encode((self.encode)(&request));
         let ExtensionRequest { id, time_left, .. } = *request;
-        self.link.send_unless_full(&ToHub::Ask { id, connection: self.connection, time_left, encoded })
+        self.link.send_unless_full(&ToHub::ExtensionRequest {
+            id,
+            connection: self.connection,
+            time_left,
+            encoded,
+        })
     }
 }
 

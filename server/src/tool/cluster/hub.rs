@@ -222,7 +222,7 @@ impl OpenLink<'_> {
             }
             ToHub::Marked { no } => self.marked.told.retain(|told, _| *told > no),
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
-            ToHub::Ask { id, connection, time_left, encoded } => {
+            ToHub::ExtensionRequest { id, connection, time_left, encoded } => {
                 drop(state);
                 self.ask(id, connection, time_left.duration() + ASK_SLACK, &encoded);
             }
@@ -266,7 +266,7 @@ impl OpenLink<'_> {
         let (own, sender) = (&self.cluster.own, self.sender);
         let asking = async move {
             let asked = own.extensions().forward(ConnectionId(connection), encoded, wait);
-            let answered = |id: String, result| ToOwner::Answered { id, connection, result };
+            let answered = |id: String, result| ToOwner::ExtensionResponded { id, connection, result };
             if !sender.send_unless_full(&answered(id.clone(), asked.await)) {
                 sender.send(&answered(id, Err(ExtensionError::Lost)));
             }

@@ -150,7 +150,7 @@ impl ClusterTools {
                 ask(no, tenant, EngineRequestKind::Dispositions { run, calls });
             }
             ToOwner::Done { no } => state.table.done(no),
-            ToOwner::Answered { id, connection, result } => {
+            ToOwner::ExtensionResponded { id, connection, result } => {
                 let known = state.hosts.get(&connection).copied();
                 self.answered(known, id, result);
             }

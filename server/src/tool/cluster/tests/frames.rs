@@ -62,7 +62,7 @@ fn a_frame_is_read_as_it_was_written() {
                 outcome: result.outcome,
             },
         },
-        ToOwner::Answered { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
+        ToOwner::ExtensionResponded { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
         ToOwner::ToolsListed {},
         ToOwner::Mark { no: MarkNo(3) },
     ];
@@ -81,6 +81,13 @@ fn frames_have_the_names_that_earlier_versions_know() {
     let (call, tool) = (call_id("r/1.0"), "weather".to_owned());
     let text = String::from_utf8(encode(&ToHub::Seek { origin: origin(), call, tool, on: None })).unwrap();
     assert!(text.starts_with(r#"{"seek":{"owner":{"tenant":"local""#), "{text}");
+    let (id, connection) = (|| "i".to_owned(), 4);
+    let request = ToHub::ExtensionRequest { id: id(), connection, time_left: Millis(5), encoded: id() };
+    let text = String::from_utf8(encode(&request)).unwrap();
+    assert_eq!(text, r#"{"ask":{"id":"i","connection":4,"time_left":5,"encoded":"i"}}"#);
+    let responded = ToOwner::ExtensionResponded { id: id(), connection, result: Err(ExtensionError::Lost) };
+    let text = String::from_utf8(encode(&responded)).unwrap();
+    assert!(text.starts_with(r#"{"answered":{"id":"i","connection":4,"#), "{text}");
 }
 
 #[test]
@@ -116,7 +123,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let (routes, (sender, mut frames)) = (Routes::default(), channel());
     let (link, _) = routes.open(OwnerNo(2), sender);
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
-    let finished = |no: RequestNo| ToOwner::Answered {
+    let finished = |no: RequestNo| ToOwner::ExtensionResponded {
         id: "x".repeat(3 * 1024 * 1024),
         connection: no.0,
         result: Err(ExtensionError::Lost),

@@ -118,7 +118,7 @@ impl HostStream {
         if !self.tools.join(&self.tenant, offer) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
-        // Extensions are asked only now, because the welcome must be the first frame that the host gets.
+        // Extensions get requests only now, because the welcome must be the first frame that the host gets.
         self.tools.extensions().activate(self.id);
         self.mirrored().await;
         drop(paused);

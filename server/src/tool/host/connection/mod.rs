@@ -61,7 +61,7 @@ pub enum FrameError {
 pub enum Inbound {
     /// A frame of the tool-host protocol.
     Frame(HostFrame),
-    /// The answer of one of its extensions to a question.
+    /// The response of one of its extensions to a request.
     Reply(Box<ExtensionResponse>),
 }
 
@@ -83,7 +83,7 @@ pub struct HostStream {
     ended: CancellationToken,
     /// Holds back the frames for the host.
     pause: SendPause,
-    /// Sends questions to the host's extensions.
+    /// Sends requests to the host's extensions.
     extension_sender: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
 }
