@@ -119,7 +119,7 @@ impl QuotaReservation {
 }
 
 /// Reads from the store how much of a quota a holder has used.
-pub(in crate::engine::quota) async fn ask(
+pub(in crate::engine::quota) async fn read_use(
     store: &dyn Store,
     source: Source,
     holder: &Holder,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::quota::counter::{Counter, QuotaReservation, Source, StoredUse, ask};
+use crate::engine::quota::counter::{Counter, QuotaReservation, Source, StoredUse, read_use};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::QuotaReading;
 
@@ -145,7 +145,7 @@ impl EngineQuotas {
             None => {
                 let asked = Instant::now();
                 let added = counter.added.load(Ordering::Relaxed);
-                let values = ask(caller.store, source, holder, window, length).await?;
+                let values = read_use(caller.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
                 *stored = Some(StoredUse { values, asked, took: asked.elapsed(), window });
                 values

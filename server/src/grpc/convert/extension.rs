@@ -139,11 +139,11 @@ pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
 }
 
 /// Converts a request to an extension.
-pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
-    let state = &ask.run.state;
-    let request = match &ask.body {
+pub(crate) fn request(request: &ExtensionRequest) -> wire::ExtensionRequest {
+    let state = &request.run.state;
+    let body = match &request.body {
         RequestBody::Plan(view) => Request::Plan(plan_request(state, view)),
-        RequestBody::Hook(occasion) => Request::Hook(hook_request(&ask.run, occasion)),
+        RequestBody::Hook(occasion) => Request::Hook(hook_request(&request.run, occasion)),
         RequestBody::Context { query, max_bytes } => Request::Context(wire::ContextRequest {
             query: query.clone(),
             max_bytes: u32::try_from(*max_bytes).unwrap_or(u32::MAX),
@@ -153,12 +153,12 @@ pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
         }
     };
     wire::ExtensionRequest {
-        request_id: ask.id.clone(),
-        name: ask.name.clone(),
-        deadline: Some(timestamp(ask.deadline)),
-        time_left: Some(super::duration(ask.time_left)),
-        run: run_view(&ask.run).as_ref().map(run::view),
-        request: Some(request),
+        request_id: request.id.clone(),
+        name: request.name.clone(),
+        deadline: Some(timestamp(request.deadline)),
+        time_left: Some(super::duration(request.time_left)),
+        run: run_view(&request.run).as_ref().map(run::view),
+        request: Some(body),
     }
 }
 

@@ -66,12 +66,12 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
 
 /// Converts a request to one of a host's extensions.
 pub(crate) fn extension_request(request: &ExtensionRequest) -> v1::ConnectResponse {
-    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(request))) }
+    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::request(request))) }
 }
 
 /// Encodes a request to an extension whose host is connected to another replica.
 pub(crate) fn encoded_request(request: &ExtensionRequest) -> Vec<u8> {
-    extension::ask(request).encode_to_vec()
+    extension::request(request).encode_to_vec()
 }
 
 /// Converts a request that another replica has encoded. In place of one that cannot be read, the host gets an empty request, and

@@ -32,7 +32,7 @@ const ROWS_MAX: usize = 32;
 /// Bytes of tools after which another frame begins.
 const ROWS_BYTES: usize = 1024 * 1024;
 /// Time beyond its own for which the response of an extension is waited for.
-const ASK_SLACK: Duration = Duration::from_secs(1);
+const RESPONSE_SLACK: Duration = Duration::from_secs(1);
 
 /// The hub's end of a link that another replica opens.
 pub struct HubEnd {
@@ -224,7 +224,7 @@ impl OpenLink<'_> {
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
             ToHub::ExtensionRequest { id, connection, time_left, encoded } => {
                 drop(state);
-                self.ask(id, connection, time_left.duration() + ASK_SLACK, &encoded);
+                self.serve_extension_request(id, connection, time_left.duration() + RESPONSE_SLACK, &encoded);
             }
             // It comes once, before all others.
             ToHub::Hello { .. } => {}
@@ -260,18 +260,18 @@ impl OpenLink<'_> {
         self.sender.send(&ToOwner::Done { no });
     }
 
-    /// Asks an extension of a host for the replica, beside the frames.
-    fn ask(&mut self, id: String, connection: u64, wait: Duration, encoded: &str) {
+    /// Passes a request of the replica to an extension of a host, and its response back, beside the frames.
+    fn serve_extension_request(&mut self, id: String, connection: u64, wait: Duration, encoded: &str) {
         let Ok(encoded) = BASE64_STANDARD.decode(encoded) else { return };
         let (own, sender) = (&self.cluster.own, self.sender);
-        let asking = async move {
-            let asked = own.extensions().forward(ConnectionId(connection), encoded, wait);
-            let answered = |id: String, result| ToOwner::ExtensionResponded { id, connection, result };
-            if !sender.send_unless_full(&answered(id.clone(), asked.await)) {
-                sender.send(&answered(id, Err(ExtensionError::Lost)));
+        let serving = async move {
+            let response = own.extensions().forward(ConnectionId(connection), encoded, wait);
+            let responded = |id: String, result| ToOwner::ExtensionResponded { id, connection, result };
+            if !sender.send_unless_full(&responded(id.clone(), response.await)) {
+                sender.send(&responded(id, Err(ExtensionError::Lost)));
             }
         };
-        self.beside.push(asking.boxed());
+        self.beside.push(serving.boxed());
     }
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was

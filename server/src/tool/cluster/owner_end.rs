@@ -128,7 +128,7 @@ impl ClusterTools {
             return;
         }
         let sender = sender.clone();
-        let ask = |no, tenant, kind| {
+        let enqueue = |no, tenant, kind| {
             // The receiver is gone only when the process ends.
             let _ended = self.requests.send(EngineRequest { link: sender.clone(), no, tenant, kind });
         };
@@ -141,13 +141,13 @@ impl ClusterTools {
                 }
             }
             ToOwner::Finished { no, tenant, call, result } => {
-                ask(no, tenant, EngineRequestKind::Finished { call, result });
+                enqueue(no, tenant, EngineRequestKind::Finished { call, result });
             }
             ToOwner::UsesRuntime { no, tenant, runtime, host } => {
-                ask(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
+                enqueue(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
             }
             ToOwner::Dispositions { no, tenant, run, calls } => {
-                ask(no, tenant, EngineRequestKind::Dispositions { run, calls });
+                enqueue(no, tenant, EngineRequestKind::Dispositions { run, calls });
             }
             ToOwner::Done { no } => state.table.done(no),
             ToOwner::ExtensionResponded { id, connection, result } => {

@@ -174,7 +174,7 @@ impl Routes {
     }
 
     /// Asks a replica for the verdict on a result of this size. Only some results are on their way at a time.
-    pub(super) async fn ask_in_turn(
+    pub(super) async fn request_in_turn(
         &self,
         peer: OwnerNo,
         bytes: usize,
@@ -186,12 +186,12 @@ impl Routes {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
         let turn = timeout_at(until, results.acquire_many_owned(bytes)).await;
         let _turn = turn.map_err(|_late| NoReply::Late)?.map_err(|_closed| NoReply::NoLink)?;
-        self.ask(peer, request, until).await
+        self.request(peer, request, until).await
     }
 
     /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
     /// with calls of many runs would wait for each.
-    pub(super) async fn ask_briefly(
+    pub(super) async fn request_briefly(
         &self,
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
@@ -201,7 +201,7 @@ impl Routes {
         if is_late(self.lock().late.get(&peer)) {
             return Err(NoReply::Late);
         }
-        let replied = self.ask(peer, request, Instant::now() + wait).await;
+        let replied = self.request(peer, request, Instant::now() + wait).await;
         match replied {
             Err(NoReply::Late) => drop(self.lock().late.insert(peer, Instant::now())),
             Ok(_) | Err(NoReply::NoLink) => drop(self.lock().late.remove(&peer)),
@@ -209,7 +209,7 @@ impl Routes {
         replied
     }
 
-    async fn ask(
+    async fn request(
         &self,
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,

@@ -81,13 +81,13 @@ impl ClusterTools {
         runtime: &RuntimeId,
         host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
-        let asked = |no| ToOwner::UsesRuntime {
+        let request = |no| ToOwner::UsesRuntime {
             no,
             tenant: tenant.clone(),
             runtime: runtime.clone(),
             host: host.clone(),
         };
-        match self.ask_owner(tenant, &runtime.run, asked).await {
+        match self.request_from_owner(tenant, &runtime.run, request).await {
             Some(Reply::Used(used)) => Ok(used),
             _ => self.engine()?.uses_runtime(tenant, runtime, host).await,
         }
@@ -100,13 +100,13 @@ impl ClusterTools {
         run: &RunId,
         calls: &[CallInHand],
     ) -> Result<Vec<Disposition>, SinkUnavailable> {
-        let asked = |no| ToOwner::Dispositions {
+        let request = |no| ToOwner::Dispositions {
             no,
             tenant: tenant.clone(),
             run: run.clone(),
             calls: calls.to_vec(),
         };
-        match self.ask_owner(tenant, run, asked).await {
+        match self.request_from_owner(tenant, run, request).await {
             Some(Reply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
             _ => self.engine()?.dispositions(tenant, run, calls).await,
         }
@@ -190,8 +190,12 @@ impl ClusterTools {
                 }
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
-                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, result };
-                    match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
+                    let request = |no| ToOwner::Finished { no, tenant: of, call: id, result };
+                    match self
+                        .routes
+                        .request_in_turn(peer, bytes, request, Instant::now() + RESULT_WAIT)
+                        .await
+                    {
                         Ok(Reply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. If it has not, its owner may be about to stop.
@@ -232,14 +236,14 @@ impl ClusterTools {
 
     /// Asks the owner of a run, if it is another replica that can be reached. If not, the own engine reads the run's journal: all
     /// replicas read the same database.
-    async fn ask_owner(
+    async fn request_from_owner(
         &self,
         tenant: &TenantId,
         run: &RunId,
         request: impl FnOnce(RequestNo) -> ToOwner,
     ) -> Option<Reply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
-        self.routes.ask_briefly(peer, request, REQUEST_WAIT).await.ok()
+        self.routes.request_briefly(peer, request, REQUEST_WAIT).await.ok()
     }
 }
 

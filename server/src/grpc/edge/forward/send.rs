@@ -10,8 +10,8 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::{
-    Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
-    not_taken_status,
+    Outcome, ResponseExtent, no_owner_status, no_response_status, not_reached_status, not_taken_status,
+    send_over_link, serve_here,
 };
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
@@ -185,7 +185,7 @@ async fn attempt(
             let handler = RpcHandler::Here(link);
             let outcome = tokio::select! {
                 biased;
-                outcome = ask_here(services, request) => outcome,
+                outcome = serve_here(services, request) => outcome,
                 () = async {
                     routing.ownership_lost(asked).await;
                     handler.give_up();
@@ -197,7 +197,7 @@ async fn attempt(
             let request = rpc.head().for_replica(number, shard, rpc.body());
             let outcome = tokio::select! {
                 biased;
-                outcome = ask((*link).clone(), request, extent) => outcome,
+                outcome = send_over_link((*link).clone(), request, extent) => outcome,
                 () = routing.ownership_lost(asked) => Outcome::Broken,
                 () = routing.stopped() => return None,
             };

@@ -131,7 +131,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let large = encoded_len(&finished(RequestNo(1)));
     assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
-    let asked = (0..16).map(|count| routes.ask_in_turn(OwnerNo(2), bytes(count), finished, until));
+    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), bytes(count), finished, until));
     let all = futures_util::future::join_all(asked);
     tokio::pin!(all);
     let mut no = 0;

@@ -42,7 +42,7 @@ pub(in crate::grpc::edge::forward) enum ResponseExtent {
 }
 
 /// Sends an RPC over a link, and waits for its response.
-pub(in crate::grpc::edge::forward) async fn ask(
+pub(in crate::grpc::edge::forward) async fn send_over_link(
     link: Channel,
     request: http::Request<Body>,
     extent: ResponseExtent,
@@ -64,7 +64,7 @@ pub(in crate::grpc::edge::forward) async fn ask(
 }
 
 /// Has an RPC done by the services of this replica.
-pub(in crate::grpc::edge::forward) async fn ask_here(
+pub(in crate::grpc::edge::forward) async fn serve_here(
     services: ServiceSet,
     request: http::Request<Body>,
 ) -> Outcome {
