@@ -173,7 +173,7 @@ pub enum ReplicaPart {
     Owner,
     /// It owns none, sends calls on, and may take an owner's place.
     Standby,
-    /// It was held to be dead. Its writes are refused.
+    /// It is fenced. Its writes are refused.
     Fenced,
 }
 

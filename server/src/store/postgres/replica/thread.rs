@@ -28,7 +28,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) options: PostgresOptions,
     pub(in crate::store::postgres) me: ReplicaOptions,
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
-    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
+    pub(in crate::store::postgres) shards: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
     pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
@@ -96,8 +96,8 @@ impl ReplicaThread {
         };
         let (sender, ownership) = watch::channel(Ownership::unknown(number));
         let lease = Rc::new(LeaseWatch::new(sender));
-        let (holdings, seen, scope) = (self.holdings, self.seen, self.scope);
-        let out = Outputs { lease: lease.clone(), holdings, seen, scope };
+        let (shards, seen, scope) = (self.shards, self.seen, self.scope);
+        let out = Outputs { lease: lease.clone(), shards, seen, scope };
         let driver = Driver::new(number, times, link, self.pulse, out);
         let _ = joined.send(Ok(Joined { number, ownership }));
         tokio::select! { biased;

@@ -262,7 +262,7 @@ impl Routing {
 
     /// Resolves when the replica that was asked can do nothing more for the RPC.
     ///
-    /// For another replica: when it is held to be dead, or a different one owns the shard. Until then its engine may still be at
+    /// For another replica: when it is fenced, or a different one owns the shard. Until then its engine may still be at
     /// work, and would take the end of a stream for a caller that leaves.
     ///
     /// For this replica: when another one owns the shard, or it has had no valid lease for some time. Then it cannot reach the
