@@ -121,7 +121,7 @@
 //! | fleet | all tool hosts, and the calls that they have |
 //! | connection | one stream of a tool host |
 //! | credit | the number of further calls that a host accepts |
-//! | room | credit that is left, within the bounds of the tool and the host |
+//! | room | of a host: credit that is left, within the bounds of the tool and the host |
 //! | seek | to look for a host with room for a call |
 //! | grant | to reserve room on a host for a call |
 //! | offer | to send a granted call to its host. The host confirms it when it begins |

@@ -245,12 +245,13 @@ impl ServiceParts {
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         // A bound that the operator gave each tenant is its share.
         let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, Scope::Tenant).is_some();
-        let tenants_leave_room = self.authentication_required && !self.quotas.as_ref().is_some_and(has_share);
+        let tenants_leave_places =
+            self.authentication_required && !self.quotas.as_ref().is_some_and(has_share);
         self.engine.options = EngineOptions {
             masks,
             quotas: self.quotas,
             max_live_runs: server.max_live_runs,
-            tenants_leave_room,
+            tenants_leave_places,
             tenants_leave_memory: self.authentication_required,
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),

@@ -20,7 +20,7 @@ use self::use_permit::UseCounts;
 pub use self::use_permit::UsePermit;
 use super::principal::Principal;
 
-/// The time after which a refused caller may look again, if nobody knows when there is room.
+/// The time after which a refused caller may look again, if nobody knows when the quota allows more.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A thing that a quota bounds.
@@ -161,13 +161,13 @@ impl Default for QuotaLimits {
     }
 }
 
-/// The refusal of an RPC for which a quota leaves no room.
+/// The refusal of an RPC that a quota does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the quota {quota} is used up; try again later")]
 pub struct QuotaExceeded {
     /// The key in `[quotas]`.
     pub quota: &'static str,
-    /// The time after which there is room, or after which it is worth to look again.
+    /// The time after which the quota allows more, or after which it is worth to look again.
     pub retry_after: Duration,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct RpcRates {
     since: Option<Instant>,
 }
 
-/// Room for RPCs: it fills at the rate of the quota, up to one second's RPCs.
+/// RPCs that may begin at once. It fills at the rate of the quota, up to one second's RPCs.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     parts: u64,
@@ -59,7 +59,7 @@ impl RpcRates {
 }
 
 /// Counts an RPC for each of its holders, or for none: then the error has the scope whose bound is reached, and the time after
-/// which there is room.
+/// which the quota allows it.
 pub(super) fn take(
     rates: &Mutex<RpcRates>,
     bounds: Vec<QuotaBound>,
@@ -87,7 +87,7 @@ pub(super) fn take(
     Ok(())
 }
 
-/// RPCs that the bucket has no room for now.
+/// RPCs that the bucket lacks of a full one now.
 pub(super) fn used(rates: &Mutex<RpcRates>, holder: &Holder, rate: u64, now: Instant) -> u64 {
     let rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
     rate - rates.bucket(holder, rate, now).parts / PARTS
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_has_one_seconds_rpcs_and_gets_room_with_time() {
+    fn a_principal_has_one_seconds_rpcs_and_gets_more_with_time() {
         let (rpcs, now) = (Rpcs::new(Some(2), None), Instant::now());
         assert!(rpcs.take("ada", "red", now).is_ok() && rpcs.take("ada", "red", now).is_ok());
         let refused = rpcs.take("ada", "red", now).unwrap_err();

@@ -100,17 +100,17 @@ impl Deps {
         self.ledger().of(tenant)
     }
 
-    /// Reserves memory. Drops idle histories if that makes room. `None` if there is no room, or if others waited before.
+    /// Reserves memory. Drops idle histories if that frees enough. `None` if there is too little memory, or if others waited before.
     pub(in crate::engine) fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
-        self.make_room(tenant, bytes);
+        self.free_memory(tenant, bytes);
         self.ledger().try_reserve(tenant, bytes)
     }
 
     /// Drops idle histories until the tenant may reserve this many bytes, or none is left.
-    pub(in crate::engine) fn make_room(&self, tenant: &TenantId, bytes: usize) {
+    pub(in crate::engine) fn free_memory(&self, tenant: &TenantId, bytes: usize) {
         let needed = self.ledger_of(tenant).needed(bytes);
         if self.ledger().free() < needed {
-            self.histories.make_room(needed);
+            self.histories.free_memory(needed);
         }
     }
 }

@@ -78,8 +78,8 @@ impl StoredUse {
     }
 }
 
-/// Room for something that is about to be stored. Counts as added when it is dropped. A reading of the store that was asked for
-/// later has it, if it was stored.
+/// The quota reserved for something that is about to be stored. Counts as added when it is dropped. A reading of the store
+/// that was asked for later has it, if it was stored.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaReservation(Vec<(Arc<Counter>, u64)>);
 
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn only_a_slow_answer_refuses_without_another_look() {
         let age = Duration::from_millis;
-        assert!(!took(499).refuses_for(age(0)), "room that was made is seen at once");
+        assert!(!took(499).refuses_for(age(0)), "what was deleted is seen at once");
         assert!(took(500).refuses_for(age(4_999)) && !took(500).refuses_for(age(5_000)));
         assert!(took(9_000).refuses_for(age(59_999)) && !took(9_000).refuses_for(age(60_000)));
     }

@@ -18,7 +18,7 @@ use crate::engine::shards::GivenAwayShards;
 /// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
 
-/// A tenant that leaves room for others holds at most this many times the places that are left.
+/// A tenant that leaves places for others holds at most this many times the places that are left.
 const TIMES_WHAT_IS_LEFT: usize = 9;
 
 /// Receives the machine's verdict on an input, once everything that the input led to is durable.
@@ -106,10 +106,10 @@ pub(in crate::engine) struct LiveRuns(Arc<Mutex<Table>>);
 pub(in crate::engine) struct LiveRunsBound {
     /// The most of all tenants.
     pub(in crate::engine) max: usize,
-    /// True if a tenant leaves room for others: it gets a further place only while it has fewer than nine times the places
+    /// True if a tenant leaves places for others: it gets a further place only while it has fewer than nine times the places
     /// that are left. So one alone gets nine tenths of them, two that want more than there are get nine nineteenths each,
     /// and one that has no run yet finds a place.
-    pub(in crate::engine) leaves_room: bool,
+    pub(in crate::engine) leaves_places: bool,
 }
 
 impl LiveRunsBound {
@@ -117,7 +117,7 @@ impl LiveRunsBound {
     fn check(self, own: usize, all: usize) -> Result<(), EngineError> {
         match self.max.saturating_sub(all) {
             0 => Err(EngineError::TooManyRuns),
-            left if self.leaves_room && own >= left.saturating_mul(TIMES_WHAT_IS_LEFT) => {
+            left if self.leaves_places && own >= left.saturating_mul(TIMES_WHAT_IS_LEFT) => {
                 Err(EngineError::TooManyRunsOfTenant)
             }
             _ => Ok(()),
@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: LiveRunsBound = LiveRunsBound { max: 1, leaves_room: false };
+    const ONE: LiveRunsBound = LiveRunsBound { max: 1, leaves_places: false };
 
     async fn permit(table: &LiveRuns, run: &str) -> StartPermit {
         permit_of(table, &TenantId::local(), run).await
@@ -326,9 +326,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tenant_leaves_room_for_those_that_have_no_run_yet() {
+    async fn a_tenant_leaves_places_for_those_that_have_no_run_yet() {
         let table = LiveRuns::default();
-        let bound = LiveRunsBound { max: 1_000, leaves_room: true };
+        let bound = LiveRunsBound { max: 1_000, leaves_places: true };
         let mut noisy = fill(&table, "noisy", bound).await;
         assert_eq!(noisy.len(), 900);
         let quiet = fill(&table, "quiet", bound).await;
@@ -347,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn tenants_that_want_more_than_there_is_end_with_equal_parts() {
         let table = LiveRuns::default();
-        let bound = LiveRunsBound { max: 190, leaves_room: true };
+        let bound = LiveRunsBound { max: 190, leaves_places: true };
         let mut parts = [fill(&table, "red", bound).await, fill(&table, "blue", bound).await];
         assert_eq!(parts.each_ref().map(Vec::len), [171, 18]);
         while parts[0].len() > parts[1].len() {
@@ -365,7 +365,7 @@ mod tests {
     #[tokio::test]
     async fn without_that_rule_one_tenant_may_have_all() {
         let table = LiveRuns::default();
-        let bound = LiveRunsBound { max: 1_000, leaves_room: false };
+        let bound = LiveRunsBound { max: 1_000, leaves_places: false };
         assert_eq!(fill(&table, "noisy", bound).await.len(), 1_000);
     }
 

@@ -31,7 +31,7 @@ impl Engine {
         let author = request.author.name.as_deref();
         // A session that is made with the run counts, too.
         let _new_session = match request.create_session || request.session.is_none() {
-            true => Some(self.room_for_session(&tenant, author, &session).await?),
+            true => Some(self.reserve_session(&tenant, author, &session).await?),
             false => None,
         };
         let session_state = self.session_state(&tenant, &session, request).await?;
@@ -45,7 +45,7 @@ impl Engine {
                 // The others add no live run: they queue one, or hand messages to one.
                 let options = &self.deps().options;
                 let bound =
-                    LiveRunsBound { max: options.max_live_runs, leaves_room: options.tenants_leave_room };
+                    LiveRunsBound { max: options.max_live_runs, leaves_places: options.tenants_leave_places };
                 permit.try_admit(bound)?;
                 let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.

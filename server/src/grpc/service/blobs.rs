@@ -173,9 +173,9 @@ impl blobs_server::Blobs for BlobsService {
             Some(digest) => store.blob(tenant, owner, digest).await?.is_some(),
             None => false,
         };
-        let mut room = match is_there {
+        let mut reserved = match is_there {
             true => None,
-            false => Some(self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?),
+            false => Some(self.engine.reserve_bytes(tenant, owner, announced.unwrap_or(0)).await?),
         };
         let mut upload = store.begin_blob(new).await?;
         while let Some(part) = self.part(&mut parts, &progress).await? {
@@ -190,8 +190,8 @@ impl blobs_server::Blobs for BlobsService {
             if chunk.is_empty() {
                 continue;
             }
-            if let (Some(room), None) = (&mut room, announced) {
-                room.extend(self.engine.room_for_bytes(tenant, owner, chunk.len() as u64).await?);
+            if let (Some(reserved), None) = (&mut reserved, announced) {
+                reserved.extend(self.engine.reserve_bytes(tenant, owner, chunk.len() as u64).await?);
             }
             upload.write(&chunk).await?;
         }

@@ -354,10 +354,10 @@ fn has_peer(ownership: &Ownership, number: OwnerNo) -> bool {
     ownership.peers().any(|peer| peer.number == number)
 }
 
-/// Waits for a change, and until the link has room for it.
+/// Waits for a change, and until the link has capacity for it.
 async fn changed<K: Ord>(changes: &Changes<K>, sender: &LinkSender) {
     changes.wait().await;
-    sender.room().await;
+    sender.wait_for_capacity().await;
 }
 
 /// Removes the link also when its task is dropped.

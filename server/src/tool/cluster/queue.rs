@@ -71,11 +71,11 @@ impl LinkSender {
     }
 
     fn send_below(&self, bytes: usize, frame: &impl Serialize) -> bool {
-        let has_room = self.has_room(bytes);
-        if has_room {
+        let has_capacity = self.has_capacity(bytes);
+        if has_capacity {
             self.send(frame);
         }
-        has_room
+        has_capacity
     }
 
     fn push(&self, frame: Vec<u8>) {
@@ -89,13 +89,13 @@ impl LinkSender {
         let _ended = self.frames.send(Some(frame));
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    fn has_capacity(&self, bytes: usize) -> bool {
         self.backlog.bytes.load(Ordering::Relaxed) < bytes
     }
 
     /// Waits until little waits to be sent.
-    pub(super) async fn room(&self) {
-        while !self.has_room(BUSY_BYTES) {
+    pub(super) async fn wait_for_capacity(&self) {
+        while !self.has_capacity(BUSY_BYTES) {
             self.backlog.taken.notified().await;
         }
     }

@@ -177,7 +177,7 @@ impl TermsBook {
             names.entry(name.to_owned()).or_insert_with(|| KnownTerms::strictest(name));
         }
         match names.get(name).map(|known| known.terms.clone()) {
-            None => check_room(names.len() + coming),
+            None => check_name_bound(names.len() + coming),
             Some(known) => self.check_known(tenant, declared, &known),
         }
     }
@@ -353,8 +353,8 @@ impl KnownTerms {
     }
 }
 
-/// Checks that there is room for the terms of one more name, beside this number of them.
-fn check_room(names: usize) -> Result<(), Refused> {
+/// Checks the bound on names that have terms: one more, beside this number of them.
+fn check_name_bound(names: usize) -> Result<(), Refused> {
     if names < TOOL_TERMS_PER_TENANT_MAX {
         return Ok(());
     }
