@@ -128,7 +128,7 @@ impl LiveRunsBound {
 #[derive(Default)]
 struct Table {
     entries: HashMap<RunKey, Entry>,
-    /// Entries that are live, or that were admitted and start.
+    /// Entries that are live, or that have a place and start.
     counted: usize,
     /// The same of each tenant that has any.
     counted_of: HashMap<TenantId, usize>,
@@ -232,11 +232,11 @@ impl StartPermit {
         &self.key
     }
 
-    /// Counts the run as live.
+    /// Takes a place for the run: counts it as live.
     ///
     /// # Errors
     /// [`EngineError::TooManyRuns`] and [`EngineError::TooManyRunsOfTenant`]: it counts nowhere.
-    pub(in crate::engine) fn try_admit(&self, bound: LiveRunsBound) -> Result<(), EngineError> {
+    pub(in crate::engine) fn try_take_place(&self, bound: LiveRunsBound) -> Result<(), EngineError> {
         let table = &mut *self.table.table();
         let own = table.counted_of.get(&self.key.tenant).copied().unwrap_or_default();
         let checked = bound.check(own, table.counted);
@@ -317,7 +317,7 @@ mod tests {
         loop {
             let run = format!("r{}", NEXT.fetch_add(1, Ordering::Relaxed));
             let permit = permit_of(table, &tenant, &run).await;
-            if permit.try_admit(bound).is_err() {
+            if permit.try_take_place(bound).is_err() {
                 return started;
             }
             permit.set_live(Mailbox::new().0);
@@ -341,7 +341,7 @@ mod tests {
         drop((quiet, third));
         assert_eq!(noisy.len(), 899);
         let again = permit_of(&table, &TenantId::parse("noisy").unwrap(), "again").await;
-        assert!(again.try_admit(bound).is_ok(), "it has fewer than nine times what is left");
+        assert!(again.try_take_place(bound).is_ok(), "it has fewer than nine times what is left");
     }
 
     #[tokio::test]
@@ -386,19 +386,19 @@ mod tests {
         let table = LiveRuns::default();
         let [steers, first, second] =
             [permit(&table, "m").await, permit(&table, "r1").await, permit(&table, "r2").await];
-        assert!(first.try_admit(ONE).is_ok());
-        assert!(first.try_admit(ONE).is_ok(), "it is admitted");
+        assert!(first.try_take_place(ONE).is_ok());
+        assert!(first.try_take_place(ONE).is_ok(), "it has its place");
         first.set_live(Mailbox::new().0);
         first.set_live(Mailbox::new().0);
-        assert!(second.try_admit(ONE).is_err() && steers.try_admit(ONE).is_err());
+        assert!(second.try_take_place(ONE).is_err() && steers.try_take_place(ONE).is_err());
         // A run that is taken over is not asked for, and counts.
         second.set_live(Mailbox::new().0);
         drop(first);
-        assert!(steers.try_admit(ONE).is_err());
+        assert!(steers.try_take_place(ONE).is_err());
         drop(second);
-        assert!(steers.try_admit(ONE).is_ok());
+        assert!(steers.try_take_place(ONE).is_ok());
         drop(steers);
-        assert!(permit(&table, "r3").await.try_admit(ONE).is_ok());
+        assert!(permit(&table, "r3").await.try_take_place(ONE).is_ok());
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ impl Engine {
                 let options = &self.deps().options;
                 let bound =
                     LiveRunsBound { max: options.max_live_runs, leaves_places: options.tenants_leave_places };
-                permit.try_admit(bound)?;
+                permit.try_take_place(bound)?;
                 let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;

@@ -56,7 +56,7 @@ impl CredentialCheck {
     }
 
     /// Puts the principal into the request, and returns its identity. `None` for RPCs that need no credentials.
-    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Admitted>, Box<Refused>> {
+    async fn authorize(&self, request: &mut http::Request<Body>) -> Result<Option<Authorized>, Box<Refused>> {
         let access = Access::of(request.uri().path());
         let is_one = request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_none();
         // The token goes no further.
@@ -90,7 +90,7 @@ impl CredentialCheck {
             refused("quota", why, quota_exceeded(&exceeded))
         })?;
         request.extensions_mut().insert(identity.principal.clone());
-        Ok(Some(Admitted { identity, use_permit }))
+        Ok(Some(Authorized { identity, use_permit }))
     }
 
     /// Counts an RPC with a stream. Those of tool hosts are counted as hosts.
@@ -135,7 +135,7 @@ impl CredentialCheck {
     /// Does the work of an RPC. Its streams go on as long as the credential counts.
     async fn serve<S>(
         &self,
-        Admitted { identity, use_permit }: Admitted,
+        Authorized { identity, use_permit }: Authorized,
         mut inner: S,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, S::Error>
@@ -157,7 +157,7 @@ impl CredentialCheck {
 }
 
 /// An RPC that may begin.
-struct Admitted {
+struct Authorized {
     identity: Identity,
     /// Counts its stream, if it has one and there is a quota.
     use_permit: Option<UsePermit>,
@@ -261,10 +261,10 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
             let rpc = AuditedRpc::of(&request);
-            let admitted = match &layer.check {
+            let authorized = match &layer.check {
                 None => None,
-                Some(check) => match check.admit(&mut request).await {
-                    Ok(admitted) => admitted,
+                Some(check) => match check.authorize(&mut request).await {
+                    Ok(authorized) => authorized,
                     Err(refused) => {
                         let Refused { status, cause, why, principal } = *refused;
                         let refused = rpc.refused(&*check.clock, principal.as_deref(), cause, why);
@@ -276,11 +276,11 @@ where
                 },
             };
             let is_open = Access::of(request.uri().path()) == Access::Anyone;
-            let principal = admitted.as_ref().map(|admitted| admitted.identity.principal.clone());
+            let principal = authorized.as_ref().map(|authorized| authorized.identity.principal.clone());
             let IdentityLayer { check, audit, local: _ } = layer;
             let work = async move {
-                match (check, admitted) {
-                    (Some(check), Some(admitted)) => check.serve(admitted, inner, request).await,
+                match (check, authorized) {
+                    (Some(check), Some(authorized)) => check.serve(authorized, inner, request).await,
                     _ => inner.call(request).await,
                 }
             };

@@ -117,7 +117,7 @@ impl State {
         for (checked, row) in rows {
             let StoredTool { tenant, declaration, last_seen, terms } = row;
             let terms = terms.unwrap_or_else(|| declaration.terms());
-            self.terms.admit(&tenant, &declaration.name, Arc::new(terms));
+            self.terms.adopt(&tenant, &declaration.name, Arc::new(terms));
             if let Some(tool) = checked {
                 let known = self.catalogue.tool(&tenant, &declaration.name);
                 let seen_here = known.map_or(last_seen, |tool| tool.last_seen(now));
@@ -158,7 +158,7 @@ impl State {
                 let key = ToolKey::new(tenant.clone(), name.clone());
                 self.differing.entry(key).or_default().insert(by.connection);
             } else {
-                self.terms.admit(tenant, &name, tool.terms.clone());
+                self.terms.adopt(tenant, &name, tool.terms.clone());
                 self.catalogue.register(tenant, tool, now);
                 // A draining host takes no calls of it.
                 if !self.fleet.serves(tenant, &name) {

@@ -141,8 +141,8 @@ impl TermsBook {
         self.by_tenant.retain(|_, names| !names.is_empty());
     }
 
-    /// Notes the terms of an admitted declaration.
-    pub(in crate::tool) fn admit(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
+    /// Adopts the terms of a declaration that was accepted.
+    pub(in crate::tool) fn adopt(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
         let names = self.by_tenant.entry(tenant.clone()).or_default();
         match names.get_mut(name) {
             Some(known) => {
@@ -239,7 +239,7 @@ impl TermsBook {
 
     /// Notes terms that an operator accepts.
     pub(in crate::tool) fn accept(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
-        self.admit(tenant, name, terms);
+        self.adopt(tenant, name, terms);
         if let Some(known) = self.by_tenant.get_mut(tenant).and_then(|names| names.get_mut(name)) {
             known.accepted = true;
         }

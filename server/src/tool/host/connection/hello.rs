@@ -72,8 +72,8 @@ impl HostStream {
         None
     }
 
-    /// Admits the host with what it offers. If that cannot be, the connection is ended with the reason.
-    pub(super) async fn admit(&self, hello: Hello) {
+    /// Connects the host with the capabilities of its hello. If that cannot be, the connection is ended with the reason.
+    pub(super) async fn handle_hello(&self, hello: Hello) {
         if !self.may_join().await {
             return;
         }

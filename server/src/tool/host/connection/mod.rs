@@ -136,7 +136,7 @@ impl HostStream {
         let host = hello.host.clone();
         tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
         let open_runtimes = hello.open_runtimes.clone();
-        self.admit(hello).await;
+        self.handle_hello(hello).await;
         self.serve(&host, open_runtimes, &mut frames).await;
         tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
         Some(host)

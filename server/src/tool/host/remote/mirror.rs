@@ -193,7 +193,7 @@ impl RemoteTools {
                 return;
             }
             match terms {
-                Some(terms) => state.terms.admit(&tenant, &name, Arc::new(terms)),
+                Some(terms) => state.terms.adopt(&tenant, &name, Arc::new(terms)),
                 None => drop(state.terms.forget(&tenant, &name)),
             }
             match known {

@@ -3,7 +3,7 @@
 //! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and updates are queued
 //! while it is held, so they leave in the order in which they were decided.
 
-mod admission;
+mod join;
 mod mirror;
 mod operator;
 mod results;
@@ -32,7 +32,7 @@ use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::state::{HostQueue, State, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
-pub(in crate::tool) use admission::CapabilityOffer;
+pub(in crate::tool) use join::CapabilityOffer;
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 pub(in crate::tool) use results::UNARY;
 pub(in crate::tool) use shutdown::TakesHosts;
@@ -92,7 +92,7 @@ impl RemoteTools {
         let mut terms = TermsBook::new(options.terms.clone());
         for row in &stored {
             let known = row.terms.clone().unwrap_or_else(|| row.declaration.terms());
-            terms.admit(&row.tenant, &row.declaration.name, Arc::new(known));
+            terms.adopt(&row.tenant, &row.declaration.name, Arc::new(known));
         }
         let catalogue = Catalogue::new(options.tool_retention, own.0, stored, now);
         let mut fleet = Fleet::new(options.fleet);
