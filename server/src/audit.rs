@@ -226,7 +226,7 @@ pub struct AuditFilter {
 /// The log, as an act tells it what happens after the act's RPC has begun.
 pub trait ActLog: Debug + Send + Sync {
     /// Counts the row of the act: it is durable, with the write that took it along.
-    fn recorded(&self);
+    fn count_recorded(&self);
 
     /// Has this row written: the RPC is a stream, and something of it is refused after its own row. Beyond a rate, rows are
     /// only counted.
@@ -285,7 +285,7 @@ impl Act {
     pub fn set_recorded(&self) {
         let was_recorded = self.is_recorded.swap(true, Ordering::AcqRel);
         if let (false, Some(log)) = (was_recorded, &self.log) {
-            log.recorded();
+            log.count_recorded();
         }
     }
 

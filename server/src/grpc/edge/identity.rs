@@ -18,7 +18,7 @@ use crate::auth::{
 };
 use crate::clock::Clock;
 use crate::grpc::access::{self, Access};
-use crate::grpc::edge::audit::{AuditLog, AuditedRpc, recorded};
+use crate::grpc::edge::audit::{AuditLog, AuditedRpc, record_rpc};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, RemoteEnd};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
@@ -203,7 +203,7 @@ impl IdentityLayer {
     }
 
     /// The log of what is refused.
-    fn refused(&self) -> Option<AuditLog> {
+    fn refusal_log(&self) -> Option<AuditLog> {
         self.audit.clone().or_else(|| self.local.as_ref()?.audit())
     }
 
@@ -212,7 +212,7 @@ impl IdentityLayer {
     pub fn failed_handshakes(&self) -> HandshakeFailed {
         let layer = self.clone();
         Arc::new(move |from, why| {
-            if let Some(audit) = layer.refused() {
+            if let Some(audit) = layer.refusal_log() {
                 audit.handshake_failed(from, why);
             }
         })
@@ -267,9 +267,9 @@ where
                     Ok(authorized) => authorized,
                     Err(refused) => {
                         let Refused { status, cause, why, principal } = *refused;
-                        let refused = rpc.refused(&*check.clock, principal.as_deref(), cause, why);
-                        if let Some(audit) = layer.refused() {
-                            audit.refused(refused);
+                        let refused = rpc.refusal(&*check.clock, principal.as_deref(), cause, why);
+                        if let Some(audit) = layer.refusal_log() {
+                            audit.record_refusal(refused);
                         }
                         return Ok(status.into_http());
                     }
@@ -287,8 +287,8 @@ where
             match audit.filter(|_| !is_open) {
                 None => work.await,
                 Some(audit) => {
-                    let act = audit.begins(&rpc, principal.as_deref());
-                    recorded(audit, rpc, act, work).await
+                    let act = audit.begin_act(&rpc, principal.as_deref());
+                    record_rpc(audit, rpc, act, work).await
                 }
             }
         }))

@@ -33,7 +33,7 @@ pub(in crate::grpc::edge) async fn take(audit: Option<AuditLog>, request: http::
     if let Some(audit) = audit {
         for mut refused in report.refused {
             refused.entry.allowed = false;
-            audit.refused(refused);
+            audit.record_refusal(refused);
         }
         audit.add_counted(report.counted);
     }
