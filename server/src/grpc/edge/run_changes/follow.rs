@@ -56,7 +56,7 @@ pub fn follow_run_changes(
                 () = following.ends() => {}
                 () = follower.run() => {}
             }
-            following.unfollowed();
+            following.set_unfollowed();
         }
     };
     async move {
@@ -98,7 +98,7 @@ impl ChangeFollower<'_> {
             // A fenced one may still write, and tell nobody, until its shards are free.
             let had_ended = ending.extract_if(.., |number| !ownerships.borrow().names(*number)).count();
             if !gone.is_empty() || had_ended > 0 {
-                self.engine.peers_missed();
+                self.engine.reset_run_watchers();
             }
             ending.extend(gone.into_iter().filter(|number| ownerships.borrow().names(*number)));
             for peer in peers {
@@ -131,7 +131,7 @@ impl ChangeFollower<'_> {
             match self.open(peer).await {
                 Ok(pages) => {
                     if self.following.is_followed() {
-                        self.engine.peers_missed();
+                        self.engine.reset_run_watchers();
                     }
                     self.decide(Some(peer));
                     let began = Instant::now();
@@ -200,7 +200,7 @@ impl ChangeFollower<'_> {
         let mut undecided = self.undecided();
         let was_there = peer.is_none_or(|peer| undecided.remove(&peer.number));
         if was_there && undecided.is_empty() && !self.following.is_followed() {
-            self.following.followed();
+            self.following.set_followed();
         }
     }
 
