@@ -56,13 +56,13 @@ fn transient() -> Vec<FeedItem> {
 #[test]
 fn event_frames_equal_the_messages_of_the_contract() {
     let converter = converter();
-    for shown in durable().into_iter().chain(transient()) {
-        let event = Some(converter.event(&shown));
-        let sent = converter.frame(&shown).encode_to_vec();
+    for item in durable().into_iter().chain(transient()) {
+        let event = Some(converter.event(&item));
+        let sent = converter.frame(&item).encode_to_vec();
         let (run_stream, subscribe) =
             (RunStreamResponse { event: event.clone() }, SubscribeResponse { event });
-        assert_eq!(sent, run_stream.encode_to_vec(), "{shown:?}");
-        assert_eq!(sent, subscribe.encode_to_vec(), "{shown:?}");
+        assert_eq!(sent, run_stream.encode_to_vec(), "{item:?}");
+        assert_eq!(sent, subscribe.encode_to_vec(), "{item:?}");
         assert_eq!(RunStreamResponse::decode(&sent[..]).unwrap(), run_stream);
         assert_eq!(SubscribeResponse::decode(&sent[..]).unwrap(), subscribe);
     }

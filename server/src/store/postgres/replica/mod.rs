@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::seen::Seen;
-use self::thread::{Joined, ReplicaThread, Signals};
+use self::thread::{JoinedReplica, ReplicaThread, Signals};
 use super::PostgresOptions;
 use super::open;
 use super::open_error::OpenError;
@@ -120,7 +120,7 @@ impl Replica {
             signals: signals.clone(),
         };
         thread.start(joined).map_err(|error| failed(format!("no thread for the replica: {error}")))?;
-        let Joined { number, ownership } =
+        let JoinedReplica { number, ownership } =
             answer.await.unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
         Ok(Self {
             number,

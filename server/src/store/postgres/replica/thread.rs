@@ -36,7 +36,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
 }
 
 /// The facts that the database gave this replica when it joined.
-pub(in crate::store::postgres) struct Joined {
+pub(in crate::store::postgres) struct JoinedReplica {
     pub(in crate::store::postgres) number: OwnerNo,
     pub(in crate::store::postgres) ownership: Ownerships,
 }
@@ -65,7 +65,7 @@ impl ReplicaThread {
     )]
     pub(in crate::store::postgres) fn start(
         self,
-        joined: oneshot::Sender<Result<Joined, OpenError>>,
+        joined: oneshot::Sender<Result<JoinedReplica, OpenError>>,
     ) -> io::Result<()> {
         // Dropped at the end of the thread, also where it does not start.
         let ended = self.signals.ended.clone().drop_guard();
@@ -84,7 +84,7 @@ impl ReplicaThread {
     }
 
     /// `None`: the replica did not join.
-    async fn run(self, joined: oneshot::Sender<Result<Joined, OpenError>>) -> Option<End> {
+    async fn run(self, joined: oneshot::Sender<Result<JoinedReplica, OpenError>>) -> Option<End> {
         let times = LeaseTimes::from_lease(Millis::of(self.me.lease));
         let (number, link) = match self.join(times).await {
             Ok((number, link)) => (number, link),
@@ -99,7 +99,7 @@ impl ReplicaThread {
         let (shards, seen, scope) = (self.shards, self.seen, self.scope);
         let out = Outputs { lease: lease.clone(), shards, seen, scope };
         let driver = Driver::new(number, times, link, self.pulse, out);
-        let _ = joined.send(Ok(Joined { number, ownership }));
+        let _ = joined.send(Ok(JoinedReplica { number, ownership }));
         tokio::select! { biased;
             end = driver.run(self.signals.leaving, self.notices) => Some(end),
             () = lease.run() => unreachable!("it never ends"),
