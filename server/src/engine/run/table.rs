@@ -22,7 +22,7 @@ const MAILBOX: usize = 256;
 const TIMES_WHAT_IS_LEFT: usize = 9;
 
 /// Receives the machine's verdict on an input, once everything that the input led to is durable.
-pub(in crate::engine) type Reply = oneshot::Sender<Result<(), Refusal>>;
+pub(in crate::engine) type InputReplySender = oneshot::Sender<Result<(), Refusal>>;
 
 /// A message to a run's task.
 pub(in crate::engine) enum Mail {
@@ -31,7 +31,7 @@ pub(in crate::engine) enum Mail {
     /// An input whose sender waits until it is durable.
     InputWithReply {
         input: Input,
-        reply: Reply,
+        reply: InputReplySender,
         /// The act that the audit log is to tell of, if there is one.
         act: Option<Arc<Act>>,
     },
@@ -99,7 +99,7 @@ enum StartCount {
 
 /// The table of live runs. Clones share one table.
 #[derive(Clone, Default)]
-pub(in crate::engine) struct LiveRuns(Arc<Mutex<Table>>);
+pub(in crate::engine) struct LiveRuns(Arc<Mutex<LiveTable>>);
 
 /// The bound on live runs.
 #[derive(Debug, Clone, Copy)]
@@ -126,7 +126,7 @@ impl LiveRunsBound {
 }
 
 #[derive(Default)]
-struct Table {
+struct LiveTable {
     entries: HashMap<RunKey, Entry>,
     /// Entries that are live, or that have a place and start.
     counted: usize,
@@ -134,7 +134,7 @@ struct Table {
     counted_of: HashMap<TenantId, usize>,
 }
 
-impl Table {
+impl LiveTable {
     fn count(&mut self, tenant: &TenantId) {
         self.counted += 1;
         *self.counted_of.entry(tenant.clone()).or_default() += 1;
@@ -221,7 +221,7 @@ impl LiveRuns {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, LiveTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
 use crate::engine::error::EngineError;
-use crate::engine::feed::Progress;
+use crate::engine::feed::LiveProgress;
 use crate::engine::{Engine, Inner};
 use crate::store::StoreError;
 use crate::tool::{CallInHand, CallSink, CallUpdate, Disposition, ReportedResult, SinkUnavailable, Verdict};
@@ -68,11 +68,11 @@ impl CallSink for Engine {
                 Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }
             }
             CallUpdate::Progress { attempt, message, fraction } => {
-                self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
+                self.publish_progress(&key, LiveProgress::Call { slot, attempt, message, fraction });
                 return true;
             }
             CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
-                self.publish_progress(&key, Progress::Output { slot, attempt, chunk_seq, stderr, data });
+                self.publish_progress(&key, LiveProgress::Output { slot, attempt, chunk_seq, stderr, data });
                 return true;
             }
         };
@@ -231,7 +231,7 @@ impl Engine {
         }
     }
 
-    fn publish_progress(&self, key: &RunKey, progress: Progress) {
+    fn publish_progress(&self, key: &RunKey, progress: LiveProgress) {
         let deps = self.deps();
         if let Some(feed) = deps.feeds.get(key) {
             feed.publish_progress(deps.clock.now(), progress);

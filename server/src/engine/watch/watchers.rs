@@ -46,12 +46,12 @@ pub(in crate::engine) struct RunWatchers {
     is_active: AtomicBool,
     /// Number of the last change that every watcher has, or did not want.
     delivered_upto: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<WatchersState>,
     pub(super) peers: Peers,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchersState {
     /// Tells tokens of this process from those of others; 0 until somebody watches.
     process: u64,
     last: u64,
@@ -158,7 +158,7 @@ impl RunWatchers {
 
     fn notify(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, WatchersState>,
         change: Arc<RunChange>,
         now: Timestamp,
         stall: Millis,
@@ -241,12 +241,12 @@ impl RunWatchers {
         state.keep_until = now.after(KEPT_FOR);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatchersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WatchersState {
     fn keep(&mut self, numbered: &NumberedChange) {
         self.recent_bytes += numbered.change.bytes();
         self.recent.push_back(numbered.clone());

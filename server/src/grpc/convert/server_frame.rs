@@ -1,8 +1,8 @@
 //! Conversion of the server's frames to tool hosts.
 
 use agentloop_core::host::frame::{
-    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, InputReply, RefusalKind, Refused,
-    ResultVerdict, ServerFrame, Welcome,
+    CallRequest, CancelCause, CapabilityRefusal, CapabilityVerdict, Disposition, InputAnswer, InputReply,
+    RefusalKind, ResultVerdict, ServerFrame, Welcome,
 };
 use agentloop_core::id::CallId;
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
@@ -131,7 +131,7 @@ fn capability_verdicts(verdicts: Vec<CapabilityVerdict>) -> Vec<v1::CapabilityVe
     verdicts.into_iter().map(verdict).collect()
 }
 
-fn refusal(refused: &Refused) -> v1::CapabilityRefusal {
+fn refusal(refused: &CapabilityRefusal) -> v1::CapabilityRefusal {
     match refused.kind {
         RefusalKind::Invalid => v1::CapabilityRefusal::Invalid,
         RefusalKind::Different => v1::CapabilityRefusal::Different,

@@ -56,7 +56,10 @@ impl CredentialCheck {
     }
 
     /// Puts the principal into the request, and returns its identity. `None` for RPCs that need no credentials.
-    async fn authorize(&self, request: &mut http::Request<Body>) -> Result<Option<Authorized>, Box<Refused>> {
+    async fn authorize(
+        &self,
+        request: &mut http::Request<Body>,
+    ) -> Result<Option<Authorized>, Box<RefusedRequest>> {
         let access = Access::of(request.uri().path());
         let is_one = request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_none();
         // The token goes no further.
@@ -73,7 +76,7 @@ impl CredentialCheck {
         let identity = identity.map_err(|rejection| self.reject(rejection, bearer))?;
         let refused = |cause, why: String, status| {
             (self.rejected)(cause);
-            Box::new(Refused { status, cause, why, principal: Some(identity.principal.clone()) })
+            Box::new(RefusedRequest { status, cause, why, principal: Some(identity.principal.clone()) })
         };
         if let Some(quotas) = &self.quotas {
             quotas.take(&identity.principal, Instant::now()).map_err(|exceeded| {
@@ -117,7 +120,7 @@ impl CredentialCheck {
         Lapse::of(self.authenticator.clone(), self.clock.clone(), identity)
     }
 
-    fn reject(&self, rejection: Rejection, bearer: Option<&str>) -> Box<Refused> {
+    fn reject(&self, rejection: Rejection, bearer: Option<&str>) -> Box<RefusedRequest> {
         (self.rejected)(rejection.name());
         tracing::debug!(cause = %rejection, "an RPC was refused: its credentials prove nobody");
         let status = unauthenticated("the credentials are missing or wrong");
@@ -126,9 +129,9 @@ impl CredentialCheck {
         let expired = bearer.filter(|_| rejection == Rejection::ExpiredToken);
         Box::new(match expired.and_then(|token| self.authenticator.holder(token)) {
             Some((id, principal)) => {
-                Refused { status, cause, why: format!("{why} {id}"), principal: Some(principal) }
+                RefusedRequest { status, cause, why: format!("{why} {id}"), principal: Some(principal) }
             }
-            None => Refused { status, cause, why, principal: None },
+            None => RefusedRequest { status, cause, why, principal: None },
         })
     }
 
@@ -164,7 +167,7 @@ struct Authorized {
 }
 
 /// An RPC that may not begin.
-struct Refused {
+struct RefusedRequest {
     status: Status,
     /// Name of the cause in metrics.
     cause: &'static str,
@@ -266,7 +269,7 @@ where
                 Some(check) => match check.authorize(&mut request).await {
                     Ok(authorized) => authorized,
                     Err(refused) => {
-                        let Refused { status, cause, why, principal } = *refused;
+                        let RefusedRequest { status, cause, why, principal } = *refused;
                         let refused = rpc.refusal(&*check.clock, principal.as_deref(), cause, why);
                         if let Some(audit) = layer.refusal_log() {
                             audit.record_refusal(refused);

@@ -86,12 +86,12 @@ impl Drop for Transfer {
 }
 
 /// When an upload has last come on. A chunk of a byte now and then does not hold it open.
-struct Progress {
+struct UploadProgress {
     since: Instant,
     bytes: usize,
 }
 
-impl Progress {
+impl UploadProgress {
     fn begin() -> Self {
         Self { since: Instant::now(), bytes: 0 }
     }
@@ -130,7 +130,7 @@ impl BlobsService {
     async fn part(
         &self,
         parts: &mut Streaming<wire::PutBlobRequest>,
-        progress: &Progress,
+        progress: &UploadProgress,
     ) -> Result<Option<Put>, Status> {
         let next = tokio::select! { biased;
             () = self.stopping.cancelled() => return Err(EngineError::ShuttingDown.into()),
@@ -160,7 +160,7 @@ impl blobs_server::Blobs for BlobsService {
         let caller = Caller::of(&request);
         let _transfer = self.begin(caller.tenant())?;
         let mut parts = request.into_inner();
-        let mut progress = Progress::begin();
+        let mut progress = UploadProgress::begin();
         let Some(Put::Header(header)) = self.part(&mut parts, &progress).await? else {
             return Err(Violations::single("header", "must be the first message"));
         };
@@ -368,7 +368,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn single_bytes_are_no_progress() {
-        let mut progress = Progress::begin();
+        let mut progress = UploadProgress::begin();
         let began = progress.since;
         for _ in 1..PROGRESS_BYTES {
             tokio::time::advance(Duration::from_millis(1)).await;

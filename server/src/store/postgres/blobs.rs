@@ -307,7 +307,7 @@ impl Drop for Upload {
 }
 
 /// A read under way.
-struct Reader {
+struct StoredBlobReader {
     db: Readers,
     pieces: CheckedPieces,
     upload: i64,
@@ -317,7 +317,7 @@ struct Reader {
 }
 
 #[async_trait]
-impl BlobReader for Reader {
+impl BlobReader for StoredBlobReader {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while !self.is_at_end {
             let sql = "SELECT bytes FROM blob_pieces WHERE upload_no = $1 AND piece_no = $2";
@@ -375,7 +375,7 @@ impl BlobStore for PostgresStore {
         let upload = upload.ok_or_else(|| damaged(row, "its bytes are gone"))?;
         let pieces = CheckedPieces::new(row.clone(), offset);
         let (db, hash) = (self.readers.clone(), Sha256::new());
-        Ok(Box::new(Reader { db, pieces, upload, next: 0, hash, is_at_end: false }))
+        Ok(Box::new(StoredBlobReader { db, pieces, upload, next: 0, hash, is_at_end: false }))
     }
 
     async fn claim_blobs(

@@ -78,7 +78,7 @@ pub(super) enum ToHub {
     /// The run knows how this attempt ended.
     Heard { tenant: TenantId, call: CallId, attempt: u32 },
     /// The reply to a request of the hub.
-    Reply { no: RequestNo, reply: Reply },
+    Reply { no: RequestNo, reply: EngineReply },
     /// Everything that the hub told before this [`ToOwner::Mark`] is entered.
     Marked { no: MarkNo },
     /// A request to an extension of a host. `encoded` is the message of the contract in base64.
@@ -118,7 +118,7 @@ impl Command {
 /// A reply of an owner's engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reply {
+pub(super) enum EngineReply {
     /// Says what the host is to do after [`ToOwner::Finished`].
     Verdict(Verdict),
     /// Answers [`ToOwner::UsesRuntime`]: true if the run still uses the runtime.

@@ -17,7 +17,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use super::frame::{Command, CommandNo, MarkNo, ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
-use super::{ClusterTools, HubConnection, RunOwner, State};
+use super::{ClusterTools, HubConnection, OwnerState, RunOwner};
 use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
@@ -250,7 +250,7 @@ impl OpenLink<'_> {
     }
 
     /// Carries out a command of the replica. It may be one of an earlier owner of the run.
-    fn carry_out(&self, state: &State, no: CommandNo, command: Command) {
+    fn carry_out(&self, state: &OwnerState, no: CommandNo, command: Command) {
         let (tenant, run) = command.run();
         if self.cluster.is_at_another(state, tenant, run, Some(self.peer)) {
             self.cluster.carry_out_late(command);
@@ -276,7 +276,7 @@ impl OpenLink<'_> {
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
     /// then deposed, or its task has not ended yet, and it may not ask for them.
-    fn claim_for_peer(&self, state: &mut State, origin: &CallOrigin, run: &RunId) -> bool {
+    fn claim_for_peer(&self, state: &mut OwnerState, origin: &CallOrigin, run: &RunId) -> bool {
         let is_latest = !state.table.has_claim_after(&origin.tenant, run, origin.epoch)
             && self.cluster.routes.claim_for_peer(&origin.tenant, run, self.peer, origin.epoch);
         if is_latest {
@@ -306,7 +306,7 @@ impl ClusterTools {
     }
 
     /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.
-    pub(super) fn release_at_hosts(&self, state: &State, tenant: &TenantId, run: &RunId) {
+    pub(super) fn release_at_hosts(&self, state: &OwnerState, tenant: &TenantId, run: &RunId) {
         if !state.table.has_run(tenant, run) && self.routes.of_run(tenant, run).is_none() {
             self.own.release(tenant, run);
         }

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::frame::{Reply, RequestNo, ToHub, ToOwner};
+use super::frame::{EngineReply, RequestNo, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
 use super::table::{OpenCallState, UpdateAction};
@@ -195,18 +195,18 @@ impl ClusterTools {
             EngineRequestKind::Finished { call, result } => {
                 // The result comes after everything that was told of the call before it.
                 self.reports.flush(&tenant, &call.run).await;
-                self.record_here(&tenant, &call, result).await.map(Reply::Verdict)
+                self.record_here(&tenant, &call, result).await.map(EngineReply::Verdict)
             }
             EngineRequestKind::UsesRuntime { runtime, host } => match self.engine() {
-                Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(Reply::Used),
+                Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(EngineReply::Used),
                 Err(unavailable) => Err(unavailable),
             },
             EngineRequestKind::Dispositions { run, calls } => match self.engine() {
-                Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(Reply::Dispositions),
+                Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(EngineReply::Dispositions),
                 Err(unavailable) => Err(unavailable),
             },
         };
-        let reply = reply.unwrap_or(Reply::Unavailable);
+        let reply = reply.unwrap_or(EngineReply::Unavailable);
         link.send(&ToHub::Reply { no, reply });
     }
 

@@ -9,7 +9,7 @@ use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, RequestNo, ToOwner};
+use super::frame::{EngineReply, RequestNo, ToOwner};
 use super::queue::LinkSender;
 use crate::tool::host::state::LinkNo;
 
@@ -55,7 +55,7 @@ struct OwnerLink {
 #[derive(Debug)]
 struct PendingReply {
     link: LinkNo,
-    reply: oneshot::Sender<Reply>,
+    reply: oneshot::Sender<EngineReply>,
 }
 
 /// The reason for which a request has no reply.
@@ -180,7 +180,7 @@ impl Routes {
         bytes: usize,
         request: impl FnOnce(RequestNo) -> ToOwner,
         until: Instant,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<EngineReply, NoReply> {
         let results = self.lock().links.get(&peer).map(|link| link.results.clone());
         let results = results.ok_or(NoReply::NoLink)?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
@@ -196,7 +196,7 @@ impl Routes {
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
         wait: Duration,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<EngineReply, NoReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
         if is_late(self.lock().late.get(&peer)) {
             return Err(NoReply::Late);
@@ -214,7 +214,7 @@ impl Routes {
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
         until: Instant,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<EngineReply, NoReply> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
@@ -231,7 +231,7 @@ impl Routes {
     }
 
     /// A replica has replied. Its reply to a request that is over is dropped.
-    pub(super) fn reply(&self, link: LinkNo, no: RequestNo, reply: Reply) {
+    pub(super) fn reply(&self, link: LinkNo, no: RequestNo, reply: EngineReply) {
         let mut inner = self.lock();
         if inner.pending.get(&no).is_some_and(|pending| pending.link == link)
             && let Some(pending) = inner.pending.remove(&no)

@@ -10,7 +10,7 @@ use agentloop_core::json::encoded_len;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, RequestNo, ToOwner};
+use super::frame::{EngineReply, RequestNo, ToOwner};
 use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
 use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
@@ -88,7 +88,7 @@ impl ClusterTools {
             host: host.clone(),
         };
         match self.request_from_owner(tenant, &runtime.run, request).await {
-            Some(Reply::Used(used)) => Ok(used),
+            Some(EngineReply::Used(used)) => Ok(used),
             _ => self.engine()?.uses_runtime(tenant, runtime, host).await,
         }
     }
@@ -107,7 +107,7 @@ impl ClusterTools {
             calls: calls.to_vec(),
         };
         match self.request_from_owner(tenant, run, request).await {
-            Some(Reply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
+            Some(EngineReply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
             _ => self.engine()?.dispositions(tenant, run, calls).await,
         }
     }
@@ -196,7 +196,7 @@ impl ClusterTools {
                         .request_in_turn(peer, bytes, request, Instant::now() + RESULT_WAIT)
                         .await
                     {
-                        Ok(Reply::Verdict(verdict)) => return Ok(verdict),
+                        Ok(EngineReply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. If it has not, its owner may be about to stop.
                             owner = self.owners.owner_of(tenant, &call.run).await;
@@ -241,7 +241,7 @@ impl ClusterTools {
         tenant: &TenantId,
         run: &RunId,
         request: impl FnOnce(RequestNo) -> ToOwner,
-    ) -> Option<Reply> {
+    ) -> Option<EngineReply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
         self.routes.request_briefly(peer, request, REQUEST_WAIT).await.ok()
     }

@@ -17,7 +17,7 @@ const COMMANDS_MAX: usize = 4_096;
 
 /// The open calls, and the commands that are not known to be done.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct CallTable {
     calls: BTreeMap<CallKey, OpenCall>,
     commands: VecDeque<(CommandNo, Command)>,
     last_command: CommandNo,
@@ -57,7 +57,7 @@ pub(super) enum UpdateAction {
     Drop,
 }
 
-impl Table {
+impl CallTable {
     pub(super) fn get(&self, tenant: &TenantId, call: &CallId) -> Option<&OpenCall> {
         self.calls.get(&CallKey::new(tenant.clone(), call.clone()))
     }

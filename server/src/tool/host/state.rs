@@ -36,7 +36,7 @@ pub(in crate::tool) struct HostQueue {
 }
 
 #[derive(Debug)]
-pub(in crate::tool) struct State {
+pub(in crate::tool) struct HostsState {
     pub(in crate::tool) fleet: Fleet,
     pub(in crate::tool) catalogue: Catalogue,
     pub(in crate::tool) terms: TermsBook,
@@ -52,7 +52,7 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) mirrored_link: Option<LinkNo>,
 }
 
-impl State {
+impl HostsState {
     pub(in crate::tool) fn push(
         &mut self,
         connection: ConnectionId,
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-impl State {
+impl HostsState {
     /// Asks hosts to connect again. They keep their calls.
     pub(in crate::tool) fn ask_to_reconnect(
         &mut self,

@@ -20,7 +20,7 @@ const MISSED_HEARTBEATS_MAX: u8 = 2;
 const LEASES_LOST_PER_HEARTBEAT_MAX: usize = 64;
 
 /// The content of a progress frame.
-struct Progress {
+struct ReportedProgress {
     message: String,
     fraction: Option<f64>,
     checkpoint: Option<Vec<u8>>,
@@ -47,7 +47,7 @@ impl Pool {
                     connection,
                     &host,
                     &call,
-                    Progress { message, fraction, checkpoint, resumable },
+                    ReportedProgress { message, fraction, checkpoint, resumable },
                 );
             }
             HostFrame::Output { call, chunk_seq, stderr, data } => {
@@ -292,11 +292,17 @@ impl Pool {
         }
     }
 
-    fn progress(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef, progress: Progress) {
+    fn progress(
+        &mut self,
+        connection: ConnectionId,
+        host: &HostId,
+        call: &CallRef,
+        progress: ReportedProgress,
+    ) {
         if !self.owns(connection, host, call) {
             return;
         }
-        let Progress { message, fraction, checkpoint, resumable } = progress;
+        let ReportedProgress { message, fraction, checkpoint, resumable } = progress;
         self.accept(host, call);
         let attempt = call.attempt;
         if let Some(resumable) = resumable {

@@ -35,7 +35,7 @@ use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::ports::RunObserver;
 use crate::engine::run::recovery_order::RecoveryPlace;
-use crate::engine::run::table::{Mail, Reply, StartPermit};
+use crate::engine::run::table::{InputReplySender, Mail, StartPermit};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::shards::GivenAwayShards;
 use crate::extension::RunContext;
@@ -123,7 +123,7 @@ pub(in crate::engine) struct RunTask {
 pub(in crate::engine) struct StepCaller {
     /// The client's id of the request.
     request: String,
-    reply: Reply,
+    reply: InputReplySender,
 }
 
 /// The next thing for the task to do.
@@ -312,7 +312,7 @@ impl RunTask {
     pub(in crate::engine) async fn handle_input(
         &mut self,
         input: Input,
-        reply: Option<Reply>,
+        reply: Option<InputReplySender>,
     ) -> Result<Option<TaskEnd>, StoreError> {
         let now = self.deps.clock.now();
         let granted = granted_call(&input);
@@ -400,7 +400,7 @@ impl RunTask {
     }
 }
 
-fn send_reply(reply: Option<Reply>, verdict: Result<(), Refusal>) {
+fn send_reply(reply: Option<InputReplySender>, verdict: Result<(), Refusal>) {
     if let Some(reply) = reply {
         // The caller may have stopped waiting. The verdict holds all the same.
         let _gone = reply.send(verdict);

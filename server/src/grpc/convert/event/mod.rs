@@ -19,7 +19,7 @@ use super::masked;
 use super::message::call_id;
 use super::run::run_status;
 use super::timestamp;
-use crate::engine::feed::{FeedItem, Progress};
+use crate::engine::feed::{FeedItem, LiveProgress};
 use crate::mask::Masks;
 
 pub use call::effect_class;
@@ -162,7 +162,7 @@ pub fn is_shown(item: &FeedItem) -> bool {
         FeedItem::Durable(_) => true,
         FeedItem::Transient(transient) => !matches!(
             transient.what,
-            Progress::Delta {
+            LiveProgress::Delta {
                 delta: Delta::Usage(_)
                     | Delta::Finish { .. }
                     | Delta::ReasoningEnd { .. }

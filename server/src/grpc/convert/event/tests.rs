@@ -12,7 +12,7 @@ use agentloop_proto::v1::{RunStreamResponse, SubscribeResponse};
 use prost::Message as _;
 
 use super::EventConverter;
-use crate::engine::feed::{FeedItem, ModelAttempt, Progress, Transient};
+use crate::engine::feed::{FeedItem, LiveProgress, ModelAttempt, Transient};
 
 const AT: Timestamp = Timestamp(1_700_000_000_123);
 
@@ -45,11 +45,11 @@ fn transient() -> Vec<FeedItem> {
     ];
     let parts = vec![Part::text("Sun")];
     let others = [
-        Progress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
-        Progress::Call { slot, attempt: 1, message: "half".to_owned(), fraction: Some(0.5) },
-        Progress::Output { slot, attempt: 1, chunk_seq: 4, stderr: true, data: vec![0, 255] },
+        LiveProgress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
+        LiveProgress::Call { slot, attempt: 1, message: "half".to_owned(), fraction: Some(0.5) },
+        LiveProgress::Output { slot, attempt: 1, chunk_seq: 4, stderr: true, data: vec![0, 255] },
     ];
-    let deltas = deltas.map(|delta| Progress::Delta { call, delta_seq: 8, delta });
+    let deltas = deltas.map(|delta| LiveProgress::Delta { call, delta_seq: 8, delta });
     deltas.into_iter().chain(others).map(|what| FeedItem::transient(Transient { at: AT, what })).collect()
 }
 

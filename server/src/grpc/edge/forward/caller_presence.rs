@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::grpc::edge::forward::outcome::refusal;
 use crate::grpc::edge::forward::request::resume::JoinRpc;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, Routing, SEARCH_WAIT, Search};
+use crate::grpc::edge::forward::route::routing::{AskedReplica, OwnerSearch, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::send::{SendOptions, send};
 
@@ -68,7 +68,7 @@ impl Drop for CallerPresence {
 async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: Option<AskedReplica>) {
     if let Some(asked) = at.filter(|asked| asked.shard.is_none()) {
         // The run may have made its session there. By now its shard can be looked up.
-        let found = routing.resolve(route_key, Search::Again, Instant::now() + SEARCH_WAIT).await;
+        let found = routing.resolve(route_key, OwnerSearch::Again, Instant::now() + SEARCH_WAIT).await;
         at = found.map(|(_target, owner)| owner).filter(|owner| owner.replica == asked.replica);
     }
     loop {

@@ -74,7 +74,7 @@ struct ToHost {
 }
 
 /// The step after a frame for a host.
-enum Next {
+enum HostStreamStep {
     Pass(Box<ToHost>),
     /// The stream ends well after a `go_away`.
     End,
@@ -99,15 +99,15 @@ pub(super) fn responses(
     });
     response.map(|body| {
         let host = Box::new(ToHost { body, boundary: Boundary::default(), ownership_lost, stopped });
-        of_frames(unfold(Some(Next::Pass(host)), async |next| match next? {
-            Next::Pass(host) => Some(host.next().await),
-            Next::End => Some((end_with(&Status::ok("")), None)),
+        of_frames(unfold(Some(HostStreamStep::Pass(host)), async |next| match next? {
+            HostStreamStep::Pass(host) => Some(host.next().await),
+            HostStreamStep::End => Some((end_with(&Status::ok("")), None)),
         }))
     })
 }
 
 impl ToHost {
-    async fn next(mut self: Box<Self>) -> (NextFrame, Option<Next>) {
+    async fn next(mut self: Box<Self>) -> (NextFrame, Option<HostStreamStep>) {
         let frame = tokio::select! {
             biased;
             () = &mut self.stopped => return self.go_away(),
@@ -119,19 +119,19 @@ impl ToHost {
             Some(frame) if frame.is_trailers() => (Ok(frame), None),
             Some(frame) => {
                 self.boundary.pass(&frame);
-                (Ok(frame), Some(Next::Pass(self)))
+                (Ok(frame), Some(HostStreamStep::Pass(self)))
             }
         }
     }
 
     /// Asks the host to connect again. In the middle of a message nothing can be said.
-    fn go_away(&self) -> (NextFrame, Option<Next>) {
+    fn go_away(&self) -> (NextFrame, Option<HostStreamStep>) {
         if !self.boundary.is_between() {
             return (end_with(&shutting_down()), None);
         }
         let reason = shutting_down().message().to_owned();
         let go_away = v1::GoAway { reconnect_after: Some(prost_types::Duration::default()), reason };
         let go_away = v1::ConnectResponse { frame: Some(ServerFrame::GoAway(go_away)) };
-        (Ok(Frame::data(framed(&[&go_away.encode_to_vec()]))), Some(Next::End))
+        (Ok(Frame::data(framed(&[&go_away.encode_to_vec()]))), Some(HostStreamStep::End))
     }
 }

@@ -10,7 +10,7 @@ use crate::store::postgres::words;
 use crate::store::sql::entry::stored_entry;
 use crate::store::sql::query::Query;
 use crate::store::sql::read::all;
-use crate::store::sql::search::{Found, Search};
+use crate::store::sql::search::{EntrySearch, Found};
 
 /// Documents that are ranked: the newest that pass the filter. SQLite has the same bound.
 const RANKED_MAX: u32 = 50_000;
@@ -61,7 +61,10 @@ const SEARCH: &str = "
 ///
 /// # Errors
 /// SQL's own.
-pub(in crate::store::postgres) async fn find(search: &Search<'_>, db: &Readers) -> Result<Vec<Found>, Error> {
+pub(in crate::store::postgres) async fn find(
+    search: &EntrySearch<'_>,
+    db: &Readers,
+) -> Result<Vec<Found>, Error> {
     let Some(words) = words::query(&search.terms) else { return Ok(Vec::new()) };
     let query = Query::new(SEARCH)
         .with(words)

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::lease::LeaseWatch;
-use super::link::Link;
+use super::link::DatabaseLink;
 use super::seen::{self, Seen};
 use super::statements;
 use super::{ReplicaShards, ServerNotice};
@@ -63,7 +63,7 @@ pub(in crate::store::postgres) struct Driver {
     me: OwnerNo,
     times: LeaseTimes,
     member: Member,
-    link: Link,
+    link: DatabaseLink,
     seen: Seen,
     /// Sending of the last beat that was answered.
     confirmed: Timestamp,
@@ -90,7 +90,7 @@ impl Driver {
     pub(in crate::store::postgres) fn new(
         me: OwnerNo,
         times: LeaseTimes,
-        link: Link,
+        link: DatabaseLink,
         pulse: Arc<AtomicU64>,
         out: Outputs,
     ) -> Self {

@@ -4,7 +4,7 @@
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection};
 
-use super::link::Link;
+use super::link::DatabaseLink;
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::rows;
 
@@ -33,7 +33,7 @@ impl Skew {
 }
 
 /// Asks the database for its time, and warns if that of this replica is another one.
-pub(super) async fn warn(link: &mut Link) -> Result<(), Error> {
+pub(super) async fn warn(link: &mut DatabaseLink) -> Result<(), Error> {
     let sent = SystemClock.now();
     let theirs = link.execute(time_of_database).await?;
     let seconds = |skew: Millis| skew.0 / 1_000;

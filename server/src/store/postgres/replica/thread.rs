@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
-use super::link::Link;
+use super::link::DatabaseLink;
 use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::{Ownership, Ownerships};
@@ -106,13 +106,13 @@ impl ReplicaThread {
         }
     }
 
-    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, Link), OpenError> {
+    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, DatabaseLink), OpenError> {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
         let failed = |error: sqlx::Error| failure(&at, &error);
         // After this time, an answer proves no lease.
         let patience = times.trusted.duration();
-        let mut link = Link::new(connection, patience, times.beat_every.duration() / 2);
+        let mut link = DatabaseLink::new(connection, patience, times.beat_every.duration() / 2);
         link.begin().await.map_err(failed)?;
         skew::warn(&mut link).await.map_err(failed)?;
         let me = self.me.clone();

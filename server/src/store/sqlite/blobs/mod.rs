@@ -19,7 +19,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqlitePool};
 
 pub(in crate::store::sqlite) use self::folder::BlobFolder;
-use self::read::Reader;
+use self::read::StoredBlobReader;
 use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::own::SqliteOp;
@@ -256,7 +256,7 @@ impl BlobStore for SqliteStore {
     }
 
     async fn read_blob(&self, row: &BlobRow, offset: u64) -> Result<Box<dyn BlobReader>, StoreError> {
-        Ok(Box::new(Reader::open(self.blobs.clone(), row.clone(), offset).await?))
+        Ok(Box::new(StoredBlobReader::open(self.blobs.clone(), row.clone(), offset).await?))
     }
 
     async fn claim_blobs(

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agentloop_core::host::ConnectionId;
-use agentloop_core::host::frame::{RefusalKind, Refused};
+use agentloop_core::host::frame::{CapabilityRefusal, RefusalKind};
 use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::limits::TOOL_TERMS_PER_TENANT_MAX;
 use agentloop_core::time::Timestamp;
@@ -166,7 +166,7 @@ impl TermsBook {
         tenant: &TenantId,
         declared: &Declaration<'_>,
         coming: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CapabilityRefusal> {
         let name = declared.name();
         if let Some(checked) = self.check_configured(tenant, declared) {
             return checked;
@@ -187,7 +187,7 @@ impl TermsBook {
         &mut self,
         tenant: &TenantId,
         declared: &Declaration<'_>,
-    ) -> Option<Result<(), Refused>> {
+    ) -> Option<Result<(), CapabilityRefusal>> {
         let Declaration { tool, by, .. } = declared;
         let name = declared.name();
         let configured = self.options.configured.get(name)?;
@@ -209,7 +209,7 @@ impl TermsBook {
         tenant: &TenantId,
         declared: &Declaration<'_>,
         known: &ToolTerms,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CapabilityRefusal> {
         let Declaration { tool, by, .. } = declared;
         let name = declared.name();
         let Some(part) = weaker(&tool.terms, known.effect, known.requires_approval) else {
@@ -354,7 +354,7 @@ impl KnownTerms {
 }
 
 /// Checks the bound on names that have terms: one more, beside this number of them.
-fn check_name_bound(names: usize) -> Result<(), Refused> {
+fn check_name_bound(names: usize) -> Result<(), CapabilityRefusal> {
     if names < TOOL_TERMS_PER_TENANT_MAX {
         return Ok(());
     }

@@ -38,18 +38,18 @@ fn check_by_h(
     tenant: &TenantId,
     tool: &CheckedTool,
     coming: usize,
-) -> Result<(), Refused> {
+) -> Result<(), CapabilityRefusal> {
     book.check(tenant, &Declaration { tool, by: &by("h"), now: NOW }, coming)
 }
 
 /// Declares a tool, and admits it if it is not refused.
-fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), Refused> {
+fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), CapabilityRefusal> {
     check_by_h(book, &local(), tool, 0)?;
     book.adopt(&local(), "pay", tool.terms.clone());
     Ok(())
 }
 
-fn kind(refused: Result<(), Refused>) -> RefusalKind {
+fn kind(refused: Result<(), CapabilityRefusal>) -> RefusalKind {
     refused.expect_err("it is refused").kind
 }
 

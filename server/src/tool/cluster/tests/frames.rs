@@ -9,7 +9,9 @@ use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
 use futures_util::{FutureExt as _, StreamExt as _};
 
-use super::super::frame::{Command, CommandNo, MarkNo, Reply, RequestNo, ToHub, ToOwner, decode, encode};
+use super::super::frame::{
+    Command, CommandNo, EngineReply, MarkNo, RequestNo, ToHub, ToOwner, decode, encode,
+};
 use super::super::queue::channel;
 use super::super::routes::Routes;
 use super::harness::result_of;
@@ -36,7 +38,7 @@ fn a_frame_is_read_as_it_was_written() {
                 reason: "why".to_owned(),
             },
         },
-        ToHub::Reply { no: RequestNo(3), reply: Reply::Verdict(Verdict::Duplicate) },
+        ToHub::Reply { no: RequestNo(3), reply: EngineReply::Verdict(Verdict::Duplicate) },
     ];
     for frame in to_hub {
         assert_eq!(decode::<ToHub>(&encode(&frame)), Some(frame));
@@ -141,7 +143,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
         assert_eq!(waiting.len(), at_once);
         for _ in 0..at_once {
             no += 1;
-            routes.reply(link, RequestNo(no), Reply::Verdict(Verdict::Recorded));
+            routes.reply(link, RequestNo(no), EngineReply::Verdict(Verdict::Recorded));
         }
     }
 }

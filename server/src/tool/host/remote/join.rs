@@ -7,7 +7,7 @@ use agentloop_core::id::{HostId, TenantId};
 use super::RemoteTools;
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::state::{CheckedOffer, State, served_tool};
+use crate::tool::host::state::{CheckedOffer, HostsState, served_tool};
 
 /// An offer of a host, at its hello or later.
 pub(in crate::tool) struct CapabilityOffer<I, E> {
@@ -62,7 +62,7 @@ impl RemoteTools {
     /// extensions are offered if the fleet takes the host: a late hello changes nothing of a newer connection.
     fn enter_capabilities(
         &self,
-        state: &mut State,
+        state: &mut HostsState,
         tenant: &TenantId,
         offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
     ) {

@@ -29,7 +29,7 @@ use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel};
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
-use crate::tool::host::state::{HostQueue, State, Timeline};
+use crate::tool::host::state::{HostQueue, HostsState, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
 pub(in crate::tool) use join::CapabilityOffer;
@@ -44,7 +44,7 @@ pub struct RemoteTools {
     options: RemoteToolsOptions,
     /// A permit for each host stream that may still be opened.
     pub(in crate::tool) connection_slots: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<HostsState>,
     /// Wakes the timer when the fleet's next deadline became earlier.
     deadline_moved: Notify,
     /// Tells hosts that wait for their welcome that this replica has become the hub, or that a shutdown has begun.
@@ -105,7 +105,7 @@ impl RemoteTools {
         Arc::new(Self {
             connection_slots: Arc::new(Semaphore::new(options.connections_max)),
             options,
-            state: Mutex::new(State {
+            state: Mutex::new(HostsState {
                 fleet,
                 catalogue,
                 terms,
@@ -193,7 +193,7 @@ impl RemoteTools {
     }
 
     /// The same, with the state locked by the caller.
-    fn handle_locked(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
+    fn handle_locked(&self, state: &mut HostsState, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.perform(state, out, now)
@@ -202,7 +202,7 @@ impl RemoteTools {
     /// Performs the fleet's outputs. A host whose send queue is full is dropped, which may lead to more outputs.
     pub(in crate::tool) fn perform(
         &self,
-        state: &mut State,
+        state: &mut HostsState,
         out: Vec<Output>,
         now: Timestamp,
     ) -> Vec<AcceptedResult> {
@@ -263,7 +263,7 @@ impl RemoteTools {
         self.timeline.now()
     }
 
-    pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, HostsState> {
         // After a panic under the lock the state is still usable, so one fault does not stop all tools.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

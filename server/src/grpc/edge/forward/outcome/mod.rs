@@ -19,7 +19,7 @@ use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 use crate::telemetry::with_causes;
 
 /// The outcome of one attempt.
-pub(in crate::grpc::edge::forward) enum Outcome {
+pub(in crate::grpc::edge::forward) enum AttemptOutcome {
     /// The RPC was done, or refused.
     Responded(http::Response<Body>),
     /// The replica stops, or has lost the session. The response says so.
@@ -46,18 +46,18 @@ pub(in crate::grpc::edge::forward) async fn send_over_link(
     link: Channel,
     request: http::Request<Body>,
     extent: ResponseExtent,
-) -> Outcome {
+) -> AttemptOutcome {
     let response = match link.oneshot(request).await {
         Ok(response) => response,
-        Err(error) if was_never_sent(&error) => return Outcome::NotReached(with_causes(&error)),
+        Err(error) if was_never_sent(&error) => return AttemptOutcome::NotReached(with_causes(&error)),
         Err(error) => {
             tracing::debug!(%error, "the link to another replica broke");
-            return Outcome::Broken;
+            return AttemptOutcome::Broken;
         }
     };
     match (outcome(response), extent) {
-        (Outcome::Responded(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
-            whole(response).await.map_or(Outcome::Broken, Outcome::Responded)
+        (AttemptOutcome::Responded(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
+            whole(response).await.map_or(AttemptOutcome::Broken, AttemptOutcome::Responded)
         }
         (outcome, _) => outcome,
     }
@@ -67,15 +67,15 @@ pub(in crate::grpc::edge::forward) async fn send_over_link(
 pub(in crate::grpc::edge::forward) async fn serve_here(
     services: ServiceSet,
     request: http::Request<Body>,
-) -> Outcome {
+) -> AttemptOutcome {
     outcome(services.call(request).await)
 }
 
-fn outcome(response: http::Response<Body>) -> Outcome {
+fn outcome(response: http::Response<Body>) -> AttemptOutcome {
     match refusal(&response) {
-        _ if response.headers().contains_key(LOOK_AGAIN) => Outcome::NotDone,
-        Some(status) if leaves_it_to_another(&status) => Outcome::Stopping(response),
-        Some(_) | None => Outcome::Responded(response),
+        _ if response.headers().contains_key(LOOK_AGAIN) => AttemptOutcome::NotDone,
+        Some(status) if leaves_it_to_another(&status) => AttemptOutcome::Stopping(response),
+        Some(_) | None => AttemptOutcome::Responded(response),
     }
 }
 

@@ -68,7 +68,7 @@ pub(in crate::grpc::edge::forward) enum ResolvedTarget {
 
 /// A search for the replica that does an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::grpc::edge::forward) enum Search {
+pub(in crate::grpc::edge::forward) enum OwnerSearch {
     First,
     /// The RPC was sent before: its run may exist by now, and a remembered shard may be wrong.
     Again,
@@ -200,7 +200,7 @@ impl Routing {
     pub(in crate::grpc::edge::forward) async fn resolve(
         &self,
         route_key: &RouteKey,
-        search: Search,
+        search: OwnerSearch,
         until: Instant,
     ) -> Option<(ResolvedTarget, AskedReplica)> {
         loop {
@@ -222,10 +222,14 @@ impl Routing {
         }
     }
 
-    async fn destination(&self, route_key: &RouteKey, search: Search) -> Result<Destination, LocateError> {
+    async fn destination(
+        &self,
+        route_key: &RouteKey,
+        search: OwnerSearch,
+    ) -> Result<Destination, LocateError> {
         let shard_of = async |key| match search {
-            Search::First => self.runs.find(key).await,
-            Search::Again => self.runs.look_up(key).await,
+            OwnerSearch::First => self.runs.find(key).await,
+            OwnerSearch::Again => self.runs.look_up(key).await,
         };
         Ok(match route_key {
             RouteKey::Here => Destination::Here,
@@ -234,7 +238,8 @@ impl Routing {
             RouteKey::Any(shard) => Destination::Owner(*shard),
             RouteKey::Run(key) => shard_of(key).await?.map_or(Destination::Here, Destination::Owner),
             RouteKey::Start { key, is_new } => {
-                let found = if *is_new && search == Search::First { None } else { shard_of(key).await? };
+                let found =
+                    if *is_new && search == OwnerSearch::First { None } else { shard_of(key).await? };
                 match found {
                     Some(shard) => Destination::Owner(shard),
                     // Nobody else has this id, so no other replica may be at work with it.

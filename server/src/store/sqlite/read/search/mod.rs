@@ -13,7 +13,7 @@ use self::rank::{MATCHES_MAX, Ranked, Ranking};
 use super::rows;
 use crate::store::codec::text;
 use crate::store::sql::entry::stored_entry;
-use crate::store::sql::search::{Found, Search};
+use crate::store::sql::search::{EntrySearch, Found};
 use crate::store::sqlite::words::TenantWords;
 
 /// The documents of each expression, the newest first, and the number of all documents in the scope of the search: those of
@@ -81,7 +81,7 @@ pub(in crate::store::sqlite) const HITS: &str = "
 /// # Errors
 /// SQL's own.
 pub(in crate::store::sqlite) async fn find(
-    search: &Search<'_>,
+    search: &EntrySearch<'_>,
     db: &SqlitePool,
 ) -> Result<Vec<Found>, Error> {
     // In one transaction, so that all queries see the same.
@@ -92,7 +92,7 @@ pub(in crate::store::sqlite) async fn find(
     hits(search, &ranking.ranked(&best, &lengths), &mut db).await
 }
 
-async fn matches(search: &Search<'_>, db: &mut SqliteConnection) -> Result<Ranking, Error> {
+async fn matches(search: &EntrySearch<'_>, db: &mut SqliteConnection) -> Result<Ranking, Error> {
     let expressions: Vec<String> = TenantWords::of(search.tenant)
         .expressions(&search.terms)
         .into_iter()
@@ -140,7 +140,7 @@ fn length(size: &[u8]) -> u32 {
 }
 
 async fn hits(
-    search: &Search<'_>,
+    search: &EntrySearch<'_>,
     ranked: &[Ranked],
     db: &mut SqliteConnection,
 ) -> Result<Vec<Found>, Error> {
