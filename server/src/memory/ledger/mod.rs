@@ -13,16 +13,16 @@ use crate::fair::FairQueue;
 
 /// The account of the memory that live runs hold. Clones are one account.
 ///
-/// [`Charge`]s say what is held already and always succeed. [`Self::try_reserve`] and [`Self::reserve`] ask for memory
-/// before something is made. So the sum passes the bound only by what is made without asking: it is small, or the next
-/// reservation of its holder waits for it.
+/// **Charges and reservations.** A [`Charge`] counts memory that is held already, and always succeeds. A reservation
+/// ([`Self::try_reserve`], [`Self::reserve`]) counts memory before it is used, and succeeds only within the bound. So the sum
+/// passes the bound only by charges without a reservation. Such a charge is small, or its holder's next reservation waits for it.
 ///
-/// A holder that waits for a reservation holds nothing but standing charges. So the reservation that is next is always
-/// granted in the end: at the latest when nothing but standing charges is left. None that comes later takes its place.
+/// **Every reservation is granted in the end.** While a holder waits for one, it holds nothing but standing charges. So the
+/// next one is granted at the latest when nothing but these is left, and no later one takes its place.
 ///
-/// In an account that is [`Self::divided`], each tenant leaves memory to others, as `Part::needed` says. One whose reservation
-/// waits for that does not hold up those of others. A tenant that is within its equal part need not wait behind others that
-/// wait, so it comes to that part as they give memory back; a reservation of more may wait as long as others need theirs.
+/// **Tenants.** In a [`Self::divided`] account, each tenant leaves memory to others, as `Part::needed` says. A reservation that
+/// waits for this does not hold up those of other tenants. One within its tenant's equal part does not wait behind these, so
+/// each tenant gets its part as memory is given back. One beyond that part may wait as long as others need theirs.
 #[derive(Clone)]
 pub struct MemoryLedger {
     account: Arc<Account>,

@@ -174,8 +174,8 @@ impl Pool {
         self.lose(call, ran, busy, message);
     }
 
-    /// A host rejects a call that was taken from it meanwhile. If it never confirmed the call, it did not begin it, which
-    /// settles a doubt.
+    /// Handles the rejection of a call that the host has lost meanwhile. If the host never confirmed the call, it did not begin
+    /// it, so the call is not in doubt any more.
     fn rejected_late(
         &mut self,
         connection: ConnectionId,

@@ -1,8 +1,8 @@
-//! The stream of a tool host through this replica to the one that keeps the hosts, at the time when this replica stops.
+//! The stream of a tool host that goes through this replica to the hub, and its end when this replica stops.
 //!
-//! The host is then taken out of use before its stream ends: an offer that is on its way reaches it, and its answer comes back. So
-//! no call is lost of which the host has not heard. Both happen as for the hosts of the replica that keeps them: no more calls are
-//! placed, then the host is asked to connect again.
+//! A stop has two steps, as at the hub. First this replica says for the host that it drains, so the hub offers it no more
+//! calls. A moment later it asks the host to connect again. In between, an offer on its way reaches the host, and the host's
+//! reply reaches the hub. So no offered call is lost before its host has heard of it.
 
 use std::sync::Arc;
 
@@ -80,9 +80,9 @@ enum HostStreamStep {
     End,
 }
 
-/// The responses for a host. They end with UNAVAILABLE when the hub moves or the link breaks. When this replica stops, the host is
-/// asked to connect again, a moment after it was said to drain, and when the runs of this replica have stopped: they wait for
-/// answers to their own offers.
+/// The responses for a host. They end with UNAVAILABLE when the hub moves or the link breaks. When this replica stops, the host
+/// is asked to connect again, a moment after it was said to drain. The runs of this replica have stopped by then, because they
+/// wait for replies to their own offers.
 pub(super) fn responses(
     routing: &Arc<Routing>,
     response: http::Response<Body>,
