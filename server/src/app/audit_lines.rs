@@ -1,7 +1,7 @@
 //! The audit log as JSON lines: a file, or the standard output, that follows the table.
 //!
-//! A file may be rotated at any time. Beside it is a small one with the number of the last row that was written, so a start
-//! that finds a new, empty file does not write what is in the others again.
+//! A file may be rotated at any time. A small file beside it has the number of the last row that was written. So a start that
+//! finds a new, empty file does not write the rows of the others again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

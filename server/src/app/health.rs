@@ -21,8 +21,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// The same for a replica that lacks nothing. Each of its beats asks the database, and it notices at once when they are not answered
 /// or a shard has no owner. So the check tells no more than that the store's own connections work.
 const CHECK_REPLICA_EVERY: Duration = Duration::from_secs(60);
-/// Time for which a replica may be without a valid lease, and a shard without an owner, before no more RPCs are to come. Those that
-/// come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
+/// Time for which a replica may be without a valid lease, and a shard without an owner, before no more RPCs are to come. Those
+/// that come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
 const LACKING_MAX: Duration = Duration::from_secs(15);
 /// Time after its start for which a replica may not know the tools of the hosts. It is ready all the same after it: the replica
 /// that has the hosts may not be reached.
@@ -44,8 +44,8 @@ const READINESS: [&str; 7] = [
 pub(super) struct Readiness {
     /// A server is ready while its store answers.
     store: Arc<dyn Store>,
-    /// A replica also needs its lease, an owner of each shard, because RPCs may come for all of them, and the tools that it offers
-    /// to its runs.
+    /// A replica also needs its lease, an owner of each shard, because RPCs may come for all of them, and the tools that it
+    /// offers to its runs.
     replica: Option<ReplicaReadiness>,
 }
 

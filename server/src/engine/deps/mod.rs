@@ -100,7 +100,8 @@ impl Deps {
         self.ledger().of(tenant)
     }
 
-    /// Reserves memory. Drops idle histories if that frees enough. `None` if there is too little memory, or if others waited before.
+    /// Reserves memory. Drops idle histories if that frees enough. `None` if there is too little memory, or if others waited
+    /// before.
     pub(in crate::engine) fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
         self.free_memory(tenant, bytes);
         self.ledger().try_reserve(tenant, bytes)

@@ -16,8 +16,8 @@ const VALID_TIMES: u32 = 50;
 const VALID_MAX: Duration = Duration::from_secs(60);
 /// A reading that took this long is not asked for anew for each refused call.
 const SLOW: Duration = Duration::from_millis(500);
-/// A slow reading refuses calls for this many times the time that it took, so that whoever is refused and tries again and again
-/// keeps the store busy a tenth of the time.
+/// A slow reading refuses calls for this many times the time that it took. So a caller that tries again and again keeps the
+/// store busy a tenth of the time.
 const SLOW_TIMES: u32 = 10;
 
 /// A query to the store. Its result serves one or two quotas.

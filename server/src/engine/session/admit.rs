@@ -190,8 +190,8 @@ impl Engine {
         Ok(next.map_or(SessionState::Free(Some(row.last_entry)), SessionState::Queued))
     }
 
-    /// The last entry of a free session. One without is created before the run: the write of a run does not look at owners, and
-    /// between the look at a session that is not there and that write, somebody else may create it.
+    /// The last entry of a free session. A session that does not exist is created before the run, and not by the run's write.
+    /// That write does not look at owners, and somebody else may have created the session in between.
     async fn create_if_missing(
         &self,
         tenant: &TenantId,

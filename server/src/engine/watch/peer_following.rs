@@ -46,9 +46,9 @@ impl PeerFollowing {
         *self.peers().following.borrow() == FollowState::Followed
     }
 
-    /// Says that the changes at all other replicas arrive from now on, except those of replicas that refused. Watchers that wait for
-    /// this begin. Those that began earlier begin again. If a stream is opened later, call [`Engine::reset_run_watchers`]: there is a gap
-    /// before its first change.
+    /// Says that the changes at all other replicas arrive from now on, except those of replicas that refused. Watchers that
+    /// wait for this begin. Those that began earlier begin again. If a stream is opened later, call
+    /// [`Engine::reset_run_watchers`]: there is a gap before its first change.
     pub fn set_followed(&self) {
         if self.peers().began_alone.swap(false, Ordering::Relaxed) {
             self.watchers.reset_watchers(self.clock.now());

@@ -1,5 +1,5 @@
-//! Connections that read, each for one query at a time. sqlx's own pool asks the database for a sign of life whenever a
-//! connection comes back, which is a trip for each query. Here only one whose query failed, or was given up, is asked.
+//! Connections that read, each for one query at a time. The pool of sqlx tests each connection that comes back, which is a trip
+//! to the database for each query. Here only one whose query failed, or was given up, is tested.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,8 +76,8 @@ impl ReaderPool {
         }))
     }
 
-    /// Waits for a connection. Call [`Reader::settle`] after its last query, or the database is asked for a sign of life before
-    /// the connection is used again.
+    /// Waits for a connection. Call [`PooledReader::settle`] after its last query, or the database is asked for a sign of life
+    /// before the connection is used again.
     ///
     /// # Errors
     /// [`Error::PoolTimedOut`] after 10 s, [`Error::PoolClosed`], or that of the database.

@@ -8,8 +8,8 @@
 //! - the *routes* ([`routes`]) are at the hub: the links of the owners, and which run is behind which link.
 //!
 //! Nothing here is durable. Each replica keeps a [`table`] of the open calls of its own runs. When its link breaks, or another
-//! replica becomes the hub, it asks for them again: it seeks a host for those that had none, and reclaims those that were
-//! offered, as it does after a restart. So a link may break at any point of a call:
+//! replica becomes the hub, it does as after a restart: it seeks a host for calls that had none, and reclaims calls that were
+//! offered. So a link may break at any point of a call:
 //!
 //! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise

@@ -16,7 +16,8 @@ use super::frame::{LINK_FRAME_BYTES_MAX, encode};
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes beyond which progress and output are dropped, and the list of tools waits.
 const BUSY_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes beyond which no requests to extensions and no responses of them are sent: whoever sent the request tries again, or does without.
+/// Bytes beyond which no requests to extensions and no responses of them are sent: whoever sent the request tries again, or
+/// does without.
 const FULL_BYTES: usize = BYTES_MAX / 2;
 /// Bytes counted for each frame beside its own.
 const FRAME_BYTES: usize = 64;

@@ -234,8 +234,8 @@ impl RunTask {
         }
     }
 
-    /// Stops the run. It first hears, for as long as `wait` at most, if hosts begin the calls that they were offered: a call that
-    /// was given back would otherwise count as one that may have run.
+    /// Stops the run. For as long as `wait` at most, it first hears if hosts begin the calls that they were offered. Otherwise a
+    /// call that was given back would count as one that may have run.
     async fn stop(&mut self, wait: Duration) -> Result<TaskEnd, StoreError> {
         let until = Instant::now() + wait;
         while self.has_open_offers() && Instant::now() < until {

@@ -208,8 +208,8 @@ async fn attempt(
     }
 }
 
-/// True if the RPC may be sent again, after the replica that was asked could not do it: another one has taken over, or the same one
-/// may be able to by now. False once the search ends at the given moment.
+/// True if the RPC may be sent again, after a replica could not do it. Another one has taken over then, or the same one may be
+/// able to by now. False once the search ends at the given moment.
 pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, give_up: Instant) -> bool {
     if asked.replica == Replica::Here && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
         return false;

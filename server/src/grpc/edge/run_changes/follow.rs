@@ -31,9 +31,10 @@ const WAS_WELL: Duration = Duration::from_secs(10);
 /// Brings the changes of runs at other replicas to those who watch here, until `stop`. While nobody watches, it only waits. Call
 /// this before the first watch can begin, so that it begins once.
 ///
-/// All watchers begin again where changes may have been missed: after a stream was opened again, because its replica may have
-/// changed runs in between, and after a replica is gone, because nobody sent its last changes. They begin once more when its
-/// shards are free: until then it may have written something. A replica of an earlier version sends none. Of its runs, watchers have only the rows of their snapshot.
+/// All watchers begin again where changes may have been missed. That is so after a stream was opened again, because its replica
+/// may have changed runs in between. It is so after a replica is gone, because nobody sent its last changes. They begin once more
+/// when its shards are free: until then it may have written something. A replica of an earlier version sends none. Of its runs,
+/// watchers have only the rows of their snapshot.
 pub fn follow_run_changes(
     engine: Engine,
     ownerships: Ownerships,

@@ -30,8 +30,8 @@
 //! - `tool_result_contains`: part of any tool result that follows the model's last message;
 //! - `model`: the model's name, whole.
 //!
-//! A reply has these pieces, all optional and in this order: `reasoning` and `text`, word by word; `tool_calls`, whose
-//! `arguments` are a table or, to try what is no valid JSON, a text; then `error`, or the end. `finish` is the reason
+//! A reply has these pieces, all optional and in this order: `reasoning` and `text`, word by word; `tool_calls`; then
+//! `error`, or the end. The `arguments` of a call are a table or, to try what is no valid JSON, a text. `finish` is the reason
 //! of the end: `stop`, `tool_calls`, `length`, `context_window`, `content_filter`, `refusal` or any other word.
 //! `delay_ms` is waited before each piece and counts against the request's timeouts. In texts and in the texts within
 //! arguments `{{user}}` stands for the last user message and `{{result}}` for the last tool result. Tokens are words.

@@ -1,5 +1,5 @@
-//! The clock of this replica beside that of the database, which all replicas can ask. Leases compare no two clocks; but timeouts
-//! and the times of events follow the clock of whoever is the owner, so a replica that has a wrong one says so when it joins.
+//! The clock of this replica beside that of the database, which all replicas can ask. Leases compare no two clocks. But timeouts
+//! and the times of events follow the owner's clock. So a replica whose clock is wrong says so when it joins.
 
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection};

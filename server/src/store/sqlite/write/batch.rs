@@ -1,8 +1,8 @@
 //! Rows that are written together, in one trip.
 //!
 //! Every trip to SQLite's thread costs more than what a small statement does there, and so does the preparation of a
-//! text that was not there before. So a commit travels as one text from BEGIN to COMMIT, and its rows are filled up
-//! with empty ones, which write nothing, to the next of a few sizes: there are few texts, and each is prepared once.
+//! text that was not there before. So a commit travels as one text from BEGIN to COMMIT. Its rows are filled up to the
+//! next of a few sizes with empty ones, which write nothing. So there are few texts, and each is prepared once.
 
 use std::sync::Arc;
 

@@ -34,8 +34,8 @@ impl RemoteTools {
         }
     }
 
-    /// Connects a host with its capabilities, see [`Self::enter_capabilities`]. Returns `false` and does nothing once the shutdown has begun,
-    /// because nothing would end its stream.
+    /// Connects a host with its capabilities, see [`Self::enter_capabilities`]. Returns `false` and does nothing once the
+    /// shutdown has begun, because nothing would end its stream.
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
@@ -58,8 +58,8 @@ impl RemoteTools {
         self.enter_capabilities(&mut self.lock(), tenant, offer);
     }
 
-    /// Enters the capabilities of a host, at its hello or later. The lock is held until the accepted tools are in the catalogue. The
-    /// extensions are offered if the fleet takes the host: a late hello changes nothing of a newer connection.
+    /// Enters the capabilities of a host, at its hello or later. The lock is held until the accepted tools are in the
+    /// catalogue. The extensions are offered if the fleet takes the host: a late hello changes nothing of a newer connection.
     fn enter_capabilities(
         &self,
         state: &mut HostsState,
