@@ -13,7 +13,7 @@ use bytes::Bytes;
 /// Bytes of an item beside its texts.
 const ITEM_BYTES: usize = 128;
 
-/// One item of a feed.
+/// An item of a feed: a durable event, or work in progress.
 #[derive(Debug, Clone)]
 pub enum FeedItem {
     /// A durable event of the run's journal.

@@ -56,7 +56,7 @@ pub struct NewConnection {
     pub tenant: TenantId,
     /// The id of the connection's stream.
     pub connection: ConnectionId,
-    /// The id of the host.
+    /// The host, by the id of its hello.
     pub host: HostId,
     /// The largest frame that the host takes, in bytes.
     pub max_frame_bytes: usize,

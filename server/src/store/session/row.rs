@@ -284,6 +284,6 @@ impl SessionUpdate {
 pub struct IdleSession {
     /// Time at which an entry was last added.
     pub updated_at: Timestamp,
-    /// Id of the session.
+    /// The session, by its id within the tenant.
     pub session: SessionId,
 }

@@ -30,7 +30,7 @@ pub(super) struct OpenCall {
     pub(super) state: OpenCallState,
 }
 
-/// The state of an open call.
+/// The stage of an open call, as far as the hub has told it.
 #[derive(Debug, Clone)]
 pub(super) enum OpenCallState {
     /// It looks for a host.

@@ -9,7 +9,7 @@ use crate::auth::{GrantedKind, HostGrant, ReservedName};
 /// The principal of a host. By default an unauthenticated host, which may offer everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostIdentity {
-    /// Name of the principal.
+    /// Name of the principal; `None` for an unauthenticated host.
     pub principal: Option<String>,
     /// The offers that it may make.
     pub grant: HostGrant,

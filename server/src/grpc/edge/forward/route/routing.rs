@@ -61,7 +61,7 @@ pub(in crate::grpc::edge::forward) enum ResolvedTarget {
         number: OwnerNo,
         /// The shard that it owns.
         shard: ShardNo,
-        /// The link to it.
+        /// The link over which the RPC is sent.
         link: Arc<Channel>,
     },
 }
