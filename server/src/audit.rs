@@ -1,6 +1,6 @@
 //! The audit log: who did what, from where, and whether it was allowed. Each row has the hash of the one before it.
 //!
-//! A call that may change something is an [`Act`], which the tasks that work on it know. The store's first write for it takes
+//! An RPC that may change something is an [`Act`], which the tasks that work on it know. The store's first write for it takes
 //! its row along, so that both are durable together or neither is.
 
 use std::collections::HashSet;
@@ -24,15 +24,15 @@ tokio::task_local! {
 /// A row before it has its place in the chain. It never has prompts, arguments or secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// The time of the call, in milliseconds since 1970.
+    /// The time of the RPC, in milliseconds since 1970.
     pub at_ms: u64,
     /// Name of the caller; empty where nobody is known.
     pub who: String,
     /// The caller's tenant; empty where nobody is known.
     pub tenant: String,
-    /// Address that the call came from.
+    /// Address that the RPC came from.
     pub from: String,
-    /// The call, as `Service/Rpc`, or an act of the server itself.
+    /// The RPC, as `Service/Rpc`, or an act of the server itself.
     pub what: String,
     /// The session that it was about.
     pub session: String,
@@ -42,7 +42,7 @@ pub struct AuditEntry {
     pub request: String,
     /// The tool that it was about.
     pub tool: String,
-    /// False for a call that was refused.
+    /// False for an RPC that was refused.
     pub allowed: bool,
     /// The reason of a refusal.
     pub why: String,
@@ -209,7 +209,7 @@ pub struct AuditFilter {
     pub tenant: String,
     /// Name of the caller; empty means any.
     pub who: String,
-    /// The call, or a part of its name; empty means any.
+    /// The RPC, or a part of its name; empty means any.
     pub what: String,
     /// The run; empty means any.
     pub run: String,
@@ -219,16 +219,16 @@ pub struct AuditFilter {
     pub from: Option<Timestamp>,
     /// Only rows before this time.
     pub before: Option<Timestamp>,
-    /// Only calls that were refused.
+    /// Only RPCs that were refused.
     pub denied: bool,
 }
 
-/// The log, as an act tells it what happens after the act's call has begun.
+/// The log, as an act tells it what happens after the act's RPC has begun.
 pub trait ActLog: Debug + Send + Sync {
     /// Counts the row of the act: it is durable, with the write that took it along.
-    fn recorded(&self);
+    fn count_recorded(&self);
 
-    /// Has this row written: the call is a stream, and something of it is refused after its own row. Beyond a rate, rows are
+    /// Has this row written: the RPC is a stream, and something of it is refused after its own row. Beyond a rate, rows are
     /// only counted.
     fn refused_late(&self, entry: AuditEntry);
 }
@@ -242,20 +242,20 @@ pub struct AuditCounts {
     pub failed: u64,
 }
 
-/// A call under way, as the audit log will name it.
+/// An RPC under way, as the audit log will name it.
 #[derive(Debug)]
 pub struct Act {
     entry: Mutex<AuditEntry>,
-    /// True if the call may change something, so that its first write takes the row along.
+    /// True if the RPC may change something, so that its first write takes the row along.
     is_change: bool,
     is_recorded: AtomicBool,
-    /// The real cause, if the call was refused in the words of another.
+    /// The real cause, if the RPC was refused in the words of another.
     denied: Mutex<Option<&'static str>>,
     log: Option<Arc<dyn ActLog>>,
 }
 
 impl Act {
-    /// A call that has not changed anything yet. `log` is told what happens after its beginning.
+    /// An RPC that has not changed anything yet. `log` is told what happens after its beginning.
     #[must_use]
     pub fn new(entry: AuditEntry, is_change: bool, log: Option<Arc<dyn ActLog>>) -> Arc<Self> {
         Arc::new(Self {
@@ -285,7 +285,7 @@ impl Act {
     pub fn set_recorded(&self) {
         let was_recorded = self.is_recorded.swap(true, Ordering::AcqRel);
         if let (false, Some(log)) = (was_recorded, &self.log) {
-            log.recorded();
+            log.count_recorded();
         }
     }
 
@@ -338,7 +338,7 @@ pub fn unrecorded() -> Option<Arc<Act>> {
     current().filter(|act| act.is_change && !act.is_recorded() && act.denied().is_none())
 }
 
-/// Notes what the call of this task is about, by the name of the field that says so.
+/// Notes what the RPC of this task is about, by the name of the field that says so.
 pub fn about(field: &str, id: &str) {
     let noted = |act: &Option<Arc<Act>>| {
         let Some(act) = act else { return };
@@ -361,7 +361,7 @@ pub const OTHERS_RUN: &str = "the run is another caller's";
 /// The cause where a caller names a session of another one.
 pub const OTHERS_SESSION: &str = "the session is another caller's";
 
-/// Notes why the call of this task is refused, where the caller is told something else. The first cause counts.
+/// Notes why the RPC of this task is refused, where the caller is told something else. The first cause counts.
 pub fn denied(why: &'static str) {
     let noted = |act: &Option<Arc<Act>>| {
         let Some(act) = act else { return };

@@ -209,8 +209,8 @@ impl Tasks {
     }
 }
 
-/// The signals of a server: SIGTERM and SIGINT ask it to end. SIGHUP asks it to read files again, so it never ends it: not before
-/// the server can do so, not if it has no such files, and not when the terminal is closed that it was started in.
+/// The signals of a server. SIGTERM and SIGINT ask it to end. SIGHUP asks it to read files again, and never ends it: not before
+/// the server can read them, and not if it has none. So it does not end with the terminal that it was started in.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,

@@ -211,8 +211,8 @@ async fn launch(builder: ToolHostBuilder) -> (JoinHandle<()>, CancellationToken,
 }
 
 /// The tools: `weather` (answers), `mail` (needs approval), `hold` and `hold_unsafe` (wait for the gate), `fail`,
-/// `flaky` (fails once, retryable), `big`, `talk` (shows output and progress, then waits for the gate), `slow` (has a
-/// tenth of a second and takes longer).
+/// `flaky` (fails once, retryable) and `big`. `talk` shows output and progress, then waits for the gate. `slow` has a
+/// tenth of a second and takes longer.
 pub fn tools(gate: &Gate) -> Vec<Tool> {
     let mut tools = plain(gate);
     tools.extend(gated(gate));

@@ -36,7 +36,7 @@ impl Owners {
         Self(options.connect().await.expect("the database answers"))
     }
 
-    /// The shard of a session of those who are not asked who they are.
+    /// The shard of a session of unauthenticated callers.
     ///
     /// # Panics
     /// When it is no id.

@@ -143,7 +143,7 @@ impl CallContext {
     }
 
     /// The caller who started the run, so that the tool can act with that person's rights. `None` before a server that does not
-    /// tell; its name is empty where nobody was asked who they are. Its groups are those that it had when it started the run.
+    /// tell; its name is empty without authentication. Its groups are those that it had when it started the run.
     pub fn caller(&self) -> Option<&Caller> {
         self.call.request.caller.as_ref()
     }

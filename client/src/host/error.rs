@@ -60,7 +60,7 @@ pub enum HostError {
     /// A server would refuse a tool's declaration.
     #[error("tool `{tool}`: {problem}")]
     InvalidTool {
-        /// Name of the tool.
+        /// The tool, by the name that it is declared with.
         tool: String,
         /// The fault of its declaration, for people.
         problem: String,

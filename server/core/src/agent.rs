@@ -85,8 +85,8 @@ impl RunSpec {
     }
 
     /// True if a rule denies every call of this tool, so that the model is not offered it. The rules that count are those
-    /// with which the run entered its session: what is decided during the run does not change what the model is offered,
-    /// because the provider's cache of the request would be lost.
+    /// with which the run entered its session. Later decisions do not change the offered tools, because the provider's
+    /// cache of the request would be lost.
     #[must_use]
     pub fn denies_always(&self, tool: &str) -> bool {
         self.tool_policy.rules.iter().any(|rule| rule.denies_always() && rule.is_about(tool))

@@ -20,7 +20,7 @@
 //!
 //! # Glossary
 //!
-//! Each word has one meaning.
+//! Each word has one meaning. A word that is about two subjects has a row for each.
 //!
 //! ## Runs
 //!
@@ -32,11 +32,14 @@
 //! | run | one prompt, and everything done to answer it |
 //! | session | a conversation: the entries that its runs leave behind. At most one of its runs is live |
 //! | entry | one message of a session, or one compaction |
+//! | message | a text of a user, a response of a model, or the results of tool calls, as a model reads it |
+//! | turn | a model call and the tool calls of its response. The contract gives it an id |
 //! | waiting message | a message for a run that enters the session later. Its event is `MessageHeld` |
 //! | phase | the current activity of a run |
 //! | step | one instruction of a run that is moved by hand, one `Step` at a time |
 //! | owner | the process that may write to a run's journal |
 //! | epoch | a number that rises with each start of a server and each claim of a run. A writer with an old epoch writes nothing |
+//! | claim of a run | an owner's statement that the run is its own. Each one has a new epoch |
 //! | park | to end a run's task while the run waits for something outside, and free its memory |
 //!
 //! ## Replicas
@@ -47,6 +50,7 @@
 //! | RPC | one request of the contract, with its response or stream. It is never named a call: calls are tool calls and model calls |
 //! | owner number | the number of a replica. It is never used again |
 //! | shard | a part of all sessions, which has one owner at a time |
+//! | claim of a shard | a replica's statement that the shard is its own |
 //! | term | the number of claims of a shard so far. It rises with every claim, whoever claims |
 //! | beat | a counter that a replica raises while it lives |
 //! | hub | the replica that has the streams of all tool hosts: the owner of the first shard |
@@ -55,7 +59,7 @@
 //! | suspect | a replica whose counter stands still for longer than any lease lasts |
 //! | fence | to mark a replica, so that nothing that it writes is accepted any more |
 //! | share | the number of shards that a replica should have |
-//! | drain | to take no new work and give away or finish the rest, before the end: a replica its shards, a tool host its calls |
+//! | drain of a replica | to claim no shards and give away its own, before its end |
 //! | write lane | a connection on which a replica writes, one statement after the other |
 //!
 //! ## The machine
@@ -74,6 +78,7 @@
 //! | planner | decides what a run does next. The built-in one is the loop of model calls and tool calls |
 //! | instruction | a decision of the planner |
 //! | deadline | the time at which something is given up |
+//! | cancel | to stop a model call, a tool call or another effect before its end. A run is aborted |
 //!
 //! ## Subscribers
 //!
@@ -90,7 +95,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | model call | one response of a model, with all its attempts |
-//! | attempt | one request of a model call to its provider, or one offer of a tool call to a host. Counted from 1 |
+//! | attempt of a model call | one request to its provider. Counted from 1 |
 //! | try | an attempt of a tool call that counts: it was not rejected as busy, and did not end with an answered question |
 //! | retry | a further attempt after a failed one |
 //! | backoff | the wait before a retry |
@@ -116,14 +121,16 @@
 //! | fleet | all tool hosts, and the calls that they have |
 //! | connection | one stream of a tool host |
 //! | credit | the number of further calls that a host accepts |
-//! | room | credit that is left, within the bounds of the tool and the host |
+//! | room | of a host: credit that is left, within the bounds of the tool and the host |
 //! | seek | to look for a host with room for a call |
 //! | grant | to reserve room on a host for a call |
 //! | offer | to send a granted call to its host. The host confirms it when it begins |
+//! | attempt of a tool call | one offer to a host. Counted from 1 |
 //! | lease | the secret of one attempt of a tool call. The host returns it with the result |
 //! | heartbeat | a frame by which a host says that it lives, and which calls it runs |
 //! | grace period | the time that a disconnected host has to reconnect before its calls are lost |
-//! | claim | a statement that something is one's own: of a replica about a shard, of an owner about a run, of a reconnecting host about a call |
+//! | claim of a call | a reconnecting host's statement that it has the call |
+//! | drain of a tool host | to get no new calls and finish those that it has, before its end |
 //! | reclaim | a message of a recovered run that a host may have its call |
 //! | checkpoint | progress that a call saves for its next attempt |
 //! | result | the outcome of a tool call: output or failure |
@@ -135,11 +142,21 @@
 //! | word | meaning |
 //! |---|---|
 //! | question | something put to people: an approval, a call in doubt, a text, a choice, a form or a visit to a link. Never a request to a model or an extension |
+//! | ask | to put a question to people. A program requests, reads or calls |
 //! | answer | a person's reply to a question |
 //! | approval | a question: may a tool call run? |
 //! | decision | an answer as the journal keeps it. It may also be made by time, or by the end of the run |
 //! | rule | allows, asks about or denies tool calls by tool and arguments |
 //! | policy | the rules that apply to a run, and its bounds for tool calls |
+//!
+//! ## Stores and memory
+//!
+//! | word | meaning |
+//! |---|---|
+//! | queue | those that wait for the same thing, in the order in which they get it |
+//! | batch | writes that share one commit |
+//! | lock | a right that one task has at a time. Others wait for it |
+//! | cache | a copy in memory of something that can be read or computed again |
 //!
 //! ## Extensions
 //!

@@ -19,8 +19,8 @@ pub fn is_link(url: &str) -> bool {
     has_host && url.len() <= LINK_BYTES_MAX && !url.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
-/// True for an address that people can be sent to: a link whose host and port can be, without a user, and without characters
-/// that are not seen or that programs read in different ways.
+/// True for an address that people can be sent to: a link with a valid host and port and without a user. It must not have
+/// characters that are not seen or that programs read in different ways.
 #[must_use]
 pub fn is_address(url: &str) -> bool {
     if !is_link(url) || url.chars().any(|c| c == '\\' || is_unseen(c)) {

@@ -1,7 +1,7 @@
 //! The audit log as JSON lines: a file, or the standard output, that follows the table.
 //!
-//! A file may be rotated at any time. Beside it is a small one with the number of the last row that was written, so a start
-//! that finds a new, empty file does not write what is in the others again.
+//! A file may be rotated at any time. A small file beside it has the number of the last row that was written. So a start that
+//! finds a new, empty file does not write the rows of the others again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -32,7 +32,7 @@ pub(super) enum AuditLines {
 
 /// The lines as they were written until now.
 #[derive(Default)]
-struct Progress {
+struct WrittenLines {
     /// `None` at first, and after a failure: a file may end within a line.
     opened: Option<Lines>,
     /// Number of the last row that is in the file, or in one that had its name before.
@@ -134,7 +134,7 @@ fn continued(path: &Path) -> io::Result<(File, u64)> {
 
 /// Writes every row of the table as a line, until the log has ended; then those that are left.
 pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: CancellationToken) {
-    let (mut progress, mut failing, mut stopping) = (Progress::default(), false, false);
+    let (mut progress, mut failing, mut stopping) = (WrittenLines::default(), false, false);
     loop {
         match write_new(&lines, &mut progress, &*store).await {
             Ok(()) => failing = false,
@@ -156,7 +156,7 @@ pub(super) async fn follow(lines: AuditLines, store: Arc<dyn Store>, log_ended: 
 }
 
 /// Writes the rows that are not there yet. After a failure a file is opened again, since it may end within a line.
-async fn write_new(lines: &AuditLines, progress: &mut Progress, store: &dyn Store) -> io::Result<()> {
+async fn write_new(lines: &AuditLines, progress: &mut WrittenLines, store: &dyn Store) -> io::Result<()> {
     let mut current = match progress.opened.take() {
         Some(current) if current.has_its_name(lines).await => current,
         // The file was not open after a failure, or it has another name by now. Its rows are not written again.
@@ -254,7 +254,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
-        let mut progress = Progress::default();
+        let mut progress = WrittenLines::default();
         write_new(&lines, &mut progress, &store).await.unwrap();
         #[cfg(unix)]
         {
@@ -278,7 +278,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
-        let mut progress = Progress::default();
+        let mut progress = WrittenLines::default();
         write_new(&lines, &mut progress, &store).await.unwrap();
         fs::rename(&path, &rotated).unwrap();
         add(&store, 3).await;
@@ -292,7 +292,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
-        let mut progress = Progress::default();
+        let mut progress = WrittenLines::default();
         write_new(&lines, &mut progress, &store).await.unwrap();
         fs::rename(&path, &rotated).unwrap();
         // The new file cannot be opened for a while.
@@ -311,19 +311,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1.jsonl"));
         let (lines, store) = (AuditLines::File(path.clone()), with_rows(2).await);
-        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        write_new(&lines, &mut WrittenLines::default(), &store).await.unwrap();
         fs::rename(&path, &rotated).unwrap();
         add(&store, 1).await;
-        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        write_new(&lines, &mut WrittenLines::default(), &store).await.unwrap();
         assert_eq!((numbers(&rotated), numbers(&path)), (vec![1, 2], vec![3]));
         // A file that has rows knows better: the end of one that was restored is written again.
         fs::copy(&rotated, &path).unwrap();
-        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        write_new(&lines, &mut WrittenLines::default(), &store).await.unwrap();
         assert_eq!(numbers(&path), [1, 2, 3]);
         // The whole table again, for whoever wants it.
         fs::remove_file(note_beside(&path)).unwrap();
         fs::remove_file(&path).unwrap();
-        write_new(&lines, &mut Progress::default(), &store).await.unwrap();
+        write_new(&lines, &mut WrittenLines::default(), &store).await.unwrap();
         assert_eq!(numbers(&path), [1, 2, 3]);
     }
 
@@ -341,8 +341,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let lines = AuditLines::File(path.clone());
-        write_new(&lines, &mut Progress::default(), &with_rows(4).await).await.unwrap();
-        let (mut progress, store) = (Progress::default(), with_rows(1).await);
+        write_new(&lines, &mut WrittenLines::default(), &with_rows(4).await).await.unwrap();
+        let (mut progress, store) = (WrittenLines::default(), with_rows(1).await);
         write_new(&lines, &mut progress, &store).await.unwrap();
         add(&store, 1).await;
         write_new(&lines, &mut progress, &store).await.unwrap();

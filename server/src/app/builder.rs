@@ -188,8 +188,8 @@ impl ServerBuilder {
         let grace = self.config.server.shutdown_grace.duration();
         let parts = self.into_parts(models, own_tools, listeners.authentication);
         let quotas = parts.quotas.clone();
-        let calls_ended = CancellationToken::new();
-        let services = parts.start(store.clone(), own_store.as_ref(), calls_ended.clone()).await?;
+        let rpcs_ended = CancellationToken::new();
+        let services = parts.start(store.clone(), own_store.as_ref(), rpcs_ended.clone()).await?;
         let Listeners { address, metrics_address, .. } = listeners;
         let reloader = listeners.reloader.clone();
         services.show(listeners.metrics.as_ref(), own_store.as_ref(), reloader.as_ref());
@@ -202,10 +202,10 @@ impl ServerBuilder {
         };
         let serving =
             serve::serve(caller_listener, routes, None, Readiness::of_store(store), stopped, tasks.clone());
-        let calls = calls_ended.drop_guard();
+        let rpcs = rpcs_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;
-            drop(calls);
+            drop(rpcs);
         });
         tracing::info!(%address, "listening");
         let running = Running { tasks, otlp, reloader, grace };

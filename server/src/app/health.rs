@@ -1,4 +1,4 @@
-//! The health service: the process lives, and the server takes calls.
+//! The health service: the process lives, and the server takes RPCs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// The same for a replica that lacks nothing. Each of its beats asks the database, and it notices at once when they are not answered
 /// or a shard has no owner. So the check tells no more than that the store's own connections work.
 const CHECK_REPLICA_EVERY: Duration = Duration::from_secs(60);
-/// Time for which a replica may be without a valid lease, and a shard without an owner, before no more calls are to come. Those that
-/// come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
+/// Time for which a replica may be without a valid lease, and a shard without an owner, before no more RPCs are to come. Those
+/// that come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
 const LACKING_MAX: Duration = Duration::from_secs(15);
 /// Time after its start for which a replica may not know the tools of the hosts. It is ready all the same after it: the replica
 /// that has the hosts may not be reached.
@@ -44,8 +44,8 @@ const READINESS: [&str; 7] = [
 pub(super) struct Readiness {
     /// A server is ready while its store answers.
     store: Arc<dyn Store>,
-    /// A replica also needs its lease, an owner of each shard, because calls may come for all of them, and the tools that it offers
-    /// to its runs.
+    /// A replica also needs its lease, an owner of each shard, because RPCs may come for all of them, and the tools that it
+    /// offers to its runs.
     replica: Option<ReplicaReadiness>,
 }
 
@@ -82,7 +82,7 @@ impl Readiness {
         Self { store, replica: Some(ReplicaReadiness { ownerships, lacks, tools_known, started }) }
     }
 
-    /// The reason why the server takes no calls.
+    /// The reason why the server takes no RPCs.
     async fn check(&mut self) -> Result<(), String> {
         if let Some(replica) = &mut self.replica {
             replica.check(Instant::now())?;
@@ -161,7 +161,7 @@ impl Lacks {
     }
 }
 
-/// Keeps the health status up to date: serving while calls are taken and no shutdown has begun. The first check is done when
+/// Keeps the health status up to date: serving while RPCs are taken and no shutdown has begun. The first check is done when
 /// this returns: nobody is told that a server works which does not.
 pub(super) async fn report(health: HealthReporter, mut readiness: Readiness, tasks: &Tasks) {
     health.set_service_status(LIVENESS, ServingStatus::Serving).await;
@@ -181,7 +181,7 @@ async fn set_readiness(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-/// Checks if calls are taken, and reports a change. Returns true if they are.
+/// Checks if RPCs are taken, and reports a change. Returns true if they are.
 async fn check(health: &HealthReporter, readiness: &mut Readiness, before: Option<bool>) -> bool {
     let now = readiness.check().await;
     match (&now, before) {

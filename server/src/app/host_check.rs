@@ -18,7 +18,7 @@ pub(super) struct HostCheck {
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum HostProblem {
     /// It is for another name.
     Host,
     /// It is made by a page of another origin.
@@ -42,13 +42,13 @@ impl HostCheck {
         target: Option<&str>,
         host: Option<&str>,
         origin: Option<&str>,
-    ) -> Result<(), Refused> {
-        let host = host.ok_or(Refused::Host)?;
+    ) -> Result<(), HostProblem> {
+        let host = host.ok_or(HostProblem::Host)?;
         if !self.allows_host(host) || !target.is_none_or(|target| self.allows_host(target)) {
-            return Err(Refused::Host);
+            return Err(HostProblem::Host);
         }
         match origin {
-            Some(origin) if !self.allows_origin(origin) => Err(Refused::Origin),
+            Some(origin) if !self.allows_origin(origin) => Err(HostProblem::Origin),
             Some(_) | None => Ok(()),
         }
     }
@@ -119,10 +119,10 @@ mod tests {
             "[::1]x",
             "user@localhost",
         ] {
-            assert_eq!(check.check(None, Some(host), None), Err(Refused::Host), "{host}");
+            assert_eq!(check.check(None, Some(host), None), Err(HostProblem::Host), "{host}");
         }
-        assert_eq!(check.check(None, None, None), Err(Refused::Host));
-        assert_eq!(check.check(Some("evil.example"), Some("localhost"), None), Err(Refused::Host));
+        assert_eq!(check.check(None, None, None), Err(HostProblem::Host));
+        assert_eq!(check.check(Some("evil.example"), Some("localhost"), None), Err(HostProblem::Host));
     }
 
     #[test]
@@ -132,10 +132,10 @@ mod tests {
             ("http://localhost:3000", Ok(())),
             ("http://127.0.0.1", Ok(())),
             ("https://[::1]:3000", Ok(())),
-            ("http://evil.example", Err(Refused::Origin)),
-            ("http://localhost.evil.example:3000", Err(Refused::Origin)),
-            ("null", Err(Refused::Origin)),
-            ("", Err(Refused::Origin)),
+            ("http://evil.example", Err(HostProblem::Origin)),
+            ("http://localhost.evil.example:3000", Err(HostProblem::Origin)),
+            ("null", Err(HostProblem::Origin)),
+            ("", Err(HostProblem::Origin)),
         ] {
             assert_eq!(check.check(None, Some("localhost"), Some(origin)), answer, "{origin}");
         }
@@ -146,7 +146,7 @@ mod tests {
         let remote = HostCheck::new(&lists("0.0.0.0:9464"));
         assert_eq!(remote.check(None, Some("10.0.0.1:9464"), None), Ok(()));
         assert_eq!(remote.check(None, Some("[2001:db8::1]:9464"), None), Ok(()));
-        assert_eq!(remote.check(None, Some("agentloop:9464"), None), Err(Refused::Host));
+        assert_eq!(remote.check(None, Some("agentloop:9464"), None), Err(HostProblem::Host));
         let set = HostCheck::new(&MetricsOptions {
             allowed_hosts: vec!["*.internal".to_owned()],
             allowed_origins: vec!["https://grafana.internal".to_owned()],
@@ -158,9 +158,9 @@ mod tests {
             Ok(())
         );
         for host in ["10.0.0.1:9464", "localhost"] {
-            assert_eq!(set.check(None, Some(host), None), Err(Refused::Host), "{host}");
+            assert_eq!(set.check(None, Some(host), None), Err(HostProblem::Host), "{host}");
         }
         let other = set.check(None, Some("a.internal"), Some("http://localhost"));
-        assert_eq!(other, Err(Refused::Origin));
+        assert_eq!(other, Err(HostProblem::Origin));
     }
 }

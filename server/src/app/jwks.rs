@@ -31,13 +31,13 @@ pub(super) struct Jwks {
     options: JwtOptions,
     check: Arc<JwtCheck>,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<KeyState>,
     /// Told of what was read again, if there is one.
     audit: OnceLock<AuditLog>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeyState {
     /// The bytes that were read last.
     bytes: Vec<u8>,
     keys: Option<Arc<KeySet>>,
@@ -67,14 +67,14 @@ impl Jwks {
     /// [`SecurityError`]: the file cannot be used.
     pub(super) fn load(options: &JwtOptions, clock: Arc<dyn Clock>) -> Result<Self, SecurityError> {
         let check = Arc::new(JwtCheck::new(options.rules.clone()));
-        let mut state = State::default();
+        let mut state = KeyState::default();
         if let JwksPlace::File(path) = &options.jwks {
             let bytes = read_file(path)?;
             let keys = KeySet::read_some(&bytes)
                 .map_err(|error| SecurityError::Keys(options.jwks.to_string(), error))?;
             let keys = Arc::new(keys);
             check.replace_keys(keys.clone(), Timestamp(u64::MAX));
-            state = State { bytes, keys: Some(keys), ..state };
+            state = KeyState { bytes, keys: Some(keys), ..state };
         }
         let (options, state) = (options.clone(), Mutex::new(state));
         Ok(Self { options, check, clock, state, audit: OnceLock::new() })
@@ -130,7 +130,7 @@ impl Jwks {
     }
 
     /// True if the keys are others than before.
-    async fn read_into(&self, state: &mut State) -> Result<bool, SecurityError> {
+    async fn read_into(&self, state: &mut KeyState) -> Result<bool, SecurityError> {
         let (bytes, good_for) = match &self.options.jwks {
             JwksPlace::File(path) => (read_file(path)?, Millis(u64::MAX)),
             JwksPlace::Url(url) => {

@@ -18,7 +18,7 @@ use futures_util::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::host_check::{HostCheck, Refused};
+use crate::app::host_check::{HostCheck, HostProblem};
 use crate::app::security::Reloader;
 use crate::app::store::OwnStore;
 use crate::cluster::{HUB, Ownerships, ReplicaPart, Replicas};
@@ -174,11 +174,11 @@ async fn check_host(State(hosts): State<Arc<HostCheck>>, request: Request, next:
     let headers = request.headers();
     match hosts.check(target, text(headers, HOST), text(headers, ORIGIN)) {
         Ok(()) => next.run(request).await,
-        Err(Refused::Host) => {
+        Err(HostProblem::Host) => {
             let message = "this endpoint does not answer to this host; metrics.allowed_hosts has the names\n";
             (StatusCode::MISDIRECTED_REQUEST, message).into_response()
         }
-        Err(Refused::Origin) => {
+        Err(HostProblem::Origin) => {
             let message = "this endpoint does not answer pages of this origin; metrics.allowed_origins has the origins\n";
             (StatusCode::FORBIDDEN, message).into_response()
         }

@@ -63,11 +63,11 @@ pub enum StartError {
         "agents.{agent}.context.strategy: no compaction strategy is named \"{strategy}\"; there is {known}"
     )]
     Strategy {
-        /// The name of the agent.
+        /// The agent, as `[agents.NAME]` names it.
         agent: String,
-        /// The name of the strategy.
+        /// The strategy that its configuration asks for.
         strategy: String,
-        /// The names of those that there are.
+        /// The strategies that there are, for people.
         known: String,
     },
     /// The export of traces and metrics cannot be set up.

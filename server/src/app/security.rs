@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Security {
     /// The newest acceptor, if there is TLS.
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
-    /// Asked for each call, if callers must present credentials.
+    /// Asked for each RPC, if callers must present credentials.
     pub(super) authenticator: Option<Arc<Authenticator>>,
     /// Reads the keys of JSON Web Tokens, if there are any.
     pub(super) jwks: Option<Arc<Jwks>>,
@@ -162,11 +162,11 @@ impl Security {
                  replica, for any caller: set cluster.tls_name, or give the replicas a root of their own"
             );
         }
-        let (encrypted, asked) = (self.acceptor.is_some(), self.authenticator.is_some());
-        match (encrypted, asked) {
+        let (encrypted, authenticated) = (self.acceptor.is_some(), self.authenticator.is_some());
+        match (encrypted, authenticated) {
             (_, false) => tracing::info!(
                 tls = encrypted,
-                "callers are not asked who they are: whoever reaches the port may do everything; [auth] changes that"
+                "the server runs without authentication: whoever reaches the port may do everything; [auth] changes that"
             ),
             (false, true) => tracing::warn!(
                 "callers present credentials, and the port is not encrypted: [tls] keeps others from reading them"

@@ -60,12 +60,12 @@ pub(super) fn note(
 ) {
     let Some(audit) = audit else { return };
     match done {
-        Ok(true) => audit.noted(what, None),
+        Ok(true) => audit.record_server_act(what, None),
         Ok(false) => {}
         Err(error) => {
             let problem = error.to_string();
             if reported != Some(problem.as_str()) {
-                audit.noted(what, Some(problem));
+                audit.record_server_act(what, Some(problem));
             }
         }
     }

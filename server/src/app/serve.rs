@@ -90,7 +90,7 @@ impl Services {
 pub(super) struct CallerListener {
     pub(super) listener: TcpListener,
     pub(super) options: ServerOptions,
-    /// Counts refused calls, if metrics are configured.
+    /// Counts refused RPCs, if metrics are configured.
     pub(super) metrics: Option<Metrics>,
     /// The newest acceptor, if there is TLS.
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
@@ -98,7 +98,7 @@ pub(super) struct CallerListener {
     pub(super) identity: IdentityLayer,
 }
 
-/// Serves until `stopped`, then waits until every call has ended. With a forward layer, calls of the contract go there, and not to
+/// Serves until `stopped`, then waits until every RPC has ended. With a forward layer, RPCs of the contract go there, and not to
 /// the routes.
 pub(super) async fn serve(
     caller_listener: CallerListener,

@@ -122,7 +122,7 @@ impl HostShutdown {
 }
 
 impl ServiceParts {
-    /// Continues every unfinished run. The audit log ends after `calls_ended`.
+    /// Continues every unfinished run. The audit log ends after `rpcs_ended`.
     ///
     /// # Errors
     /// [`StartError::Store`], [`StartError::Audit`]. Nothing is left running.
@@ -130,10 +130,10 @@ impl ServiceParts {
         self,
         store: Arc<dyn Store>,
         own_store: Option<&OwnStore>,
-        calls_ended: CancellationToken,
+        rpcs_ended: CancellationToken,
     ) -> Result<StartedServices, StartError> {
         let tasks = self.engine.tasks.clone();
-        let started = Box::pin(self.start_all(store, own_store, calls_ended)).await;
+        let started = Box::pin(self.start_all(store, own_store, rpcs_ended)).await;
         if started.is_err() {
             tasks.hard().cancel();
             let _ended = tasks.shut_down(Duration::ZERO).await;
@@ -145,7 +145,7 @@ impl ServiceParts {
         mut self,
         store: Arc<dyn Store>,
         own_store: Option<&OwnStore>,
-        calls_ended: CancellationToken,
+        rpcs_ended: CancellationToken,
     ) -> Result<StartedServices, StartError> {
         let (clock, tasks) = (self.engine.clock.clone(), self.engine.tasks.clone());
         let hosts = self.hosts(&store).await?;
@@ -176,7 +176,7 @@ impl ServiceParts {
         drive_tools(&host_shutdown, &tasks);
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
-        let audit = start_audit(audited, &store, &clock, &tasks, calls_ended)?;
+        let audit = start_audit(audited, &store, &clock, &tasks, rpcs_ended)?;
         let (tools, of_services) = (hosts.clone(), engine.clone());
         let services = serve::Services {
             engine: of_services,
@@ -192,8 +192,8 @@ impl ServiceParts {
         Ok(StartedServices { engine, hosts, routes, audit, host_shutdown, cluster })
     }
 
-    /// The tools of hosts, as far as the store remembers them, and those of the embedder. Where callers have to say who they are, the
-    /// ids of hosts are kept for their principals.
+    /// The tools of hosts, as far as the store remembers them, and those of the embedder. With authentication, the ids of
+    /// hosts are kept for their principals.
     async fn hosts(&mut self, store: &Arc<dyn Store>) -> Result<Arc<RemoteTools>, StartError> {
         let (clock, tasks) = (self.engine.clock.clone(), &self.engine.tasks);
         let own_tools = std::mem::take(&mut self.own_tools);
@@ -245,13 +245,13 @@ impl ServiceParts {
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         // A bound that the operator gave each tenant is its share.
         let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, Scope::Tenant).is_some();
-        let tenants_leave_room =
+        let tenants_leave_places =
             self.authentication.is_required() && !self.quotas.as_ref().is_some_and(has_share);
         self.engine.options = EngineOptions {
             masks,
             quotas: self.quotas,
             max_live_runs: server.max_live_runs,
-            tenants_leave_room,
+            tenants_leave_places,
             tenants_leave_memory: self.authentication.is_required(),
             live_bytes_max: match server.max_live_bytes {
                 0 => default_live_bytes(),
@@ -378,7 +378,7 @@ fn start_audit(
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     tasks: &Tasks,
-    calls_ended: CancellationToken,
+    rpcs_ended: CancellationToken,
 ) -> Result<Option<AuditLog>, StartError> {
     let Some(AuditOptions { required, reads, path, stdout }) = options else { return Ok(None) };
     if let Some(path) = &path {
@@ -386,7 +386,7 @@ fn start_audit(
         open_file(path).map_err(|cause| StartError::Audit { path: path.clone(), cause })?;
     }
     let scope = AuditScope { required, reads };
-    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), calls_ended);
+    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), rpcs_ended);
     let log_ended = CancellationToken::new();
     let ends = log_ended.clone().drop_guard();
     drop(tasks.spawn("audit log", async move {

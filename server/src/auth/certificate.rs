@@ -5,7 +5,7 @@ use std::fmt;
 use agentloop_core::policy::glob_matches;
 use agentloop_core::time::Timestamp;
 
-use super::der::{Element, Reader, tag};
+use super::der::{DerReader, Element, tag};
 use super::name::is_clear;
 
 /// The kinds of names that a pattern may begin with.
@@ -88,7 +88,7 @@ pub fn facts(der: &[u8]) -> Result<CertificateFacts, String> {
 
 /// The names and the end of a certificate (RFC 5280, section 4.1).
 fn read(der: &[u8]) -> Option<(Vec<String>, i64)> {
-    let mut body = Reader::new(der).read(tag::SEQUENCE)?.inside().read(tag::SEQUENCE)?.inside();
+    let mut body = DerReader::new(der).read(tag::SEQUENCE)?.inside().read(tag::SEQUENCE)?.inside();
     body.skip_if(tag::VERSION);
     for skipped in [tag::INTEGER, tag::SEQUENCE, tag::SEQUENCE] {
         body.read(skipped)?;

@@ -28,9 +28,9 @@ pub(super) struct Element<'d> {
 
 /// Reads elements one after the other.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'d>(&'d [u8]);
+pub(super) struct DerReader<'d>(&'d [u8]);
 
-impl<'d> Reader<'d> {
+impl<'d> DerReader<'d> {
     pub(super) fn new(der: &'d [u8]) -> Self {
         Self(der)
     }
@@ -67,7 +67,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-impl<'d> Iterator for Reader<'d> {
+impl<'d> Iterator for DerReader<'d> {
     type Item = Element<'d>;
 
     fn next(&mut self) -> Option<Element<'d>> {
@@ -81,8 +81,8 @@ impl<'d> Iterator for Reader<'d> {
 
 impl<'d> Element<'d> {
     /// A reader of the elements that this element contains.
-    pub(super) fn inside(self) -> Reader<'d> {
-        Reader(self.content)
+    pub(super) fn inside(self) -> DerReader<'d> {
+        DerReader(self.content)
     }
 
     /// The text of a string.
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn lengths_are_definite_and_within_the_data() {
-        let first = |der: &[u8]| Reader::new(der).next().map(|element| element.content.to_vec());
+        let first = |der: &[u8]| DerReader::new(der).next().map(|element| element.content.to_vec());
         assert_eq!(first(&[4, 2, 7, 8, 9]), Some(vec![7, 8]));
         assert_eq!(first(&[4, 0x81, 1, 7]), Some(vec![7]));
         assert_eq!(first(&[4, 0x84, 0, 0, 0, 1, 7]), Some(vec![7]));

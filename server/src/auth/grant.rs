@@ -80,7 +80,7 @@ impl HostGrant {
         self.kinds.iter().filter_map(|kind| name_of(&KINDS, kind))
     }
 
-    /// A grant of everything, for hosts that nobody asks who they are.
+    /// A grant of everything, for hosts that connect without authentication.
     #[must_use]
     pub fn everything() -> Self {
         Self { tools: None, effect: None, kinds: KINDS.map(|(_, kind)| kind).to_vec() }

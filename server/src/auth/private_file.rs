@@ -20,7 +20,7 @@ struct FileRights {
 /// The process that reads a file.
 #[cfg(unix)]
 #[derive(Debug)]
-struct Reader {
+struct PrivateReader {
     user: u32,
     groups: Vec<u32>,
 }
@@ -52,14 +52,14 @@ impl FileRights {
 
     /// True if nobody but the reader and its group may read the file. Only root can give a group that right, since every other
     /// owner can take it away: Kubernetes does so with a Secret, which is root's, for a pod with `fsGroup`.
-    fn is_private_to(self, reader: &Reader) -> bool {
+    fn is_private_to(self, reader: &PrivateReader) -> bool {
         let by_group = self.mode & GROUP_READS != 0;
         self.is_narrow() && (!by_group || reader.user == ROOT || reader.groups.contains(&self.group))
     }
 }
 
 #[cfg(unix)]
-impl Reader {
+impl PrivateReader {
     /// This process, with its effective user and all of its groups.
     fn current() -> io::Result<Self> {
         use rustix::process::{getegid, geteuid, getgroups};
@@ -76,7 +76,7 @@ impl Reader {
 #[cfg(unix)]
 pub(super) fn exposed_mode(file: &File) -> io::Result<Option<u32>> {
     let rights = FileRights::of(&file.metadata()?);
-    Ok((!rights.is_private_to(&Reader::current()?)).then_some(rights.mode))
+    Ok((!rights.is_private_to(&PrivateReader::current()?)).then_some(rights.mode))
 }
 
 /// Elsewhere files have no mode.
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_group_may_read_a_file_of_roots_if_it_is_the_readers() {
-        let server = Reader { user: 65_532, groups: vec![7, 65_532] };
-        let root = Reader { user: ROOT, groups: vec![ROOT] };
+        let server = PrivateReader { user: 65_532, groups: vec![7, 65_532] };
+        let root = PrivateReader { user: ROOT, groups: vec![ROOT] };
         for (mode, user, group, for_server, for_root) in [
             (0o600, 65_532, 65_532, true, true),
             (0o400, 65_532, 7, true, true),
@@ -184,7 +184,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let mine = FileRights::of(&File::create(&path).unwrap().metadata().unwrap());
-        let reader = Reader::current().unwrap();
+        let reader = PrivateReader::current().unwrap();
         assert_eq!(reader.user, mine.user, "files are made by the user that reads");
         assert!(reader.groups.contains(&mine.group), "{reader:?}");
     }
@@ -220,7 +220,7 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777
         };
         assert_eq!([0o644, 0o660, 0o600, 0o400].map(mode_after), [0o600; 4]);
-        let is_root = Reader::current().unwrap().user == ROOT;
+        let is_root = PrivateReader::current().unwrap().user == ROOT;
         assert_eq!(
             mode_after(0o440),
             if is_root { 0o640 } else { 0o600 },

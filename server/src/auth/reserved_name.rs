@@ -8,11 +8,11 @@ use super::principal::{Principal, Role};
 /// A pattern of tool names, and the principal whose hosts alone may offer them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedName {
-    /// The pattern of names.
+    /// A glob pattern of tool names.
     pub pattern: String,
     /// The tenant of the principal. Names are unique within a tenant only.
     pub tenant: TenantId,
-    /// The name of the principal.
+    /// The principal, by its name in that tenant.
     pub principal: String,
 }
 

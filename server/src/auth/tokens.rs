@@ -88,7 +88,7 @@ pub enum TokenFileError {
     /// It cannot be read or written.
     #[error("cannot use the token file {}: {cause}", path.display())]
     Io {
-        /// The file of tokens.
+        /// The path, as `[auth] tokens` has it.
         path: PathBuf,
         /// The operating system's error.
         cause: io::Error,
@@ -100,7 +100,7 @@ pub enum TokenFileError {
         path.display()
     )]
     Mode {
-        /// The file of tokens.
+        /// The path, as `[auth] tokens` has it.
         path: PathBuf,
         /// Its permissions, as `chmod` takes them.
         mode: u32,
@@ -108,7 +108,7 @@ pub enum TokenFileError {
     /// Its content is wrong.
     #[error("the token file {} is wrong: {problem}", path.display())]
     Content {
-        /// The file of tokens.
+        /// The path, as `[auth] tokens` has it.
         path: PathBuf,
         /// The problem and its place.
         problem: String,

@@ -32,7 +32,7 @@ pub struct Ownership {
     peers: Arc<BTreeMap<OwnerNo, Peer>>,
 }
 
-/// The owner of a shard.
+/// The owner of a shard, as an RPC finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShardOwner {
     /// This replica, and its lease is valid.
@@ -92,7 +92,7 @@ impl Ownership {
         Self { is_valid: false, ..self.clone() }
     }
 
-    /// The owner of a shard.
+    /// The owner of a shard, as an RPC finds it.
     #[must_use]
     pub fn owner(&self, shard: ShardNo) -> ShardOwner {
         match self.number_of(shard) {
@@ -166,14 +166,14 @@ pub struct ReplicaRow {
     pub configuration_digest: String,
 }
 
-/// The part of a replica.
+/// The work that a replica takes, as `ListReplicas` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplicaPart {
-    /// It owns shards, and does the calls of their sessions.
+    /// It owns shards, and does the RPCs of their sessions.
     Owner,
-    /// It owns none, sends calls on, and may take an owner's place.
+    /// It owns none, sends RPCs on, and may take an owner's place.
     Standby,
-    /// It was held to be dead. Its writes are refused.
+    /// It is fenced. Its writes are refused.
     Fenced,
 }
 

@@ -62,9 +62,9 @@ pub struct Config {
     pub server: ServerOptions,
     /// `[tls]`: encryption of the gRPC port; `None` without it.
     pub tls: Option<TlsOptions>,
-    /// `[auth]`: the credentials of callers; `None` where nobody is asked who they are.
+    /// `[auth]`: the credentials of callers; `None` without authentication.
     pub auth: Option<AuthOptions>,
-    /// `[quotas]`: bounds on the calls of principals and tenants.
+    /// `[quotas]`: bounds on the RPCs of principals and tenants.
     pub quotas: QuotaLimits,
     /// `[audit]`: the audit log; `None` where none is written.
     pub audit: Option<AuditOptions>,

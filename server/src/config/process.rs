@@ -107,7 +107,7 @@ pub struct LogOptions {
     pub level: String,
 }
 
-/// The format of the log.
+/// The form of a line of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines of text for people.

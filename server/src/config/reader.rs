@@ -15,7 +15,7 @@ pub(super) const FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The source of the configuration, and the problems and keys found so far.
 #[derive(Debug)]
-pub(super) struct Reader<'t> {
+pub(super) struct ConfigReader<'t> {
     name: &'t str,
     text: &'t str,
     pub(super) environment: &'t Environment,
@@ -37,7 +37,7 @@ pub(super) struct Key {
     pub(super) set: bool,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> ConfigReader<'t> {
     pub(super) fn new(text: &'t str, name: &'t str, environment: &'t Environment) -> Self {
         let (problems, keys, variables, overridable) = (vec![], vec![], BTreeSet::new(), vec![]);
         Self { name, text, environment, problems, keys, variables, overridable }

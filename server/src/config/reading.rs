@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::error::Problem;
-use super::reader::{Key, Reader};
+use super::reader::{ConfigReader, Key};
 use super::section::Section;
 
 /// The result of reading. `value` is usable only if there are no problems.
@@ -25,7 +25,7 @@ pub(super) fn read<T>(
     environment: &Environment,
     body: impl FnOnce(&mut Section<'_, '_>) -> T,
 ) -> Reading<T> {
-    let mut reader = Reader::new(text, name, environment);
+    let mut reader = ConfigReader::new(text, name, environment);
     let (table, errors) = reader.parse();
     if !errors.is_empty() {
         return Reading { value: None, problems: in_order(errors), keys: vec![] };

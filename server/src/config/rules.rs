@@ -6,7 +6,7 @@ use agentloop_core::policy::{Approvers, ArgumentPattern, BadRule, PolicyAction, 
 use super::section::Section;
 use crate::auth::{Authentication, approver_problem};
 
-/// Reads rules in the order of the file.
+/// Reads rules in the order of the file. Without authentication, rules that name approvers are a problem.
 pub(super) fn rules(section: &mut Section<'_, '_>, authentication: Authentication) -> Vec<PolicyRule> {
     section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, authentication))
 }
@@ -38,8 +38,8 @@ fn rule(section: &mut Section<'_, '_>, authentication: Authentication) -> Option
     }
 }
 
-/// The people who may answer the question that a rule asks. Without `[auth]` nobody could be told apart, and no such
-/// call would run.
+/// The people who may answer the question that a rule asks. Without authentication nobody could approve, and no such call
+/// would run.
 fn approvers(section: &mut Section<'_, '_>, authentication: Authentication) -> Approvers {
     let approvers = Approvers {
         any_of: section
@@ -49,8 +49,7 @@ fn approvers(section: &mut Section<'_, '_>, authentication: Authentication) -> A
         quorum: section.get_within("quorum", 1, 1..=QUORUM_MAX),
     };
     if !approvers.is_anyone() && !authentication.is_required() {
-        let message =
-            "expected [auth]: without it callers are not asked who they are, so nobody could approve";
+        let message = "expected [auth]: without authentication nobody could approve";
         section.problem(&["approvers", "forbid_requester", "quorum"], message.to_owned());
     }
     approvers

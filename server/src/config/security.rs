@@ -169,15 +169,14 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
     Some(Principal { host: host?, ..described.ok()? })
 }
 
-/// Reads `[quotas]`. They count what principals do, so they mean nothing where nobody is asked who they are.
+/// Reads `[quotas]`. They count what principals do, so they mean nothing without authentication.
 pub(super) fn quotas(section: &mut Section<'_, '_>, authentication: Authentication) -> QuotaLimits {
     let mut limits = QuotaLimits::default();
     for quota in Quota::ALL {
         for scope in Scope::ALL {
             let bound = section.get_some_within(quota.name(scope), 1..=quota.most());
             if bound.is_some() && !authentication.is_required() {
-                let message =
-                    "expected [auth]: without it nobody is asked who they are, so nobody can be counted";
+                let message = "expected [auth]: without authentication there are no principals to count";
                 section.problem(&[quota.name(scope)], message.to_owned());
             }
             limits.set(quota, scope, bound);
@@ -193,9 +192,9 @@ pub(super) fn quotas(section: &mut Section<'_, '_>, authentication: Authenticati
 /// `[audit]`: the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// True if a call whose row cannot be written is refused.
+    /// True if an RPC whose row cannot be written is refused.
     pub required: bool,
-    /// True if calls that only read are written too.
+    /// True if RPCs that only read are written too.
     pub reads: bool,
     /// The file of JSON lines.
     pub path: Option<PathBuf>,

@@ -121,7 +121,7 @@ impl EngineParts {
                 journal_gate: JournalGate::default(),
                 jobs: JobQueue::new(job_executors),
                 callers: Callers::default(),
-                run_calls: Callers::default(),
+                waiting_rpcs: Callers::default(),
                 shard_stops: ShardStops::default(),
                 run_watchers: Arc::default(),
                 session_watchers: Arc::default(),

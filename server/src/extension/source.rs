@@ -30,7 +30,7 @@ pub trait ContextSource: Send + Sync + 'static {
     }
 }
 
-/// A request for context.
+/// A request for texts to add to the context of a run's first model call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextRequest {
     /// The run that is about to begin.

@@ -69,7 +69,7 @@ pub fn frames(data: &[u8]) {
     grpc::fuzz::frames(data);
 }
 
-/// The input of a run.
+/// The request that starts a run, as a caller sends it.
 pub fn run_input(data: &[u8]) {
     grpc::fuzz::run_input(data);
 }

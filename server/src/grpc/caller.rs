@@ -44,7 +44,7 @@ impl Caller {
         &self.tenant
     }
 
-    /// Its name, if it was asked who it is.
+    /// Its name; `None` for an unauthenticated caller.
     pub(in crate::grpc) fn name(&self) -> Option<&str> {
         self.principal.as_ref().map(|principal| principal.name.as_str())
     }
@@ -54,7 +54,7 @@ impl Caller {
         self.name().map_or(given, str::to_owned)
     }
 
-    /// True if it has one of these roles, or nobody is asked who they are.
+    /// True if it has one of these roles, or is unauthenticated, which a server without authentication accepts.
     pub(in crate::grpc) fn has_any(&self, roles: &[Role]) -> bool {
         self.principal.as_ref().is_none_or(|principal| roles.iter().any(|role| principal.has(*role)))
     }

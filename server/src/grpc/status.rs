@@ -113,7 +113,7 @@ pub fn permission_denied(message: &str) -> Status {
     status(Code::PermissionDenied, ErrorReason::PermissionDenied, message, [])
 }
 
-/// RESOURCE_EXHAUSTED: a quota is used up. Names it, and says when there is room again.
+/// RESOURCE_EXHAUSTED: a quota is used up. Names it, and says when it allows more.
 #[must_use]
 pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Status {
     let mut details = details(ErrorReason::QuotaExceeded, [("quota", exceeded.quota.to_owned())]);

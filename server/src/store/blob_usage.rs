@@ -1,4 +1,4 @@
-//! The bytes of blobs that a store has, and the room for more.
+//! The bytes of blobs that a store has, and the disk space for more.
 
 use super::{BlobBounds, StoreError};
 
@@ -12,7 +12,7 @@ pub(in crate::store) struct BlobUsage {
 }
 
 impl BlobUsage {
-    /// Takes room for so many more bytes that are uploaded.
+    /// Reserves so many more bytes that are uploaded.
     ///
     /// # Errors
     /// [`StoreError::BlobsFull`]: nothing is taken.
@@ -25,11 +25,11 @@ impl BlobUsage {
         Ok(())
     }
 
-    /// Checks that there is room for so many bytes beside those that are stored.
+    /// Checks that the bounds leave so many bytes beside those that are stored.
     ///
     /// # Errors
     /// [`StoreError::BlobsFull`].
-    pub(in crate::store) fn check_room(self, bytes: u64, bounds: BlobBounds) -> Result<(), StoreError> {
+    pub(in crate::store) fn check_bounds(self, bytes: u64, bounds: BlobBounds) -> Result<(), StoreError> {
         let max = bounds.total_bytes;
         let needed = self.stored.unwrap_or_default().saturating_add(bytes);
         if needed > max { Err(StoreError::BlobsFull { max }) } else { Ok(()) }

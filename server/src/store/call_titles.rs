@@ -1,5 +1,5 @@
-//! Titles of the tool calls of listed entries. An entry has the call as the model asked for it; its title is in the event that
-//! proposed it, so it is read from there, and nothing more is written for it.
+//! Titles of the tool calls of listed entries. An entry has the call as the model asked for it. The title is in the event that
+//! proposed the call. It is read from there, so nothing more is written for it.
 
 use agentloop_core::id::{CallId, EntryNo, RunId, TenantId};
 use agentloop_core::run::event::Event;

@@ -55,7 +55,7 @@ pub struct CreateRun {
     pub labels: BTreeMap<String, String>,
     /// Beginning of the caller's first message, on one line.
     pub preview: String,
-    /// Name of the caller that starts it, if it was asked who it is. A session that the run creates is this caller's too.
+    /// Name of the caller that starts it; `None` without authentication. A session that the run creates is this caller's too.
     pub created_by: Option<String>,
     /// True if it interrupts the session's live run. In the queue it comes before all runs that do not, and after those
     /// that do.

@@ -73,7 +73,7 @@ pub enum StoreError {
     /// The session is in a shard that this replica does not own. Nothing was written.
     #[error("another replica owns this session; ask there")]
     Elsewhere,
-    /// A run of this id exists.
+    /// The tenant has a run of this id already, in this session or another one. Nothing was written.
     #[error("a run of this id exists")]
     RunExists,
     /// The session has a live run.

@@ -61,7 +61,7 @@ pub struct RunRow {
     pub labels: BTreeMap<String, String>,
     /// Beginning of the caller's first message, on one line.
     pub preview: String,
-    /// Name of the caller that started it; `None` where nobody was asked who they are.
+    /// Name of the caller that started it; `None` without authentication.
     pub created_by: Option<String>,
     /// Time of its first event.
     pub created_at: Timestamp,

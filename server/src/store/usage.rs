@@ -164,7 +164,7 @@ pub struct UsageKey {
     pub model: String,
     /// The label's value; empty for runs without the label.
     pub label: String,
-    /// The caller that started the runs; empty where nobody was asked who they are.
+    /// The caller that started the runs; empty without authentication.
     pub created_by: String,
 }
 

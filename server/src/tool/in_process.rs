@@ -59,7 +59,7 @@ pub struct ToolExecution {
     pub call: CallId,
     /// Attempt number, counted from 1.
     pub attempt: Attempt,
-    /// The name of the tool.
+    /// The tool, by the name that it is declared with.
     pub tool: String,
     /// A JSON object as text. It follows the tool's schema.
     pub arguments: String,

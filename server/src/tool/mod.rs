@@ -69,7 +69,7 @@ pub struct CallOrigin {
     pub session: SessionId,
     /// The agent, whose calls may have an executor of their own.
     pub agent: String,
-    /// Name of the caller that started the run, if it was asked who it is.
+    /// Name of the caller that started the run; `None` for an unauthenticated caller.
     pub caller: Option<String>,
     /// Groups of that caller, as they were when it started the run.
     pub caller_groups: Arc<[String]>,

@@ -139,7 +139,7 @@ async fn join(replicas: &mut Replicas, model: &Model) {
     replicas.servers.push(Server::start(&setting).await);
 }
 
-/// A caller that waits with `Run` named neither the run nor its session, so only the replica that took the call knows where it is.
+/// A caller that waits with `Run` named neither the run nor its session, so only the replica that took the RPC knows where it is.
 #[tokio::test]
 async fn calls_that_wait_for_nameless_runs_are_answered_although_their_sessions_move() {
     const RUNS: usize = 9;

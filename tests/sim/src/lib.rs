@@ -4,10 +4,16 @@
 //! that passes the conformance tests of stores, models and hosts that follow the seed, and a clock that jumps. All of it
 //! runs on one thread under virtual time, so the same seed gives the same history, and a minute takes milliseconds.
 //!
-//! Faults: the server is killed before or after any write, or stopped; the store is slow, fails, is away, or loses the
-//! answer to a write; streams of hosts break, go silent, lose frames and repeat them; hosts are slow, fail, reject calls,
-//! vanish, and forget their work; model answers fail, are cut and overflow; the clock is set forwards and back; callers
-//! leave during a call; subscribers lag, leave and come back; sessions are forked and deleted, and their ids used again.
+//! Faults:
+//!
+//! - the server is killed before or after any write, or stopped;
+//! - the store is slow, fails, is away, or loses the response to a write;
+//! - streams of hosts break, go silent, lose frames and repeat them;
+//! - hosts are slow, fail, reject calls, vanish, and forget their work;
+//! - responses of models fail, are cut and overflow;
+//! - the clock is set forwards and back;
+//! - callers leave during an RPC; subscribers lag, leave and come back;
+//! - sessions are forked and deleted, and their ids used again.
 //!
 //! [`cluster`] is a simulation of its own: replicas over one database. [`capacity`] is another: the load that they carry.
 //!

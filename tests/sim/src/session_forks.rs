@@ -1,4 +1,4 @@
-//! Somebody who forks sessions, goes on in the forks, and deletes them, by the same few names over and over: what was
+//! Somebody who forks sessions, goes on in the forks, and deletes them, by the same few names over and over. What was
 //! said in a session that is gone must not come up in the one that has its name.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,7 +7,7 @@ use agentloop_core::id::{RunId, Seq};
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::feed::{FeedItem, ModelAttempt, Progress};
+use agentloop_server::engine::feed::{FeedItem, LiveProgress, ModelAttempt};
 use futures_util::StreamExt as _;
 
 use crate::plan::PlantedBug;
@@ -134,9 +134,9 @@ impl Subscriber {
     }
 
     /// Pieces of an answer that come without a gap from the first on make the message.
-    fn take_progress(&mut self, what: &Progress) {
-        let Progress::Delta { call, delta_seq, delta } = what else {
-            if let Progress::Partial { .. } = what {
+    fn take_progress(&mut self, what: &LiveProgress) {
+        let LiveProgress::Delta { call, delta_seq, delta } = what else {
+            if let LiveProgress::Partial { .. } = what {
                 self.hears = None;
             }
             return;

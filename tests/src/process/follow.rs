@@ -94,8 +94,8 @@ impl Follower {
         result
     }
 
-    /// Reads to the end and checks what holds for every run: this subscriber saw each durable event exactly once, as
-    /// does one that comes later, and every tool call has exactly one result.
+    /// Reads to the end and checks what holds for every run. This subscriber saw each durable event exactly once, as does one
+    /// that comes later. Every tool call has exactly one result.
     pub async fn finished(&mut self) -> RunFinished {
         let end = |event: &Event| match event {
             Event::RunFinished(finished) => Some(finished.clone()),

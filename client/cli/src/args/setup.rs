@@ -98,8 +98,8 @@ pub(crate) struct ServeArgs {
 /// Show everything at work: server, tool host, a run with an approval
 ///
 /// Starts a server on a free loopback port, with its database in a fresh directory that is kept, and a tool host as a
-/// process of its own; sends a prompt; shows the run as it happens, with an approval that it gives itself; and says
-/// how to look at what it left behind.
+/// process of its own. Then sends a prompt, and shows the run as it happens, with an approval that it gives itself. At the
+/// end it says how to look at what it left behind.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The model is a built-in script. With OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY set, and --model, it is

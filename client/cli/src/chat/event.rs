@@ -115,7 +115,7 @@ pub(crate) enum Command {
     /// Start a run and follow it, in place of the one that is followed.
     Start(Box<RunInput>),
     /// Follow a run from its first event, in place of the one that is followed.
-    FollowOptions(String),
+    FollowRun(String),
     /// Stop following the run, and watching the session.
     Unfollow,
     /// Send a decision on a tool call.

@@ -55,7 +55,7 @@ impl ServerCalls {
         let events = self.events.clone();
         match command {
             Command::Start(input) => self.follow(start(client, input, events)),
-            Command::FollowOptions(run_id) => self.follow(subscribe(client, run_id, events)),
+            Command::FollowRun(run_id) => self.follow(subscribe(client, run_id, events)),
             Command::Unfollow => {
                 self.unfollow();
                 self.unwatch();
@@ -296,7 +296,7 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
         // A failure is not reported: the status line just lacks the reason for the wait.
         Command::ReadRun(run_id) => Event::RunRead(Box::new(client.get_run(run_id).await.ok()?)),
         Command::Start(_)
-        | Command::FollowOptions(_)
+        | Command::FollowRun(_)
         | Command::Unfollow
         | Command::WatchSession(_)
         | Command::Quit(_) => return None,

@@ -39,7 +39,7 @@ fn rows(info: &GetServerInfoResponse) -> Vec<[String; 2]> {
     let limits = info.limits.unwrap_or_default();
     let caller = info.caller.clone().unwrap_or_default();
     let name = match (info.authentication_required, caller.name.as_str()) {
-        (false, "") => "nobody is asked who they are",
+        (false, "") => "unauthenticated",
         (_, name) => name,
     };
     [

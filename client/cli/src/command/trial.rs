@@ -49,7 +49,10 @@ impl Trial {
     }
 
     /// Asks the model of this agent for one word.
-    pub(crate) async fn ask(&self, agent: &str) -> Result<Result<TrialResponse, TrialFailure>, Failure> {
+    pub(crate) async fn try_agent(
+        &self,
+        agent: &str,
+    ) -> Result<Result<TrialResponse, TrialFailure>, Failure> {
         let input = RunInput {
             prompt: PROMPT.to_owned(),
             agent: Some(agent.to_owned()),

@@ -95,11 +95,11 @@ impl ConfiguredServer {
         }
     }
 
-    /// Asks the configured PostgreSQL database. Returns host, port and database.
+    /// Connects to the configured PostgreSQL database and checks it. Returns host, port and database.
     ///
     /// # Errors
     /// The reason why a server could not use it.
-    pub(crate) async fn ask_postgres(&self) -> Result<String, Failure> {
+    pub(crate) async fn check_postgres(&self) -> Result<String, Failure> {
         let place = check_database(&self.0).await.map_err(failed)?;
         Ok(place.unwrap_or_default())
     }

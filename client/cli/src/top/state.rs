@@ -144,7 +144,7 @@ impl Top {
                 self.dialog = self.selected.clone().map(Dialog::Abort);
                 Action::None
             }
-            KeyCode::Char('a') => self.ask(),
+            KeyCode::Char('a') => self.open_question(),
             _ => Action::None,
         }
     }
@@ -192,7 +192,7 @@ impl Top {
         Action::None
     }
 
-    fn ask(&mut self) -> Action {
+    fn open_question(&mut self) -> Action {
         let question = self.selected.as_deref().and_then(|run_id| self.question_of(run_id)).cloned();
         match question {
             None => self.note = "this run asks nothing".to_owned(),

@@ -187,7 +187,7 @@ async fn without_configuration_everything_stays_open_on_loopback() {
     let file = file.to_str().expect("text");
     let serve = agentloop("unused", &["serve", "--config", file]);
     let said = [
-        "callers are not asked who they are: whoever reaches the port may do everything",
+        "the server runs without authentication: whoever reaches the port may do everything",
         "listens on http://",
     ];
     let _running = Running::start_and_wait_for_each(serve, &said).await;

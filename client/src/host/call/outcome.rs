@@ -23,7 +23,7 @@ pub(crate) type CallFuture = Pin<Box<dyn Future<Output = ToolResult> + Send>>;
 
 /// The end of a call's task.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum TaskOutcome {
     /// The handler returned this result.
     Ended(ToolResult),
     /// The handler panicked; the message is in the host's log only.
@@ -32,24 +32,24 @@ pub(crate) enum Outcome {
     Stopped,
 }
 
-impl Outcome {
+impl TaskOutcome {
     /// The result to send. One that no frame can carry becomes a failure that says so.
     pub(crate) fn into_result(self) -> ToolResult {
         match self {
-            Outcome::Ended(Ok(output)) if output.size() > RESULT_BYTES_MAX => {
+            TaskOutcome::Ended(Ok(output)) if output.size() > RESULT_BYTES_MAX => {
                 let size = output.size();
                 let message = format!("the result has {size} bytes; at most {RESULT_BYTES_MAX} can be sent");
                 Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
             }
-            Outcome::Ended(Err(mut error)) => {
+            TaskOutcome::Ended(Err(mut error)) => {
                 cut(&mut error.message, FAILURE_BYTES_MAX);
                 error.delay = error.delay.map(|delay| delay.min(RETRY_DELAY_MAX));
                 Err(error)
             }
-            Outcome::Ended(result) => result,
+            TaskOutcome::Ended(result) => result,
             // The panic's own message is in the host's log; it may hold details that the model should not read.
-            Outcome::Panicked => Err(ToolError::failed("the tool failed unexpectedly")),
-            Outcome::Stopped => {
+            TaskOutcome::Panicked => Err(ToolError::failed("the tool failed unexpectedly")),
+            TaskOutcome::Stopped => {
                 Err(ToolError::retryable("the call was stopped before it ended", Duration::ZERO))
             }
         }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_result_too_large_for_a_frame_is_a_failure_that_says_so() {
-        let settled = Outcome::Ended(Ok(Output::text("x".repeat(RESULT_BYTES_MAX + 1)))).into_result();
+        let settled = TaskOutcome::Ended(Ok(Output::text("x".repeat(RESULT_BYTES_MAX + 1)))).into_result();
         let error = settled.expect_err("too large");
         assert!(error.message.contains("3145729 bytes"), "{error}");
         assert_eq!(error.effect, AttemptEffect::Done);
@@ -142,13 +142,13 @@ mod tests {
     #[test]
     fn a_failure_is_cut_to_the_bounds_of_the_contract() {
         let error = ToolError::retryable("ä".repeat(FAILURE_BYTES_MAX), Duration::from_secs(i64::MAX as u64));
-        let settled = Outcome::Ended(Err(error)).into_result().expect_err("it failed");
+        let settled = TaskOutcome::Ended(Err(error)).into_result().expect_err("it failed");
         assert_eq!((settled.message.len(), settled.delay), (FAILURE_BYTES_MAX, Some(RETRY_DELAY_MAX)));
     }
 
     #[test]
     fn a_panic_may_have_had_an_effect() {
-        let error = Outcome::Panicked.into_result().expect_err("panicked");
+        let error = TaskOutcome::Panicked.into_result().expect_err("panicked");
         assert_eq!(error.effect, AttemptEffect::Maybe);
         assert!(!error.retryable);
     }

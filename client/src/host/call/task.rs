@@ -12,14 +12,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::host::{
-    call::key::CallKey, call::outcome::CallFuture, call::outcome::Outcome, call::question::UnrecordedState,
+    call::key::CallKey, call::outcome::CallFuture, call::outcome::TaskOutcome,
+    call::question::UnrecordedState,
 };
 
 /// An event from a task of the host: a running call, or an extension that answers.
 #[derive(Debug)]
 pub(crate) enum TaskEvent {
     /// A call ended, with this outcome.
-    Finished(CallKey, Outcome),
+    Finished(CallKey, TaskOutcome),
     /// A call reports its progress.
     Progress(Progress),
     /// An extension answered a request that came on the connection of this number.
@@ -56,8 +57,8 @@ impl Stop {
 pub(crate) async fn run(key: CallKey, call: CallFuture, stop: Stop, events: mpsc::Sender<TaskEvent>) {
     let outcome = tokio::select! {
         biased;
-        ended = AssertUnwindSafe(call).catch_unwind() => ended.map_or(Outcome::Panicked, Outcome::Ended),
-        () = stop.grace_is_over() => Outcome::Stopped,
+        ended = AssertUnwindSafe(call).catch_unwind() => ended.map_or(TaskOutcome::Panicked, TaskOutcome::Ended),
+        () = stop.grace_is_over() => TaskOutcome::Stopped,
     };
     // The send fails only if the host is gone.
     events.send(TaskEvent::Finished(key, outcome)).await.ok();

@@ -319,12 +319,12 @@ pub struct CapabilityVerdict {
     /// Name of the capability.
     pub name: String,
     /// The reason if it is refused. `None` if it is accepted.
-    pub refused: Option<Refused>,
+    pub refused: Option<CapabilityRefusal>,
 }
 
 /// The refusal of a capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct CapabilityRefusal {
     /// The reason for programs.
     pub kind: RefusalKind,
     /// The reason for people.
@@ -348,8 +348,8 @@ pub enum RefusalKind {
 
 impl RefusalKind {
     /// This refusal for a reason.
-    pub fn because(self, reason: impl Into<String>) -> Refused {
-        Refused { kind: self, reason: reason.into() }
+    pub fn because(self, reason: impl Into<String>) -> CapabilityRefusal {
+        CapabilityRefusal { kind: self, reason: reason.into() }
     }
 }
 
@@ -417,7 +417,7 @@ pub struct CallRequest {
 /// The caller that started a call's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallCaller {
-    /// Its name; `None` where nobody was asked who they are.
+    /// Its name; `None` without authentication.
     pub name: Option<String>,
     /// Tenant of the caller; `local` without authentication.
     pub tenant: TenantId,

@@ -4,13 +4,13 @@
 //! the time of the next timer. Nothing here is durable. The journals of the runs hold what must survive: after a restart
 //! the fleet is built again from the calls that hosts say they have and the calls that runs reclaim.
 //!
-//! Life of a call: its run *seeks* a host; the fleet *grants* room on one; the run *offers* the call, which is then
-//! *assigned* to the host; the host *confirms* it and later sends its *result*; once the run has recorded the result,
+//! Life of a call: its run *seeks* a host, and the fleet *grants* room on one. The run *offers* the call, which is then
+//! *assigned* to the host. The host *confirms* it and later sends its *result*. Once the run has recorded the result,
 //! the host gets its acknowledgement.
 //!
 //! **Invariants**, which the randomised test checks after every step:
-//! - a connection is never sent more calls than it gave credit for, and a host never has more calls of a tool than the
-//!   tool declares, except for calls that a reconnecting host brings with it;
+//! - a connection is never sent more calls than it gave credit for;
+//! - a host never has more calls of a tool than the tool declares, except for calls that it brings with it when it reconnects;
 //! - an assigned call has exactly one host;
 //! - a call that seeks a host is granted one or denied, unless its run stops seeking;
 //! - while a call waits for a tool, no host has room for it;

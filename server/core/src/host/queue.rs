@@ -31,7 +31,7 @@ impl ToolQueue {
 
     /// Removes and returns the next call that fits. Its run is served last from then on.
     pub(super) fn pop(&mut self, fits: impl Fn(&CallId) -> bool) -> Option<CallId> {
-        let Position { run, call } = self.next(fits)?;
+        let QueuePosition { run, call } = self.next(fits)?;
         let run = self.order.remove(run)?;
         let calls = self.by_run.get_mut(&run)?;
         let call = calls.remove(call)?;
@@ -45,10 +45,10 @@ impl ToolQueue {
     }
 
     /// The next call that fits.
-    fn next(&self, fits: impl Fn(&CallId) -> bool) -> Option<Position> {
+    fn next(&self, fits: impl Fn(&CallId) -> bool) -> Option<QueuePosition> {
         self.order.iter().enumerate().find_map(|(run, id)| {
             let call = self.by_run.get(id)?.iter().position(&fits)?;
-            Some(Position { run, call })
+            Some(QueuePosition { run, call })
         })
     }
 
@@ -80,7 +80,7 @@ impl ToolQueue {
 }
 
 /// The place of a call in the queue.
-struct Position {
+struct QueuePosition {
     /// Index of its run in the order of runs.
     run: usize,
     /// Index of the call among those of its run.

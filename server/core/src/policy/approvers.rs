@@ -174,8 +174,8 @@ fn mistaken_word(entry: &str) -> Option<&str> {
     })
 }
 
-/// True if the word has the letters of `group` in any order, with at most one letter more or less, or one in the place of
-/// another, as a mistake at a keyboard has it.
+/// True if the word may be a mistyped `group`: it has the same letters in any order, but for one more, one less, or one in
+/// the place of another.
 fn is_nearly_group(word: &str) -> bool {
     let mut missing: Vec<char> = GROUP.trim_end_matches(':').chars().collect();
     let mut others = 0;

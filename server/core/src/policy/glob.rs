@@ -1,8 +1,9 @@
 //! Glob patterns: `*` matches any characters, `?` one character. A `\` before `*`, `?` or `\` makes it literal.
 //!
-//! The pieces between the stars are found one after the other, each at its first match, without backtracking. A piece without `?`
-//! takes a time that is linear in the text. One with `?` is looked for at all places at once, with a bit for each character of the
-//! piece (Baeza-Yates and Gonnet, "A new approach to text searching", 1992): 64 of them cost one step per character of the text.
+//! The pieces between the stars are found one after the other, each at its first match, without backtracking. A piece without
+//! `?` takes a time that is linear in the text. One with `?` is looked for at all places at once, with a bit for each character
+//! of the piece: 64 of them cost one step per character of the text. See Baeza-Yates and Gonnet, "A new approach to text
+//! searching", 1992.
 
 use std::collections::HashMap;
 

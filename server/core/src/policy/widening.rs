@@ -7,8 +7,8 @@
 //! - **A rule of the request** may ask and deny. If it allows, it takes back what the same request asked for, and nothing
 //!   else.
 //!
-//! A question that names approvers is narrower still: no rule of a request takes it back, its own approvers are added to
-//! the agent's, and a remembered approval counts for it only if it was given under the same approvers.
+//! A question that names approvers is narrower still. No rule of a request takes it back. Its own approvers are added to
+//! the agent's. A remembered approval counts for it only if it was given under the same approvers.
 //!
 //! The limits count when a rule is made, which is then refused, and whenever a rule decides. So rules that were remembered
 //! under a wider configuration do not count under a narrower one.

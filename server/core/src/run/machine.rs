@@ -330,7 +330,7 @@ fn stop(key: &EffectKey, records: &[Record]) -> Effect {
     }
 }
 
-/// True if the call has asked in this step, and left a state to go on from.
+/// True if the call has asked in this transition, and left a state to go on from.
 fn is_suspended(slot: CallSlot, records: &[Record]) -> bool {
     records.iter().any(|record| match &record.event {
         Event::HumanRequested { question, resume_state: Some(_) } => question.slot == Some(slot),
@@ -338,8 +338,8 @@ fn is_suspended(slot: CallSlot, records: &[Record]) -> bool {
     })
 }
 
-/// The reason why a host is not to go on with a call, from the events of the step. A host whose call is in doubt can only
-/// be there to hear it if the deadline was the reason.
+/// The reason why a host is not to go on with a call, from the events of the transition. A host whose call is in doubt
+/// can only be there to hear it if the deadline was the reason.
 fn cancel_cause(slot: CallSlot, records: &[Record]) -> (CancelCause, String) {
     let end = records.iter().find_map(|record| match &record.event {
         Event::Finished { outcome, error, .. } => Some((*outcome, error)),

@@ -1,10 +1,11 @@
 //! Small runs, exhausted: every order of everything that can happen to them, to the end of every path.
 //!
-//! A search of our own and not a model checker's: the transitions are the machine itself, what is checked after each is
-//! what `Watch` checks for every other test, and a counterexample is a list of inputs. States are merged by all that
-//! decides what can happen next, so the search ends by itself; what goes wrong is counted, since a call can be lost and
-//! let run again without end: one crash each, and one loss, or one more try of a call in doubt, where calls run in turn. `AGENTLOOP_EXHAUST=n` allows n more crashes and losses than the default, for as long as
-//! one likes to wait.
+//! The search is our own and not a model checker's: the transitions are the machine itself. After each, `Watch` checks what it
+//! checks in every other test. A counterexample is a list of inputs.
+//!
+//! States are merged by all that decides what can happen next, so the search ends by itself. Failures are counted, since a call
+//! can be lost and let run again without end. Each search has one crash, and one loss, or one more try of a call in doubt where
+//! calls run in turn. `AGENTLOOP_EXHAUST=n` allows n more crashes and losses than the default, for as long as one likes to wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;

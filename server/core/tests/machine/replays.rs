@@ -13,8 +13,8 @@ use agentloop_core::time::Timestamp;
 
 use crate::support::*;
 
-/// The journal by an earlier version of a run whose context was made smaller twice, because of an overflow and of a bound:
-/// each time the call was made again as the next try of the same.
+/// The journal by an earlier version of a run whose context was made smaller twice, because of an overflow and of a bound.
+/// Each time the call was made again as the next try of the same.
 const COMPACTED: &str = include_str!("../golden/journals-v1/compacted.json");
 /// Its journal of one that overflowed, until the compaction was under way.
 const COMPACTING: &str = include_str!("../golden/journals-v1/compacting.json");

@@ -96,7 +96,7 @@ impl ReplicaServer {
 
     async fn stopped(self) -> Exit {
         // A stop after the handover's wait is as good as any: the journal has everything.
-        let owns_nothing = self.replica.holdings().borrow().held.is_empty();
+        let owns_nothing = self.replica.shards().borrow().owned.is_empty();
         let wait = if owns_nothing { LEAVE_WAIT } else { HANDOVER_WAIT };
         let exit = self.running.tasks.hand_over(self.running.grace.min(wait)).await;
         if self.store.failed().is_cancelled() {

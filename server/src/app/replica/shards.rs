@@ -44,12 +44,12 @@ impl Shards {
     /// Goes on with the work of shards that this replica gains, until it stops.
     async fn take_gains(self) {
         let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
-        let (mut holdings, mut known) = (replica.holdings(), BTreeMap::new());
+        let (mut shards, mut known) = (replica.shards(), BTreeMap::new());
         let following = async {
             loop {
-                let held = holdings.borrow_and_update().held.clone();
-                let is_gained = held.iter().any(|(shard, term)| known.get(shard) != Some(term));
-                known = held;
+                let owned = shards.borrow_and_update().owned.clone();
+                let is_gained = owned.iter().any(|(shard, term)| known.get(shard) != Some(term));
+                known = owned;
                 if is_gained {
                     if let Err(error) = store.wake_runs_of_the_future().await {
                         tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
@@ -58,7 +58,7 @@ impl Shards {
                     let gained = engine.clone();
                     drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
                 }
-                if holdings.changed().await.is_err() {
+                if shards.changed().await.is_err() {
                     return;
                 }
             }
@@ -70,10 +70,10 @@ impl Shards {
     /// Ends the work of shards that this replica gives away, until it stops.
     async fn give_away(self) {
         let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
-        let (mut holdings, mut given) = (replica.holdings(), BTreeSet::new());
+        let (mut shards, mut given) = (replica.shards(), BTreeSet::new());
         let following = async {
             loop {
-                let shedding = holdings.borrow_and_update().shedding.clone();
+                let shedding = shards.borrow_and_update().shedding.clone();
                 given.retain(|shard| shedding.contains(shard));
                 let leaving: BTreeSet<ShardNo> = shedding.difference(&given).copied().collect();
                 if !leaving.is_empty() {
@@ -93,7 +93,7 @@ impl Shards {
                     given.extend(leaving);
                     replica.given_away(shards);
                 }
-                if holdings.changed().await.is_err() {
+                if shards.changed().await.is_err() {
                     return;
                 }
             }

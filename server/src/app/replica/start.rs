@@ -72,7 +72,7 @@ impl ServerBuilder {
             locate: store.clone(),
             links,
         };
-        let (services, calls) = Box::pin(server.start_services(parts, shared.clone(), &listeners)).await?;
+        let (services, rpcs) = Box::pin(server.start_services(parts, shared.clone(), &listeners)).await?;
         server.follow(&services, store, &shared);
         let (local, runs_stopped) = (LocalServices::none(), CancellationToken::new());
         let forward = ForwardLayer::new(ForwardParts {
@@ -87,7 +87,7 @@ impl ServerBuilder {
             runs_stopped: runs_stopped.clone(),
         });
         let both =
-            ReplicaListeners::new(&server, services, local, forward, ShutdownMarks { calls, runs_stopped });
+            ReplicaListeners::new(&server, services, local, forward, ShutdownMarks { rpcs, runs_stopped });
         let certificates = peer_tls.as_ref().map(|tls| tls.acceptor());
         both.serve_replicas(listener, certificates.clone(), listeners.authentication);
         both.serve_callers(listeners, quotas, clock);
@@ -114,12 +114,12 @@ impl ReplicaServer {
             let (ownerships, reloader) = (shared.ownerships.clone(), self.running.reloader.clone());
             metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), reloader);
         }
-        let calls_ended = CancellationToken::new();
-        let calls = Arc::new(calls_ended.clone().drop_guard());
+        let rpcs_ended = CancellationToken::new();
+        let rpcs = Arc::new(rpcs_ended.clone().drop_guard());
         let parts = ServiceParts { cluster: Some(shared), ..parts };
-        let services = parts.start(self.store.shared(), Some(&self.store), calls_ended).await?;
+        let services = parts.start(self.store.shared(), Some(&self.store), rpcs_ended).await?;
         services.show(listeners.metrics.as_ref(), Some(&self.store), self.running.reloader.as_ref());
-        Ok((services, calls))
+        Ok((services, rpcs))
     }
 
     /// Follows the changes of runs at the other replicas, and which shards this one has.
@@ -150,7 +150,7 @@ struct ReplicaListeners {
 /// Marks of how far a shutdown has come.
 struct ShutdownMarks {
     /// Held by each listener until its last call has ended.
-    calls: Arc<DropGuard>,
+    rpcs: Arc<DropGuard>,
     /// Cancelled when the hosts have been sent away, which waits for the runs.
     runs_stopped: CancellationToken,
 }
@@ -192,13 +192,13 @@ impl ReplicaListeners {
             peer_listener = peer_listener.with_tool_link(ToolLinkService::new(cluster, self.tasks.clone()));
         }
         let serving = peer_listener.serve(listener, acceptor, self.hosts_sent_away());
-        let (calls, stopping) = (self.marks.calls.clone(), self.tasks.soft().clone());
+        let (rpcs, stopping) = (self.marks.rpcs.clone(), self.tasks.soft().clone());
         self.tasks.spawn("replicas", async move {
             if let Err(error) = serving.await {
                 tracing::error!(%error, "the port for replicas failed; shutting down");
                 stopping.cancel();
             }
-            drop(calls);
+            drop(rpcs);
         });
     }
 
@@ -221,7 +221,7 @@ impl ReplicaListeners {
         );
         tasks.spawn("grpc", async move {
             serving.await;
-            drop(marks.calls);
+            drop(marks.rpcs);
         });
     }
 
@@ -287,7 +287,7 @@ async fn dial_itself(reach: Reach, me: Peer, mut certificates: Option<watch::Rec
             tracing::warn!(
                 at = me.address,
                 why,
-                "this replica does not reach itself at the address that it gives the others; if they do not either, calls for its \
+                "this replica does not reach itself at the address that it gives the others; if they do not either, RPCs for its \
                  sessions fail there: correct cluster.advertise, or the certificates"
             );
         }

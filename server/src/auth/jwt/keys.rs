@@ -99,8 +99,8 @@ impl KeySet {
         prints(self) == prints(other)
     }
 
-    /// The keys that a token of this key id and algorithm may be signed with: the first few of them, because each one that
-    /// is tried takes time, and whoever sends the token is not known yet.
+    /// The first few keys that a token of this key id and algorithm may be signed with. More are not tried: each takes time,
+    /// and the sender of the token is not known yet.
     pub(super) fn fitting<'a>(
         &'a self,
         id: Option<&'a str>,

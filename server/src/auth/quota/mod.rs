@@ -1,6 +1,6 @@
 //! Quotas: how much of the server one principal and one tenant may use.
 //!
-//! [`Quotas`] counts in this process what passes by: calls, runs at work, streams and hosts. `engine/quota` reads from the
+//! [`Quotas`] counts in this process what passes by: RPCs, runs at work, streams and hosts. `engine/quota` reads from the
 //! store what is kept: sessions, bytes, tokens and cost.
 
 mod rate;
@@ -15,22 +15,22 @@ use agentloop_core::id::TenantId;
 use agentloop_core::time::Millis;
 use tokio::time::Instant;
 
-use self::rate::CallRates;
+use self::rate::RpcRates;
 use self::use_permit::UseCounts;
 pub use self::use_permit::UsePermit;
 use super::principal::Principal;
 
-/// The time after which a refused caller may look again, if nobody knows when there is room.
+/// The time after which a refused caller may look again, if nobody knows when the quota allows more.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A thing that a quota bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quota {
-    /// Calls a second, with bursts of one second's calls. A call of any RPC counts once, when it begins.
+    /// RPCs a second, with bursts of one second's RPCs. Each counts once, when it begins.
     RequestsPerSecond,
     /// Runs that have a task. Parked and queued ones have none.
     LiveRuns,
-    /// Open calls with a stream. Those of tool hosts are [`Self::Hosts`].
+    /// Open RPCs with a stream. Those of tool hosts are [`Self::Hosts`].
     Streams,
     /// Open connections of tool hosts.
     Hosts,
@@ -161,13 +161,13 @@ impl Default for QuotaLimits {
     }
 }
 
-/// The refusal of a call for which a quota leaves no room.
+/// The refusal of an RPC that a quota does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the quota {quota} is used up; try again later")]
 pub struct QuotaExceeded {
     /// The key in `[quotas]`.
     pub quota: &'static str,
-    /// The time after which there is room, or after which it is worth to look again.
+    /// The time after which the quota allows more, or after which it is worth to look again.
     pub retry_after: Duration,
 }
 
@@ -212,7 +212,7 @@ pub struct Quotas(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     limits: QuotaLimits,
-    rates: Mutex<CallRates>,
+    rates: Mutex<RpcRates>,
     held: UseCounts,
     /// Refusals, by quota and scope.
     refused: [[AtomicU64; 2]; Quota::ALL.len()],
@@ -238,10 +238,10 @@ impl Quotas {
         &self.0.limits
     }
 
-    /// Counts a call of this principal.
+    /// Counts an RPC of this principal.
     ///
     /// # Errors
-    /// [`QuotaExceeded`]: the call must not go on, and counts nowhere.
+    /// [`QuotaExceeded`]: the RPC must not go on, and counts nowhere.
     pub fn take(&self, principal: &Principal, now: Instant) -> Result<(), QuotaExceeded> {
         let bounds = self.bounds_of(Quota::RequestsPerSecond, &principal.tenant, Some(&principal.name));
         let taken = rate::take(&self.0.rates, bounds, now);
@@ -279,7 +279,7 @@ impl Quotas {
         Scope::ALL.into_iter().filter_map(bound).collect()
     }
 
-    /// The number that this process counts now: calls of the last second, or what is held.
+    /// The number that this process counts now: RPCs of the last second, or what is held.
     #[must_use]
     pub fn used(&self, quota: Quota, holder: &Holder, limit: u64, now: Instant) -> u64 {
         match quota {

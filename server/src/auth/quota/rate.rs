@@ -1,4 +1,4 @@
-//! Counts of calls a second.
+//! Counts of RPCs a second.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::{Holder, QuotaBound, Scope};
 
-/// Parts of a call that buckets count in, so that slow rates need no fractions.
+/// Parts of an RPC that buckets count in, so that slow rates need no fractions.
 const PARTS: u64 = 1_000_000;
 /// The time in which every bucket fills. One that nobody took from for so long is full, so it need not be kept.
 const FULL_AFTER: Duration = Duration::from_secs(1);
 
 /// Buckets of the principals and tenants that have called lately: at most 2 s ago.
 #[derive(Debug, Default)]
-pub(super) struct CallRates {
+pub(super) struct RpcRates {
     /// Buckets that were taken from since `since`.
     current: HashMap<Holder, Bucket>,
     /// Those that were taken from in the stretch before.
@@ -23,7 +23,7 @@ pub(super) struct CallRates {
     since: Option<Instant>,
 }
 
-/// Room for calls: it fills at the rate of the quota, up to one second's calls.
+/// RPCs that may begin at once. It fills at the rate of the quota, up to one second's RPCs.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     parts: u64,
@@ -34,13 +34,13 @@ impl Bucket {
     /// The bucket as it is now.
     fn filled(self, rate: u64, now: Instant) -> Self {
         let micros = u64::try_from(now.duration_since(self.at).as_micros()).unwrap_or(u64::MAX);
-        // `rate` calls a second are `rate` parts a microsecond.
+        // `rate` RPCs a second are `rate` parts a microsecond.
         let parts = self.parts.saturating_add(micros.saturating_mul(rate)).min(rate.saturating_mul(PARTS));
         Self { parts, at: now }
     }
 }
 
-impl CallRates {
+impl RpcRates {
     fn bucket(&self, holder: &Holder, rate: u64, now: Instant) -> Bucket {
         let full = Bucket { parts: rate.saturating_mul(PARTS), at: now };
         let known = self.current.get(holder).or_else(|| self.previous.get(holder));
@@ -58,10 +58,10 @@ impl CallRates {
     }
 }
 
-/// Counts a call for each of its holders, or for none: then the error has the scope whose bound is reached, and the time after
-/// which there is room.
+/// Counts an RPC for each of its holders, or for none: then the error has the scope whose bound is reached, and the time after
+/// which the quota allows it.
 pub(super) fn take(
-    rates: &Mutex<CallRates>,
+    rates: &Mutex<RpcRates>,
     bounds: Vec<QuotaBound>,
     now: Instant,
 ) -> Result<(), (Scope, Duration)> {
@@ -74,7 +74,7 @@ pub(super) fn take(
     for QuotaBound { scope, holder, max: rate } in bounds {
         let bucket = rates.bucket(&holder, rate, now);
         let Some(left) = bucket.parts.checked_sub(PARTS) else {
-            // An embedder may allow no call at all.
+            // An embedder may allow no RPC at all.
             let micros = (PARTS - bucket.parts).div_ceil(rate.max(1));
             return Err((scope, Duration::from_micros(micros)));
         };
@@ -87,8 +87,8 @@ pub(super) fn take(
     Ok(())
 }
 
-/// Calls that the bucket has no room for now.
-pub(super) fn used(rates: &Mutex<CallRates>, holder: &Holder, rate: u64, now: Instant) -> u64 {
+/// RPCs that the bucket lacks of a full one now.
+pub(super) fn used(rates: &Mutex<RpcRates>, holder: &Holder, rate: u64, now: Instant) -> u64 {
     let rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
     rate - rates.bucket(holder, rate, now).parts / PARTS
 }
@@ -99,13 +99,13 @@ mod tests {
 
     use super::*;
 
-    struct Calls {
-        rates: Mutex<CallRates>,
+    struct Rpcs {
+        rates: Mutex<RpcRates>,
         own: Option<u64>,
         tenant: Option<u64>,
     }
 
-    impl Calls {
+    impl Rpcs {
         fn new(own: Option<u64>, tenant: Option<u64>) -> Self {
             Self { rates: Mutex::default(), own, tenant }
         }
@@ -126,52 +126,52 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_has_one_seconds_calls_and_gets_room_with_time() {
-        let (calls, now) = (Calls::new(Some(2), None), Instant::now());
-        assert!(calls.take("ada", "red", now).is_ok() && calls.take("ada", "red", now).is_ok());
-        let refused = calls.take("ada", "red", now).unwrap_err();
+    fn a_principal_has_one_seconds_rpcs_and_gets_more_with_time() {
+        let (rpcs, now) = (Rpcs::new(Some(2), None), Instant::now());
+        assert!(rpcs.take("ada", "red", now).is_ok() && rpcs.take("ada", "red", now).is_ok());
+        let refused = rpcs.take("ada", "red", now).unwrap_err();
         assert_eq!(refused, (Scope::Principal, Duration::from_millis(500)));
-        assert!(calls.take("bob", "red", now).is_ok(), "another's calls do not count");
-        assert!(calls.take("ada", "red", now + Duration::from_millis(499)).is_err());
-        assert!(calls.take("ada", "red", now + Duration::from_millis(500)).is_ok());
+        assert!(rpcs.take("bob", "red", now).is_ok(), "another's RPCs do not count");
+        assert!(rpcs.take("ada", "red", now + Duration::from_millis(499)).is_err());
+        assert!(rpcs.take("ada", "red", now + Duration::from_millis(500)).is_ok());
         let later = now + Duration::from_secs(3_600);
-        assert!(calls.take("ada", "red", later).is_ok() && calls.take("ada", "red", later).is_ok());
-        assert!(calls.take("ada", "red", later).is_err(), "no more than one second's calls are saved");
+        assert!(rpcs.take("ada", "red", later).is_ok() && rpcs.take("ada", "red", later).is_ok());
+        assert!(rpcs.take("ada", "red", later).is_err(), "no more than one second's RPCs are saved");
         let ada = Holder::of(&TenantId::parse("red").unwrap(), Some("ada"), Scope::Principal).unwrap();
-        assert_eq!(used(&calls.rates, &ada, 2, later), 2);
-        assert_eq!(used(&calls.rates, &ada, 2, later + Duration::from_millis(500)), 1);
+        assert_eq!(used(&rpcs.rates, &ada, 2, later), 2);
+        assert_eq!(used(&rpcs.rates, &ada, 2, later + Duration::from_millis(500)), 1);
     }
 
     #[test]
-    fn a_rate_of_none_refuses_every_call_and_the_highest_none() {
+    fn a_rate_of_none_refuses_every_rpc_and_the_highest_none() {
         let now = Instant::now();
-        let refused = Calls::new(Some(0), None).take("ada", "red", now).unwrap_err();
+        let refused = Rpcs::new(Some(0), None).take("ada", "red", now).unwrap_err();
         assert_eq!(refused, (Scope::Principal, FULL_AFTER));
-        assert!(Calls::new(Some(u64::MAX), None).take("ada", "red", now).is_ok());
+        assert!(Rpcs::new(Some(u64::MAX), None).take("ada", "red", now).is_ok());
     }
 
     #[test]
     fn the_principals_of_a_tenant_share_its_quota() {
-        let (calls, now) = (Calls::new(Some(2), Some(3)), Instant::now());
+        let (rpcs, now) = (Rpcs::new(Some(2), Some(3)), Instant::now());
         for name in ["ada", "ada", "bob"] {
-            assert!(calls.take(name, "red", now).is_ok());
+            assert!(rpcs.take(name, "red", now).is_ok());
         }
-        assert_eq!(calls.take("bob", "red", now).unwrap_err().0, Scope::Tenant);
-        assert!(calls.take("ada", "blue", now).is_ok(), "another tenant's calls do not count");
+        assert_eq!(rpcs.take("bob", "red", now).unwrap_err().0, Scope::Tenant);
+        assert!(rpcs.take("ada", "blue", now).is_ok(), "another tenant's RPCs do not count");
     }
 
     #[test]
     fn a_bucket_is_kept_until_it_is_full() {
-        let (calls, now) = (Calls::new(Some(1), None), Instant::now());
+        let (rpcs, now) = (Rpcs::new(Some(1), None), Instant::now());
         for number in 0..1_000 {
-            assert!(calls.take(&format!("p{number}"), "red", now).is_ok());
+            assert!(rpcs.take(&format!("p{number}"), "red", now).is_ok());
         }
         let before = now + Duration::from_millis(999);
-        assert!(calls.take("p7", "red", before).is_err());
+        assert!(rpcs.take("p7", "red", before).is_err());
         let late = now + Duration::from_millis(1_500);
-        assert!(calls.take("late", "red", late).is_ok());
-        assert!(calls.take("late", "red", now + Duration::from_millis(2_499)).is_err(), "it is kept");
-        assert!(calls.take("late", "red", now + Duration::from_millis(2_500)).is_ok());
-        assert_eq!(calls.kept(), 2, "those of the beginning are full");
+        assert!(rpcs.take("late", "red", late).is_ok());
+        assert!(rpcs.take("late", "red", now + Duration::from_millis(2_499)).is_err(), "it is kept");
+        assert!(rpcs.take("late", "red", now + Duration::from_millis(2_500)).is_ok());
+        assert_eq!(rpcs.kept(), 2, "those of the beginning are full");
     }
 }

@@ -12,12 +12,12 @@ use toml::de::{DeTable, DeValue};
 use super::environment::PREFIX;
 use super::error::Place;
 use super::hint::did_you_mean_one_of;
-use super::reader::{Key, Reader};
+use super::reader::{ConfigReader, Key};
 use super::value::{Raw, found};
 
 /// A table. A missing one reads like an empty one.
 pub(super) struct Section<'r, 't> {
-    reader: &'r mut Reader<'t>,
+    reader: &'r mut ConfigReader<'t>,
     table: Option<&'t DeTable<'t>>,
     header: Range<usize>,
     /// The name in the file: `agents.default.limits`.
@@ -40,11 +40,11 @@ struct Found<'t> {
 
 impl<'r, 't> Section<'r, 't> {
     /// The top-level table of the file.
-    pub(super) fn root(reader: &'r mut Reader<'t>, table: &'t DeTable<'t>) -> Self {
+    pub(super) fn root(reader: &'r mut ConfigReader<'t>, table: &'t DeTable<'t>) -> Self {
         Self::new(reader, Some(table), 0..0)
     }
 
-    fn new(reader: &'r mut Reader<'t>, table: Option<&'t DeTable<'t>>, header: Range<usize>) -> Self {
+    fn new(reader: &'r mut ConfigReader<'t>, table: Option<&'t DeTable<'t>>, header: Range<usize>) -> Self {
         Self {
             reader,
             table,

@@ -13,8 +13,7 @@ fn approvers_that_nobody_could_be() {
     check(
         &format!("{rule}approvers = ['group:sre']\n"),
         &[
-            "agentloop.toml:3:13: policy.rules[0].approvers: expected [auth]: without it callers are not asked who they \
-           are, so nobody could approve",
+            "agentloop.toml:3:13: policy.rules[0].approvers: expected [auth]: without authentication nobody could approve",
         ],
     );
     check(

@@ -52,7 +52,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
     /// Those of them that call `Run` or `RunStream`.
-    pub(in crate::engine) run_calls: Callers,
+    pub(in crate::engine) waiting_rpcs: Callers,
     /// End subscriptions in shards that are given away.
     pub(in crate::engine) shard_stops: ShardStops,
     pub(in crate::engine) run_watchers: Arc<RunWatchers>,
@@ -100,17 +100,18 @@ impl Deps {
         self.ledger().of(tenant)
     }
 
-    /// Reserves memory. Drops idle histories if that makes room. `None` if there is no room, or if others waited before.
+    /// Reserves memory. Drops idle histories if that frees enough. `None` if there is too little memory, or if others waited
+    /// before.
     pub(in crate::engine) fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
-        self.make_room(tenant, bytes);
+        self.free_memory(tenant, bytes);
         self.ledger().try_reserve(tenant, bytes)
     }
 
     /// Drops idle histories until the tenant may reserve this many bytes, or none is left.
-    pub(in crate::engine) fn make_room(&self, tenant: &TenantId, bytes: usize) {
+    pub(in crate::engine) fn free_memory(&self, tenant: &TenantId, bytes: usize) {
         let needed = self.ledger_of(tenant).needed(bytes);
         if self.ledger().free() < needed {
-            self.histories.make_room(needed);
+            self.histories.free_memory(needed);
         }
     }
 }

@@ -17,8 +17,8 @@ pub const KEPT_LEAST: Millis = Millis::secs(24 * 60 * 60);
 pub struct EngineOptions {
     /// The most live runs. Beyond it new runs are refused.
     pub max_live_runs: usize,
-    /// True if a tenant must leave room for the live runs of others. One tenant alone then gets nine tenths of the places.
-    pub tenants_leave_room: bool,
+    /// True if a tenant must leave places for the live runs of others. One tenant alone then gets nine tenths of the places.
+    pub tenants_leave_places: bool,
     /// The most bytes that all live runs together may hold in memory. Beyond it new runs are refused, and live ones wait
     /// before their next model call.
     pub live_bytes_max: usize,
@@ -51,7 +51,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             max_live_runs: 10_000,
-            tenants_leave_room: false,
+            tenants_leave_places: false,
             live_bytes_max: default_live_bytes(),
             tenants_leave_memory: false,
             park_after: Millis::secs(5),

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 
 use crate::model::{EncodedPrefix, ModelError, ModelErrorKind, ModelRequest, Models};
 
-/// A request for one text.
+/// A request for a text of a model, outside the loop of a run.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct CompletionRequest<'a> {
     /// The spec of the run that needs the text. It gives the model and the timeouts.

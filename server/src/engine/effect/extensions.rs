@@ -171,18 +171,18 @@ impl RunExtensions {
     }
 }
 
-/// Waits for an extension's answer, at most for `timeout`. A panic is a failure of the extension.
+/// Waits for an extension's response, at most for `timeout`. A panic is a failure of the extension.
 pub(in crate::engine) async fn with_timeout<T>(
     timeout: Millis,
-    answer: impl Future<Output = Result<T, ExtensionError>>,
+    response: impl Future<Output = Result<T, ExtensionError>>,
 ) -> Result<T, ExtensionError> {
-    match tokio::time::timeout(timeout.duration(), AssertUnwindSafe(answer).catch_unwind()).await {
+    match tokio::time::timeout(timeout.duration(), AssertUnwindSafe(response).catch_unwind()).await {
         Err(_late) => Err(ExtensionError::Timeout),
         Ok(Err(_panic)) => Err(ExtensionError::Failed {
             message: "it panicked; the server's log has the details".to_owned(),
             retryable: false,
         }),
-        Ok(Ok(answer)) => answer,
+        Ok(Ok(result)) => result,
     }
 }
 

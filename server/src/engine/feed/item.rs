@@ -13,7 +13,7 @@ use bytes::Bytes;
 /// Bytes of an item beside its texts.
 const ITEM_BYTES: usize = 128;
 
-/// One item of a feed.
+/// An item of a feed: a durable event, or work in progress.
 #[derive(Debug, Clone)]
 pub enum FeedItem {
     /// A durable event of the run's journal.
@@ -36,12 +36,12 @@ pub struct Transient {
     /// The time at which it happened.
     pub at: Timestamp,
     /// The kind of work and its content.
-    pub what: Progress,
+    pub what: LiveProgress,
 }
 
 /// Work in progress, which is not part of the journal.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
+pub enum LiveProgress {
     /// A piece of the model's response.
     Delta {
         /// The attempt of the model call that it belongs to.
@@ -141,7 +141,7 @@ impl<T> Deref for EncodeOnce<T> {
     }
 }
 
-impl Progress {
+impl LiveProgress {
     /// Approximate size in bytes.
     pub(super) fn size(&self) -> usize {
         let texts = match self {

@@ -26,7 +26,7 @@ use crate::engine::feed::ring::Ring;
 
 pub(crate) use self::callers::CallerGuard;
 pub(in crate::engine) use self::callers::Callers;
-pub use self::item::{EncodeOnce, FeedItem, ModelAttempt, Progress, Transient};
+pub use self::item::{EncodeOnce, FeedItem, LiveProgress, ModelAttempt, Transient};
 pub(in crate::engine) use self::subscription::{SubscriptionDeps, subscribe};
 pub use self::table::Feeds;
 
@@ -152,7 +152,7 @@ impl Feed {
     }
 
     /// Shows work in progress to subscribers.
-    pub fn publish_progress(&self, at: Timestamp, progress: Progress) {
+    pub fn publish_progress(&self, at: Timestamp, progress: LiveProgress) {
         if self.0.ring.receivers() > 0 {
             let bytes = progress.size();
             self.0.ring.send(FeedItem::transient(Transient { at, what: progress }), bytes, at);
@@ -179,7 +179,7 @@ impl Feed {
             assembler.consume(partial.delta_seq, &delta)?;
             (partial.call, partial.delta_seq)
         };
-        self.publish_progress(at, Progress::Delta { call, delta_seq, delta });
+        self.publish_progress(at, LiveProgress::Delta { call, delta_seq, delta });
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl Feed {
         let partial = self.partial();
         let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
         let ResponseContent::Growing(assembler) = &partial.content else { return None };
-        let what = Progress::Partial {
+        let what = LiveProgress::Partial {
             call: partial.call,
             delta_seq: partial.delta_seq,
             message: assembler.partial(),

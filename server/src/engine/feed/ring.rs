@@ -35,7 +35,7 @@ struct RingState<T> {
     bytes: usize,
     /// Number of the first item in `items`.
     first: u64,
-    positions: BTreeMap<u64, Position>,
+    positions: BTreeMap<u64, RingPosition>,
     /// Number of receivers that have stalled and get no more items.
     stalled: usize,
     /// The id of the last receiver.
@@ -51,7 +51,7 @@ struct SentItem<T> {
 }
 
 /// A receiver's position in the ring.
-struct Position {
+struct RingPosition {
     next: u64,
     read_at: Timestamp,
     policy: StallPolicy,
@@ -97,7 +97,7 @@ impl<T> Ring<T> {
         let mut state = self.state();
         state.last_id += 1;
         let (id, next) = (state.last_id, state.end());
-        state.positions.insert(id, Position { next, read_at: now, policy, stalled: false });
+        state.positions.insert(id, RingPosition { next, read_at: now, policy, stalled: false });
         drop(state);
         Receiver { ring: self.clone(), id }
     }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::engine::error::EngineError;
 use crate::engine::feed::Feed;
 use crate::engine::feed::callers::CallerGuard;
-use crate::engine::feed::item::{FeedItem, ModelAttempt, Progress};
+use crate::engine::feed::item::{FeedItem, LiveProgress, ModelAttempt};
 use crate::engine::feed::ring::{Receiver, RecvError, StallPolicy};
 use crate::store::{Store, StoreError, StretchMax};
 
@@ -177,11 +177,11 @@ impl RunSubscription {
             FeedItem::Durable(_) => self.ready.push_back(item),
             FeedItem::Transient(transient) => {
                 let is_next = match &transient.what {
-                    Progress::Delta { call, delta_seq, .. } => self.is_next(*call, *delta_seq),
-                    Progress::Partial { call, delta_seq, .. } => {
+                    LiveProgress::Delta { call, delta_seq, .. } => self.is_next(*call, *delta_seq),
+                    LiveProgress::Partial { call, delta_seq, .. } => {
                         self.last_delta.is_none_or(|last| (*call, *delta_seq) > last)
                     }
-                    Progress::Call { .. } | Progress::Output { .. } => true,
+                    LiveProgress::Call { .. } | LiveProgress::Output { .. } => true,
                 };
                 if is_next {
                     self.ready.push_back(item);
@@ -215,10 +215,11 @@ impl RunSubscription {
                 }
             }
             FeedItem::Transient(transient) => match &transient.what {
-                Progress::Delta { call, delta_seq, .. } | Progress::Partial { call, delta_seq, .. } => {
+                LiveProgress::Delta { call, delta_seq, .. }
+                | LiveProgress::Partial { call, delta_seq, .. } => {
                     self.last_delta = Some((*call, *delta_seq));
                 }
-                Progress::Call { .. } | Progress::Output { .. } => {}
+                LiveProgress::Call { .. } | LiveProgress::Output { .. } => {}
             },
         }
     }

@@ -300,10 +300,10 @@ async fn pieces_of_an_answer_are_not_shown_after_its_end() {
             match item.unwrap() {
                 FeedItem::Durable(record) => is_over |= ended_attempt(&record.event) == Some(call),
                 FeedItem::Transient(transient) => match &transient.what {
-                    Progress::Delta { call: of, .. } | Progress::Partial { call: of, .. } => {
+                    LiveProgress::Delta { call: of, .. } | LiveProgress::Partial { call: of, .. } => {
                         assert!(!is_over || *of != call, "{:?} after the end", transient.what);
                     }
-                    Progress::Call { .. } | Progress::Output { .. } => {}
+                    LiveProgress::Call { .. } | LiveProgress::Output { .. } => {}
                 },
             }
         }
@@ -334,5 +334,5 @@ async fn the_last_pieces_alone_are_not_shown() {
     fixture.feed.begin_response(ModelAttempt { model_call: 2, attempt: Attempt(1) }, Digest::of(&[]), at);
     fixture.feed.push_delta(at, Delta::Text { text: "more".to_owned() }).unwrap();
     let Some(Ok(FeedItem::Transient(piece))) = late.next().await else { panic!("the piece is shown") };
-    assert!(matches!(piece.what, Progress::Delta { delta_seq: 1, .. }), "{:?}", piece.what);
+    assert!(matches!(piece.what, LiveProgress::Delta { delta_seq: 1, .. }), "{:?}", piece.what);
 }

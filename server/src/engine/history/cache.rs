@@ -16,7 +16,7 @@ const ENCODED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Divides the memory of live runs: all histories in the cache together take at most this share of it.
 const IDLE_SHARE: usize = 4;
-/// A history of this size is loaded when its run begins, a larger one when there is room for it.
+/// A history of this size is loaded when its run begins, a larger one when there is memory for it.
 const LOADED_AT_ONCE_BYTES: usize = 256 * 1024;
 
 /// The cache. A run takes its session's history out of it and puts it back at its end.
@@ -55,7 +55,7 @@ impl HistoryCache {
     }
 
     /// The session's history up to exactly this entry, from the cache or the store. A large one is not loaded whole: its
-    /// run loads it when there is room for it.
+    /// run loads it when there is memory for it.
     pub(in crate::engine) async fn take(
         &self,
         store: &dyn Store,
@@ -68,7 +68,7 @@ impl HistoryCache {
             return Ok(history);
         }
         let mut history = self.unloaded(tenant, upto);
-        if let Some(_room) = self.memory.ledger().try_reserve(tenant, LOADED_AT_ONCE_BYTES) {
+        if let Some(_memory) = self.memory.ledger().try_reserve(tenant, LOADED_AT_ONCE_BYTES) {
             while !history.is_loaded() && history.bytes() < LOADED_AT_ONCE_BYTES {
                 history.load_more(store, tenant, session).await?;
             }
@@ -82,7 +82,7 @@ impl HistoryCache {
     }
 
     /// Drops histories until this many bytes are free, or none is left.
-    pub(in crate::engine) fn make_room(&self, bytes: usize) {
+    pub(in crate::engine) fn free_memory(&self, bytes: usize) {
         while self.memory.ledger().free() < bytes {
             // It is dropped after the lock.
             let Some(_history) = self.lock().remove_any() else { return };
@@ -149,9 +149,9 @@ impl CacheState {
         }
         // The new history keeps its prefix and others lose theirs: the session that had the last run is the likeliest to
         // have the next one.
-        let room = encoded_bytes_max - encoded_bytes;
+        let left = encoded_bytes_max - encoded_bytes;
         for cached in self.histories.values_mut().filter(|cached| cached.encoded_bytes > 0) {
-            if self.encoded_bytes <= room {
+            if self.encoded_bytes <= left {
                 break;
             }
             cached.history.forget_encoded();

@@ -29,9 +29,11 @@ impl Engine {
     /// Decides a question to a human. The same decision again succeeds; a different one is refused.
     ///
     /// # Errors
-    /// [`EngineError::RequestNotFound`], [`EngineError::BadArguments`] for edited arguments that do not follow the
-    /// tool's schema, [`EngineError::Refused`] if the question has another answer already, the digest is not the
-    /// question's, the decision does not fit the question, or its rule cannot be remembered; the store's.
+    /// - [`EngineError::RequestNotFound`].
+    /// - [`EngineError::BadArguments`]: edited arguments do not follow the tool's schema.
+    /// - [`EngineError::Refused`]: the question has another answer already, or the digest is not the question's. Or the
+    ///   decision does not fit the question, or its rule cannot be remembered.
+    /// - The store's.
     pub async fn decide(
         &self,
         tenant: &TenantId,

@@ -16,8 +16,8 @@ const VALID_TIMES: u32 = 50;
 const VALID_MAX: Duration = Duration::from_secs(60);
 /// A reading that took this long is not asked for anew for each refused call.
 const SLOW: Duration = Duration::from_millis(500);
-/// A slow reading refuses calls for this many times the time that it took, so that whoever is refused and tries again and again
-/// keeps the store busy a tenth of the time.
+/// A slow reading refuses calls for this many times the time that it took. So a caller that tries again and again keeps the
+/// store busy a tenth of the time.
 const SLOW_TIMES: u32 = 10;
 
 /// A query to the store. Its result serves one or two quotas.
@@ -78,8 +78,8 @@ impl StoredUse {
     }
 }
 
-/// Room for something that is about to be stored. Counts as added when it is dropped. A reading of the store that was asked for
-/// later has it, if it was stored.
+/// The quota reserved for something that is about to be stored. Counts as added when it is dropped. A reading of the store
+/// that was asked for later has it, if it was stored.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaReservation(Vec<(Arc<Counter>, u64)>);
 
@@ -119,7 +119,7 @@ impl QuotaReservation {
 }
 
 /// Reads from the store how much of a quota a holder has used.
-pub(in crate::engine::quota) async fn ask(
+pub(in crate::engine::quota) async fn read_use(
     store: &dyn Store,
     source: Source,
     holder: &Holder,
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn only_a_slow_answer_refuses_without_another_look() {
         let age = Duration::from_millis;
-        assert!(!took(499).refuses_for(age(0)), "room that was made is seen at once");
+        assert!(!took(499).refuses_for(age(0)), "what was deleted is seen at once");
         assert!(took(500).refuses_for(age(4_999)) && !took(500).refuses_for(age(5_000)));
         assert!(took(9_000).refuses_for(age(59_999)) && !took(9_000).refuses_for(age(60_000)));
     }

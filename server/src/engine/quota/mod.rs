@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::quota::counter::{Counter, QuotaReservation, Source, StoredUse, ask};
+use crate::engine::quota::counter::{Counter, QuotaReservation, Source, StoredUse, read_use};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::QuotaReading;
 
-/// The time after which a refused caller may look again if something must be deleted before there is room.
+/// The time after which a refused caller may look again if something must be deleted first.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Holders that are kept before those that nothing is under way for are dropped.
 const HOLDERS_MAX: usize = 4_096;
@@ -89,7 +89,7 @@ impl EngineQuotas {
         Ok(())
     }
 
-    /// Makes room for something that is about to be stored.
+    /// Reserves an amount of a quota for something that is about to be stored.
     async fn add(
         &self,
         quota: Quota,
@@ -145,7 +145,7 @@ impl EngineQuotas {
             None => {
                 let asked = Instant::now();
                 let added = counter.added.load(Ordering::Relaxed);
-                let values = ask(caller.store, source, holder, window, length).await?;
+                let values = read_use(caller.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
                 *stored = Some(StoredUse { values, asked, took: asked.elapsed(), window });
                 values
@@ -207,11 +207,11 @@ impl Engine {
         self.deps().quotas.quotas.as_ref()
     }
 
-    /// Makes room for a session that this caller is about to create. One that is there already needs none.
+    /// Reserves a part of the quota for a session that this caller is about to create. One that is there already needs none.
     ///
     /// # Errors
     /// [`EngineError::QuotaExceeded`], or the store's.
-    pub(crate) async fn room_for_session(
+    pub(crate) async fn reserve_session(
         &self,
         tenant: &TenantId,
         name: Option<&str>,
@@ -227,11 +227,11 @@ impl Engine {
         }
     }
 
-    /// Makes room for bytes that this caller is about to store.
+    /// Reserves a part of the quota for bytes that this caller is about to store.
     ///
     /// # Errors
     /// [`EngineError::QuotaExceeded`], or the store's.
-    pub(crate) async fn room_for_bytes(
+    pub(crate) async fn reserve_bytes(
         &self,
         tenant: &TenantId,
         name: Option<&str>,
@@ -241,7 +241,7 @@ impl Engine {
         self.deps().quotas.add(Quota::StoredBytes, bytes, &caller, true).await
     }
 
-    /// Checks that the caller may have more work done: tokens, money and room for bytes are left.
+    /// Checks that the caller may have more work done: tokens, money and bytes are left.
     ///
     /// # Errors
     /// [`EngineError::QuotaExceeded`], or the store's.

@@ -18,22 +18,22 @@ impl Engine {
         drop(self.deps().tasks.spawn("caller", engine.abort_if_nobody_comes(key)));
     }
 
-    /// Counts a call that waits for the run, or streams it, until the guard is dropped. As long as there is one, no other call's
+    /// Counts an RPC that waits for the run, or streams it, until the guard is dropped. As long as there is one, no other RPC's
     /// disconnect aborts the run.
     #[must_use]
-    pub(crate) fn enter_call(&self, tenant: TenantId, run: RunId) -> CallerGuard {
-        self.deps().run_calls.enter(RunKey::new(tenant, run))
+    pub(crate) fn enter_rpc(&self, tenant: TenantId, run: RunId) -> CallerGuard {
+        self.deps().waiting_rpcs.enter(RunKey::new(tenant, run))
     }
 
-    /// Aborts a run because the caller of the last call has left: that of this guard. If there are others, nothing happens. If
+    /// Aborts a run because the caller of the last RPC has left: that of this guard. If there are others, nothing happens. If
     /// `is_lost` says that only the connection is lost, somebody may come back for the run within `caller_grace`.
     pub(crate) fn caller_left(
         self,
-        call: CallerGuard,
+        guard: CallerGuard,
         is_lost: Option<impl Future<Output = bool> + Send + 'static>,
     ) {
-        let key = call.key().clone();
-        drop(call);
+        let key = guard.key().clone();
+        drop(guard);
         let tasks = self.deps().tasks.clone();
         let leaving = async move {
             let is_lost = match is_lost {
@@ -42,7 +42,7 @@ impl Engine {
             };
             if is_lost {
                 self.abort_if_nobody_comes(key).await;
-            } else if !self.deps().run_calls.has_any(&key) {
+            } else if !self.deps().waiting_rpcs.has_any(&key) {
                 self.abort_later(key.tenant, key.run, AbortCause::Disconnect);
             }
         };
@@ -55,14 +55,14 @@ impl Engine {
         {
             return;
         }
-        // The run may have asked a human meanwhile. It then waits for the answer: a unary call would have returned by now.
+        // The run may have asked a human meanwhile. It then waits for the answer: a unary RPC would have returned by now.
         if self.state_of(&key).await.is_ok_and(|state| ends_with_its_caller(&state)) {
             self.abort_later(key.tenant, key.run, AbortCause::Disconnect);
         }
     }
 }
 
-/// True if the run has to end when its caller goes away. A call of `Run` returns once the run waits for somebody, so a run
+/// True if the run has to end when its caller goes away. An RPC `Run` returns once the run waits for somebody, so a run
 /// that has ever waited may rightly have no caller.
 fn ends_with_its_caller(state: &RunState) -> bool {
     state.spec().cancel_on_disconnect && state.is_live() && !state.has_waited_for_somebody()

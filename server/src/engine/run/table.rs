@@ -18,11 +18,11 @@ use crate::engine::shards::GivenAwayShards;
 /// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
 
-/// A tenant that leaves room for others holds at most this many times the places that are left.
+/// A tenant that leaves places for others holds at most this many times the places that are left.
 const TIMES_WHAT_IS_LEFT: usize = 9;
 
 /// Receives the machine's verdict on an input, once everything that the input led to is durable.
-pub(in crate::engine) type Reply = oneshot::Sender<Result<(), Refusal>>;
+pub(in crate::engine) type InputReplySender = oneshot::Sender<Result<(), Refusal>>;
 
 /// A message to a run's task.
 pub(in crate::engine) enum Mail {
@@ -31,7 +31,7 @@ pub(in crate::engine) enum Mail {
     /// An input whose sender waits until it is durable.
     InputWithReply {
         input: Input,
-        reply: Reply,
+        reply: InputReplySender,
         /// The act that the audit log is to tell of, if there is one.
         act: Option<Arc<Act>>,
     },
@@ -99,17 +99,17 @@ enum StartCount {
 
 /// The table of live runs. Clones share one table.
 #[derive(Clone, Default)]
-pub(in crate::engine) struct LiveRuns(Arc<Mutex<Table>>);
+pub(in crate::engine) struct LiveRuns(Arc<Mutex<LiveTable>>);
 
 /// The bound on live runs.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct LiveRunsBound {
     /// The most of all tenants.
     pub(in crate::engine) max: usize,
-    /// True if a tenant leaves room for others: it gets a further place only while it has fewer than nine times the places
+    /// True if a tenant leaves places for others: it gets a further place only while it has fewer than nine times the places
     /// that are left. So one alone gets nine tenths of them, two that want more than there are get nine nineteenths each,
     /// and one that has no run yet finds a place.
-    pub(in crate::engine) leaves_room: bool,
+    pub(in crate::engine) leaves_places: bool,
 }
 
 impl LiveRunsBound {
@@ -117,7 +117,7 @@ impl LiveRunsBound {
     fn check(self, own: usize, all: usize) -> Result<(), EngineError> {
         match self.max.saturating_sub(all) {
             0 => Err(EngineError::TooManyRuns),
-            left if self.leaves_room && own >= left.saturating_mul(TIMES_WHAT_IS_LEFT) => {
+            left if self.leaves_places && own >= left.saturating_mul(TIMES_WHAT_IS_LEFT) => {
                 Err(EngineError::TooManyRunsOfTenant)
             }
             _ => Ok(()),
@@ -126,15 +126,15 @@ impl LiveRunsBound {
 }
 
 #[derive(Default)]
-struct Table {
+struct LiveTable {
     entries: HashMap<RunKey, Entry>,
-    /// Entries that are live, or that were admitted and start.
+    /// Entries that are live, or that have a place and start.
     counted: usize,
     /// The same of each tenant that has any.
     counted_of: HashMap<TenantId, usize>,
 }
 
-impl Table {
+impl LiveTable {
     fn count(&mut self, tenant: &TenantId) {
         self.counted += 1;
         *self.counted_of.entry(tenant.clone()).or_default() += 1;
@@ -221,7 +221,7 @@ impl LiveRuns {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, LiveTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -232,11 +232,11 @@ impl StartPermit {
         &self.key
     }
 
-    /// Counts the run as live.
+    /// Takes a place for the run: counts it as live.
     ///
     /// # Errors
     /// [`EngineError::TooManyRuns`] and [`EngineError::TooManyRunsOfTenant`]: it counts nowhere.
-    pub(in crate::engine) fn try_admit(&self, bound: LiveRunsBound) -> Result<(), EngineError> {
+    pub(in crate::engine) fn try_take_place(&self, bound: LiveRunsBound) -> Result<(), EngineError> {
         let table = &mut *self.table.table();
         let own = table.counted_of.get(&self.key.tenant).copied().unwrap_or_default();
         let checked = bound.check(own, table.counted);
@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: LiveRunsBound = LiveRunsBound { max: 1, leaves_room: false };
+    const ONE: LiveRunsBound = LiveRunsBound { max: 1, leaves_places: false };
 
     async fn permit(table: &LiveRuns, run: &str) -> StartPermit {
         permit_of(table, &TenantId::local(), run).await
@@ -317,7 +317,7 @@ mod tests {
         loop {
             let run = format!("r{}", NEXT.fetch_add(1, Ordering::Relaxed));
             let permit = permit_of(table, &tenant, &run).await;
-            if permit.try_admit(bound).is_err() {
+            if permit.try_take_place(bound).is_err() {
                 return started;
             }
             permit.set_live(Mailbox::new().0);
@@ -326,9 +326,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tenant_leaves_room_for_those_that_have_no_run_yet() {
+    async fn a_tenant_leaves_places_for_those_that_have_no_run_yet() {
         let table = LiveRuns::default();
-        let bound = LiveRunsBound { max: 1_000, leaves_room: true };
+        let bound = LiveRunsBound { max: 1_000, leaves_places: true };
         let mut noisy = fill(&table, "noisy", bound).await;
         assert_eq!(noisy.len(), 900);
         let quiet = fill(&table, "quiet", bound).await;
@@ -341,13 +341,13 @@ mod tests {
         drop((quiet, third));
         assert_eq!(noisy.len(), 899);
         let again = permit_of(&table, &TenantId::parse("noisy").unwrap(), "again").await;
-        assert!(again.try_admit(bound).is_ok(), "it has fewer than nine times what is left");
+        assert!(again.try_take_place(bound).is_ok(), "it has fewer than nine times what is left");
     }
 
     #[tokio::test]
     async fn tenants_that_want_more_than_there_is_end_with_equal_parts() {
         let table = LiveRuns::default();
-        let bound = LiveRunsBound { max: 190, leaves_room: true };
+        let bound = LiveRunsBound { max: 190, leaves_places: true };
         let mut parts = [fill(&table, "red", bound).await, fill(&table, "blue", bound).await];
         assert_eq!(parts.each_ref().map(Vec::len), [171, 18]);
         while parts[0].len() > parts[1].len() {
@@ -365,7 +365,7 @@ mod tests {
     #[tokio::test]
     async fn without_that_rule_one_tenant_may_have_all() {
         let table = LiveRuns::default();
-        let bound = LiveRunsBound { max: 1_000, leaves_room: false };
+        let bound = LiveRunsBound { max: 1_000, leaves_places: false };
         assert_eq!(fill(&table, "noisy", bound).await.len(), 1_000);
     }
 
@@ -386,19 +386,19 @@ mod tests {
         let table = LiveRuns::default();
         let [steers, first, second] =
             [permit(&table, "m").await, permit(&table, "r1").await, permit(&table, "r2").await];
-        assert!(first.try_admit(ONE).is_ok());
-        assert!(first.try_admit(ONE).is_ok(), "it is admitted");
+        assert!(first.try_take_place(ONE).is_ok());
+        assert!(first.try_take_place(ONE).is_ok(), "it has its place");
         first.set_live(Mailbox::new().0);
         first.set_live(Mailbox::new().0);
-        assert!(second.try_admit(ONE).is_err() && steers.try_admit(ONE).is_err());
+        assert!(second.try_take_place(ONE).is_err() && steers.try_take_place(ONE).is_err());
         // A run that is taken over is not asked for, and counts.
         second.set_live(Mailbox::new().0);
         drop(first);
-        assert!(steers.try_admit(ONE).is_err());
+        assert!(steers.try_take_place(ONE).is_err());
         drop(second);
-        assert!(steers.try_admit(ONE).is_ok());
+        assert!(steers.try_take_place(ONE).is_ok());
         drop(steers);
-        assert!(permit(&table, "r3").await.try_admit(ONE).is_ok());
+        assert!(permit(&table, "r3").await.try_take_place(ONE).is_ok());
     }
 
     #[tokio::test]

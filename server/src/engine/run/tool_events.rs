@@ -13,7 +13,7 @@ use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
 use crate::engine::error::EngineError;
-use crate::engine::feed::Progress;
+use crate::engine::feed::LiveProgress;
 use crate::engine::{Engine, Inner};
 use crate::store::StoreError;
 use crate::tool::{CallInHand, CallSink, CallUpdate, Disposition, ReportedResult, SinkUnavailable, Verdict};
@@ -123,7 +123,7 @@ impl CallSink for Engine {
 enum Report {
     Input(Input, Reach),
     /// For the run's feed. It is no event.
-    Progress(Progress),
+    Progress(LiveProgress),
 }
 
 /// The runs that a report reaches.
@@ -162,10 +162,10 @@ fn report(slot: CallSlot, update: CallUpdate) -> Report {
             (Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }, reach)
         }
         CallUpdate::Progress { attempt, message, fraction } => {
-            return Report::Progress(Progress::Call { slot, attempt, message, fraction });
+            return Report::Progress(LiveProgress::Call { slot, attempt, message, fraction });
         }
         CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
-            return Report::Progress(Progress::Output { slot, attempt, chunk_seq, stderr, data });
+            return Report::Progress(LiveProgress::Output { slot, attempt, chunk_seq, stderr, data });
         }
     };
     Report::Input(input, reach)
@@ -251,7 +251,7 @@ impl Engine {
         }
     }
 
-    fn publish_progress(&self, key: &RunKey, progress: Progress) {
+    fn publish_progress(&self, key: &RunKey, progress: LiveProgress) {
         let deps = self.deps();
         if let Some(feed) = deps.feeds.get(key) {
             feed.publish_progress(deps.clock.now(), progress);

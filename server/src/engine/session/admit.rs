@@ -31,7 +31,7 @@ impl Engine {
         let author = request.author.name.as_deref();
         // A session that is made with the run counts, too.
         let _new_session = match request.create_session || request.session.is_none() {
-            true => Some(self.room_for_session(&tenant, author, &session).await?),
+            true => Some(self.reserve_session(&tenant, author, &session).await?),
             false => None,
         };
         let session_state = self.session_state(&tenant, &session, request).await?;
@@ -45,8 +45,8 @@ impl Engine {
                 // The others add no live run: they queue one, or hand messages to one.
                 let options = &self.deps().options;
                 let bound =
-                    LiveRunsBound { max: options.max_live_runs, leaves_room: options.tenants_leave_room };
-                permit.try_admit(bound)?;
+                    LiveRunsBound { max: options.max_live_runs, leaves_places: options.tenants_leave_places };
+                permit.try_take_place(bound)?;
                 let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
                 // Rules are read after the session was seen free: no earlier run can add one any more.
                 let request = self.with_remembered_rules(&tenant, &session, request).await?;
@@ -190,8 +190,8 @@ impl Engine {
         Ok(next.map_or(SessionState::Free(Some(row.last_entry)), SessionState::Queued))
     }
 
-    /// The last entry of a free session. One without is created before the run: the write of a run does not look at owners, and
-    /// between the look at a session that is not there and that write, somebody else may create it.
+    /// The last entry of a free session. A session that does not exist is created before the run, and not by the run's write.
+    /// That write does not look at owners, and somebody else may have created the session in between.
     async fn create_if_missing(
         &self,
         tenant: &TenantId,

@@ -53,8 +53,8 @@ impl Engine {
         Ok(StartedRun { run, session: row.session, joined: true, steered: true })
     }
 
-    /// The last seq of the run that a request refers to: the run with its id, the run that it steered, or the live run
-    /// of the session that it is to steer. 0 if the request would start a new run.
+    /// The last seq of the run that a request refers to. That is the run with its id, the run that it steered, or the live
+    /// run of the session that it is to steer. It is 0 if the request would start a new run.
     ///
     /// # Errors
     /// The store's.

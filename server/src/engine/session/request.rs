@@ -36,7 +36,7 @@ pub struct StartRequest {
     pub imports: bool,
 }
 
-/// The caller that asks to start a run. By default nobody who was asked who they are: then every session may be entered.
+/// The caller that asks to start a run. By default an unauthenticated caller, which may enter every session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     /// Name that new runs and sessions are recorded with.

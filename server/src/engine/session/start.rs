@@ -69,7 +69,7 @@ impl Engine {
             };
             let author = request.author.name.as_deref();
             self.check_work(&request.tenant, author).await?;
-            let _room = self.reserve_for_start(&request)?;
+            let _memory = self.reserve_for_start(&request)?;
             match self.admit(permit, &request).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
                     // The write may have reached the store. The retry starts the run then.
@@ -89,7 +89,7 @@ impl Engine {
         Err(EngineError::Store(StoreError::SessionMoved))
     }
 
-    /// Room for the request's messages and what is made of them, until the run has been started and holds them itself.
+    /// Memory for the request's messages and what is made of them, until the run has been started and holds them itself.
     fn reserve_for_start(&self, request: &StartRequest) -> Result<Charge, EngineError> {
         let messages: usize = request.messages.iter().map(|message| message.size()).sum();
         // Each message is in the history and in the request to the model.

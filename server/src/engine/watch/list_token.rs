@@ -12,8 +12,8 @@ use crate::store::RunFilter;
 
 /// Letters of a filter's digest in a token.
 const FILTER_DIGEST_CHARS: usize = 12;
-/// Rounds of the scrambling: a Feistel cipher of four rounds of a keyed hash is a random permutation to whoever lacks the key (Luby and
-/// Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988).
+/// Rounds of the scrambling. Without the key, a Feistel cipher of four rounds of a keyed hash looks like a random permutation.
+/// See Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988.
 const ROUNDS: u8 = 4;
 
 /// The key of this process. A token of another process is not continued anyway.

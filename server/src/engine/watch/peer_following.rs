@@ -40,26 +40,26 @@ impl PeerFollowing {
         }
     }
 
-    /// True after [`Self::followed`], until [`Self::unfollowed`].
+    /// True after [`Self::set_followed`], until [`Self::set_unfollowed`].
     #[must_use]
     pub fn is_followed(&self) -> bool {
         *self.peers().following.borrow() == FollowState::Followed
     }
 
-    /// Says that the changes at all other replicas arrive from now on, except those of replicas that refused. Watchers that wait for
-    /// this begin. Those that began earlier begin again. If a stream is opened later, call [`Engine::peers_missed`]: there is a gap
-    /// before its first change.
-    pub fn followed(&self) {
+    /// Says that the changes at all other replicas arrive from now on, except those of replicas that refused. Watchers that
+    /// wait for this begin. Those that began earlier begin again. If a stream is opened later, call
+    /// [`Engine::reset_run_watchers`]: there is a gap before its first change.
+    pub fn set_followed(&self) {
         if self.peers().began_alone.swap(false, Ordering::Relaxed) {
-            self.watchers.missed(self.clock.now());
+            self.watchers.reset_watchers(self.clock.now());
         }
         self.peers().following.send_replace(FollowState::Followed);
     }
 
     /// Says that the changes at other replicas do not arrive any more.
-    pub fn unfollowed(&self) {
+    pub fn set_unfollowed(&self) {
         self.peers().following.send_replace(FollowState::NotYet);
-        self.watchers.missed(self.clock.now());
+        self.watchers.reset_watchers(self.clock.now());
     }
 
     fn peers(&self) -> &Peers {
@@ -92,9 +92,9 @@ impl Engine {
     }
 
     /// Changes at another replica may have been missed: all watchers begin again, and tokens from before are not continued.
-    pub fn peers_missed(&self) {
+    pub fn reset_run_watchers(&self) {
         let deps = self.deps();
-        deps.run_watchers.missed(deps.clock.now());
+        deps.run_watchers.reset_watchers(deps.clock.now());
     }
 
     /// The handle for the transport between replicas, which holds it as long as it works. Each engine has at most one.
@@ -108,7 +108,7 @@ impl Engine {
 impl RunWatchers {
     pub(super) fn peer_following(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> PeerFollowing {
         let following = PeerFollowing { watchers: self.clone(), clock: clock.clone() };
-        following.unfollowed();
+        following.set_unfollowed();
         following
     }
 }

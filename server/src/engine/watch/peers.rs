@@ -38,7 +38,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub(super) fn there_are(&self) -> bool {
+    pub(super) fn has_peers(&self) -> bool {
         *self.following.borrow() != FollowState::NoPeers
     }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::watch::list_token::{digest_of, parse, token_of};
-use crate::engine::watch::watchers::{ListChange, ListPosition, Read, WatchHandle};
+use crate::engine::watch::watchers::{ListChange, ListPosition, NextChange, WatchHandle};
 use crate::store::{PageRequest, RunFilter, RunRow, Store};
 
 /// Rows of a snapshot that are read at a time.
@@ -169,7 +169,7 @@ impl RunList {
                 }
                 Mode::Synced { runs, no } => {
                     self.mode = Mode::Live;
-                    return Some(Ok(self.told(WatchChange::Synced { runs }, no)));
+                    return Some(Ok(self.item_upto(WatchChange::Synced { runs }, no)));
                 }
                 Mode::Continuing { .. } | Mode::Live => {
                     if let Some(result) = self.read_change().await {
@@ -202,7 +202,7 @@ impl RunList {
             _ => None,
         };
         match self.handle.read() {
-            Read::Change { run, change, upto: no } => {
+            NextChange::Change { run, change, upto: no } => {
                 if upto.is_some_and(|upto| no >= upto) {
                     self.mode = Mode::Synced { runs: 0, no };
                 }
@@ -213,21 +213,21 @@ impl RunList {
                     },
                     ListChange::Removed { deleted } => WatchChange::Removed { run, deleted },
                 };
-                Some(Ok(self.told(change, no)))
+                Some(Ok(self.item_upto(change, no)))
             }
-            Read::Nothing(no) if upto.is_some() => {
+            NextChange::Nothing(no) if upto.is_some() => {
                 self.mode = Mode::Synced { runs: 0, no };
                 None
             }
-            Read::Nothing(_) => tokio::select! { biased;
+            NextChange::Nothing(_) => tokio::select! { biased;
                 () = self.stop.cancelled() => Some(Err(EngineError::ShuttingDown)),
                 () = self.handle.arrived() => None,
             },
-            Read::Lost(reason) => {
+            NextChange::Lost(reason) => {
                 self.mode = Mode::Begin { reason };
                 None
             }
-            Read::Stalled => Some(Err(EngineError::SubscriberTooSlow)),
+            NextChange::Stalled => Some(Err(EngineError::SubscriberTooSlow)),
         }
     }
 
@@ -237,7 +237,7 @@ impl RunList {
     }
 
     /// A change after which the list has everything up to this number.
-    fn told(&self, change: WatchChange, no: u64) -> WatchItem {
+    fn item_upto(&self, change: WatchChange, no: u64) -> WatchItem {
         WatchItem { change, token: token_of(ListPosition { process: self.process, no }, &self.digest) }
     }
 }

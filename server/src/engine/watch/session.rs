@@ -129,7 +129,7 @@ struct SessionSubscription {
     /// Items to tell next.
     ready: VecDeque<SessionItem>,
     /// The row that was told last.
-    told: SessionRow,
+    sent_row: SessionRow,
     /// To be told when every run has reached its target.
     synced: Option<SessionItem>,
     is_over: bool,
@@ -166,7 +166,7 @@ impl SessionSubscription {
             has_more: false,
             runs: Vec::new(),
             ready: VecDeque::new(),
-            told: row.clone(),
+            sent_row: row.clone(),
             synced: None,
             is_over: false,
         };
@@ -283,8 +283,8 @@ impl SessionSubscription {
             let store = self.engine.store();
             match store.session(&self.tenant, &self.session).await? {
                 Some(row) if row.created_at == self.created_at => {
-                    if is_another(&row, &self.told) {
-                        self.told = row.clone();
+                    if is_another(&row, &self.sent_row) {
+                        self.sent_row = row.clone();
                         self.ready.push_back(SessionItem::Session(Box::new(row)));
                     }
                 }
@@ -352,9 +352,9 @@ async fn first_position(
 }
 
 /// True if a row has something that subscribers are to be told. They learn of entries and runs by events.
-fn is_another(row: &SessionRow, told: &SessionRow) -> bool {
+fn is_another(row: &SessionRow, sent: &SessionRow) -> bool {
     let SessionRow { updated_at, last_entry, live_run, last_run, .. } = row.clone();
-    SessionRow { updated_at, last_entry, live_run, last_run, ..told.clone() } != *row
+    SessionRow { updated_at, last_entry, live_run, last_run, ..sent.clone() } != *row
 }
 
 /// The next event of any run, and the place of that run: the earliest one. Of events of the same time, those of the run that has
@@ -413,15 +413,15 @@ mod tests {
         }
     }
 
-    async fn told(mut runs: Vec<FollowedRun>) -> Vec<String> {
-        let mut told = Vec::new();
+    async fn sent_by(mut runs: Vec<FollowedRun>) -> Vec<String> {
+        let mut sent = Vec::new();
         while runs.iter().any(|run| run.seq < run.target) {
             let (at, event) = next_event(&mut runs).await;
             let Some(Ok(FeedItem::Durable(record))) = event else { panic!("only events") };
             runs[at].seq = record.seq;
-            told.push(format!("{} {}", runs[at].run, record.at.0));
+            sent.push(format!("{} {}", runs[at].run, record.at.0));
         }
-        told
+        sent
     }
 
     #[tokio::test]
@@ -431,14 +431,14 @@ mod tests {
         quick.events = Box::pin(stream::iter(quick.events.by_ref().take(2).collect::<Vec<_>>().await));
         let runs = vec![run("a", live, &[1, 2, 3]), quick];
         assert_eq!(
-            told(runs).await,
+            sent_by(runs).await,
             ["a 1", "a 2", "a 3", "b 4", "b 5"],
             "although the second is read faster"
         );
         let runs = vec![run("a", queued, &[2, 8]), run("b", live, &[3, 7])];
-        assert_eq!(told(runs).await, ["a 2", "b 3", "b 7", "a 8"], "the newer one was let in first");
+        assert_eq!(sent_by(runs).await, ["a 2", "b 3", "b 7", "a 8"], "the newer one was let in first");
         let runs = vec![run("a", queued, &[1, 5]), run("b", live, &[5, 5])];
-        assert_eq!(told(runs).await, ["a 1", "b 5", "b 5", "a 5"], "an end comes before a begin");
+        assert_eq!(sent_by(runs).await, ["a 1", "b 5", "b 5", "a 5"], "an end comes before a begin");
     }
 
     #[tokio::test]
@@ -446,6 +446,6 @@ mod tests {
         let mut idle = run("a", RunStatus::AwaitingHuman, &[]);
         idle.seq = Seq(7);
         idle.target = Seq(7);
-        assert_eq!(told(vec![idle, run("b", RunStatus::Queued, &[1, 2])]).await, ["b 1", "b 2"]);
+        assert_eq!(sent_by(vec![idle, run("b", RunStatus::Queued, &[1, 2])]).await, ["b 1", "b 2"]);
     }
 }

@@ -51,7 +51,7 @@ impl TapSender {
     }
 
     /// Returns false if nobody reads any more, or the queue is full. Drop the tap then.
-    pub(super) fn tell(&self, change: &Arc<RunChange>) -> bool {
+    pub(super) fn push(&self, change: &Arc<RunChange>) -> bool {
         let bytes = change.bytes();
         let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         waiting.saturating_add(bytes) <= TAP_BYTES_MAX && self.changes.try_send(change.clone()).is_ok()

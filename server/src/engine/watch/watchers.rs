@@ -34,7 +34,7 @@ const MISSED: &str = "changes of runs of another replica may be unknown";
 
 /// A change, with its number among all changes, from 1.
 #[derive(Clone)]
-struct Numbered {
+struct NumberedChange {
     no: u64,
     change: Arc<RunChange>,
 }
@@ -44,18 +44,18 @@ struct Numbered {
 pub(in crate::engine) struct RunWatchers {
     /// False while nobody has watched for some time. Changes are then not even numbered.
     is_active: AtomicBool,
-    /// Number of the last change that every watcher has been told.
-    told: AtomicU64,
-    state: Mutex<State>,
+    /// Number of the last change that every watcher has, or did not want.
+    delivered_upto: AtomicU64,
+    state: Mutex<WatchersState>,
     pub(super) peers: Peers,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchersState {
     /// Tells tokens of this process from those of others; 0 until somebody watches.
     process: u64,
     last: u64,
-    recent: VecDeque<Numbered>,
+    recent: VecDeque<NumberedChange>,
     recent_bytes: usize,
     watchers: BTreeMap<u64, Arc<Watcher>>,
     last_id: u64,
@@ -77,7 +77,7 @@ struct Watcher {
 struct Waiting {
     /// The runs, in the order of their first change that was not read.
     order: VecDeque<RunId>,
-    changes: HashMap<RunId, Unread>,
+    changes: HashMap<RunId, UnreadChange>,
     bytes: usize,
     /// The reason why changes were dropped, if they were.
     lost: Option<&'static str>,
@@ -85,7 +85,7 @@ struct Waiting {
     read_at: Timestamp,
 }
 
-struct Unread {
+struct UnreadChange {
     /// Number of the run's first change that was not read.
     first: u64,
     /// The change is of a new run. One with the same id was deleted before, which is to be told first.
@@ -109,7 +109,7 @@ pub(super) struct WatchHandle {
 }
 
 /// The next thing for a watcher to read.
-pub(super) enum Read {
+pub(super) enum NextChange {
     /// The newest change of a run.
     Change {
         run: RunId,
@@ -143,8 +143,8 @@ impl RunWatchers {
     pub(in crate::engine) fn changed(&self, change: RunChange, now: Timestamp, stall: Millis) -> u64 {
         let change = Arc::new(change);
         let mut state = self.state();
-        state.taps.retain(|tap| tap.tell(&change));
-        self.tell(state, change, now, stall)
+        state.taps.retain(|tap| tap.push(&change));
+        self.notify(state, change, now, stall)
     }
 
     /// Tells a change at another replica to all watchers, unless they were told a newer one.
@@ -153,12 +153,12 @@ impl RunWatchers {
         if state.newest.has_newer(&change) {
             return 0;
         }
-        self.tell(state, Arc::new(change), now, stall)
+        self.notify(state, Arc::new(change), now, stall)
     }
 
-    fn tell(
+    fn notify(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, WatchersState>,
         change: Arc<RunChange>,
         now: Timestamp,
         stall: Millis,
@@ -166,27 +166,27 @@ impl RunWatchers {
         if state.watchers.is_empty() && now > state.keep_until {
             state.forget();
             state.newest = NewestRows::default();
-            self.told.store(state.last, Ordering::Release);
+            self.delivered_upto.store(state.last, Ordering::Release);
             self.is_active.store(!state.taps.is_empty(), Ordering::Relaxed);
             return 0;
         }
-        if self.peers.there_are() {
+        if self.peers.has_peers() {
             state.newest.note(&change);
         }
         state.last += 1;
-        let numbered = Numbered { no: state.last, change };
+        let numbered = NumberedChange { no: state.last, change };
         state.keep(&numbered);
         let stalled = state.watchers.values().filter(|watcher| watcher.take(&numbered, now, stall)).count();
-        self.told.store(state.last, Ordering::Release);
+        self.delivered_upto.store(state.last, Ordering::Release);
         stalled as u64
     }
 
     /// Changes may have been missed: all watchers begin again, and tokens from before are not continued.
-    pub(super) fn missed(&self, now: Timestamp) {
+    pub(super) fn reset_watchers(&self, now: Timestamp) {
         let mut state = self.state();
         state.forget();
         state.watchers.values().for_each(|watcher| watcher.lose(MISSED, now));
-        self.told.store(state.last, Ordering::Release);
+        self.delivered_upto.store(state.last, Ordering::Release);
     }
 
     /// The changes of this engine's runs from now on.
@@ -241,13 +241,13 @@ impl RunWatchers {
         state.keep_until = now.after(KEPT_FOR);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatchersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn keep(&mut self, numbered: &Numbered) {
+impl WatchersState {
+    fn keep(&mut self, numbered: &NumberedChange) {
         self.recent_bytes += numbered.change.bytes();
         self.recent.push_back(numbered.clone());
         while self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX {
@@ -264,7 +264,7 @@ impl State {
     }
 
     /// The changes after a position. `None` if some are not known any more.
-    fn after(&self, position: ListPosition) -> Option<impl Iterator<Item = &Numbered>> {
+    fn after(&self, position: ListPosition) -> Option<impl Iterator<Item = &NumberedChange>> {
         let next = position.no.checked_add(1)?;
         let known = self.recent.front().map_or(self.last, |first| first.no.saturating_sub(1));
         let is_known = position.process == self.process && (known..=self.last).contains(&position.no);
@@ -274,7 +274,7 @@ impl State {
 
 impl Watcher {
     /// Takes a change, if it is one of this list. True if the watcher has stalled now.
-    fn take(&self, numbered: &Numbered, now: Timestamp, stall: Millis) -> bool {
+    fn take(&self, numbered: &NumberedChange, now: Timestamp, stall: Millis) -> bool {
         let mut waiting = self.waiting();
         if waiting.is_stalled {
             return false;
@@ -343,7 +343,7 @@ impl Waiting {
         *self = Self { lost: Some(why), read_at: self.read_at, ..Self::default() };
     }
 
-    fn push(&mut self, numbered: &Numbered, what: ListChange) {
+    fn push(&mut self, numbered: &NumberedChange, what: ListChange) {
         let run = &numbered.change.row.run;
         self.bytes += what.bytes();
         match self.changes.get_mut(run) {
@@ -354,7 +354,8 @@ impl Waiting {
             }
             None => {
                 self.order.push_back(run.clone());
-                self.changes.insert(run.clone(), Unread { first: numbered.no, after_deletion: false, what });
+                self.changes
+                    .insert(run.clone(), UnreadChange { first: numbered.no, after_deletion: false, what });
             }
         }
         if self.order.len() > WAITING_MAX || self.bytes > WAITING_BYTES_MAX {
@@ -391,22 +392,22 @@ impl ListChange {
 
 impl WatchHandle {
     /// Reads the next change, if there is one.
-    pub(super) fn read(&self) -> Read {
+    pub(super) fn read(&self) -> NextChange {
         // Before the look at what waits: everything up to here waits, or was read.
-        let told = self.watchers.told.load(Ordering::Acquire);
+        let delivered = self.watchers.delivered_upto.load(Ordering::Acquire);
         let mut waiting = self.watcher.waiting();
         if waiting.is_stalled {
-            return Read::Stalled;
+            return NextChange::Stalled;
         }
         if let Some(why) = waiting.lost {
-            return Read::Lost(why);
+            return NextChange::Lost(why);
         }
         waiting.read_at = waiting.read_at.max(self.clock.now());
         match waiting.pop() {
-            None => Read::Nothing(told),
+            None => NextChange::Nothing(delivered),
             Some((run, change)) => {
-                let upto = waiting.first().map_or(told, |first| told.min(first - 1));
-                Read::Change { run, change, upto }
+                let upto = waiting.first().map_or(delivered, |first| delivered.min(first - 1));
+                NextChange::Change { run, change, upto }
             }
         }
     }
@@ -424,11 +425,11 @@ impl WatchHandle {
     /// Drops everything that waits. Returns the number of the last change that a snapshot from here on shows.
     pub(super) fn begin_again(&self) -> u64 {
         self.watchers.peers.note_snapshot();
-        let told = self.watchers.told.load(Ordering::Acquire);
+        let delivered = self.watchers.delivered_upto.load(Ordering::Acquire);
         let mut waiting = self.watcher.waiting();
         let is_stalled = waiting.is_stalled;
         *waiting = Waiting { is_stalled, read_at: self.clock.now(), ..Waiting::default() };
-        told
+        delivered
     }
 
     /// Notes that the watcher has taken a row of a snapshot.

@@ -23,7 +23,7 @@ use crate::extension::changes::Changes;
 pub struct MirroredHost {
     /// The tenant that the host belongs to.
     pub tenant: TenantId,
-    /// The id of the host.
+    /// The host, by the id of its hello.
     pub host: HostId,
     /// The largest frame that the host takes, in bytes.
     pub max_frame_bytes: usize,

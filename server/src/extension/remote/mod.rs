@@ -1,7 +1,7 @@
 //! Extensions on connected hosts: planners, hooks and context sources that hosts offer by name.
 //!
 //! They are separate from the fleet, which places tool calls. A request to an extension has a deadline and is not stored.
-//! If its host is lost or its response is invalid, the next host with the same extension is asked.
+//! If its host is lost or its response is invalid, the next host with the same extension gets the request.
 
 mod message;
 mod mirror;
@@ -56,7 +56,7 @@ pub struct NewConnection {
     pub tenant: TenantId,
     /// The id of the connection's stream.
     pub connection: ConnectionId,
-    /// The id of the host.
+    /// The host, by the id of its hello.
     pub host: HostId,
     /// The largest frame that the host takes, in bytes.
     pub max_frame_bytes: usize,

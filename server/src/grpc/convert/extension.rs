@@ -1,5 +1,5 @@
-//! Conversion of extension declarations, of questions to them and of their answers. An invalid answer does not end the
-//! host's stream: the next host that offers the extension is asked.
+//! Conversion of extension declarations, of requests to extensions and of their responses. An invalid response does not end
+//! the host's stream: the next host that offers the extension gets the request.
 
 use agentloop_core::extension::{
     ExtensionDeclaration, ExtensionKind, HookDeclaration, HookPoint, SourceDeclaration,
@@ -139,11 +139,11 @@ pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
 }
 
 /// Converts a request to an extension.
-pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
-    let state = &ask.run.state;
-    let request = match &ask.body {
+pub(crate) fn request(request: &ExtensionRequest) -> wire::ExtensionRequest {
+    let state = &request.run.state;
+    let body = match &request.body {
         RequestBody::Plan(view) => Request::Plan(plan_request(state, view)),
-        RequestBody::Hook(occasion) => Request::Hook(hook_request(&ask.run, occasion)),
+        RequestBody::Hook(occasion) => Request::Hook(hook_request(&request.run, occasion)),
         RequestBody::Context { query, max_bytes } => Request::Context(wire::ContextRequest {
             query: query.clone(),
             max_bytes: u32::try_from(*max_bytes).unwrap_or(u32::MAX),
@@ -153,12 +153,12 @@ pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
         }
     };
     wire::ExtensionRequest {
-        request_id: ask.id.clone(),
-        name: ask.name.clone(),
-        deadline: Some(timestamp(ask.deadline)),
-        time_left: Some(super::duration(ask.time_left)),
-        run: run_view(&ask.run).as_ref().map(run::view),
-        request: Some(request),
+        request_id: request.id.clone(),
+        name: request.name.clone(),
+        deadline: Some(timestamp(request.deadline)),
+        time_left: Some(super::duration(request.time_left)),
+        run: run_view(&request.run).as_ref().map(run::view),
+        request: Some(body),
     }
 }
 
@@ -249,9 +249,9 @@ fn run_view(context: &RunContext) -> Option<RunView> {
     Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0, waits_for_memory: false })
 }
 
-/// Parses a host's answer.
+/// Parses a host's response.
 pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
-    let answer = match response.response {
+    let result = match response.response {
         Some(Response::Failure(failure)) => {
             Err(ExtensionError::Failed { message: shortened(failure.message), retryable: failure.retryable })
         }
@@ -267,7 +267,7 @@ pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
         }
         None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
     };
-    ExtensionResponse { id: response.request_id, result: answer }
+    ExtensionResponse { id: response.request_id, result }
 }
 
 fn shortened(mut text: String) -> String {

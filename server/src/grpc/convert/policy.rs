@@ -27,7 +27,7 @@ pub(crate) fn rule(rule: &PolicyRule) -> wire::PolicyRule {
     }
 }
 
-/// Refuses rules of a request that say who may answer, if nobody is asked who they are: nobody could be told apart.
+/// Refuses rules of an unauthenticated caller's request that name approvers: without authentication nobody could approve.
 ///
 /// # Errors
 /// INVALID_ARGUMENT, which names the first such rule.
@@ -36,8 +36,7 @@ pub(crate) fn check_approvers(field: &str, caller: Option<&str>, spec: &RunSpec)
     let at = of_request.map(|rule| rule.approvers.is_anyone()).position(|is_anyone| !is_anyone);
     match at {
         Some(at) if caller.is_none() => {
-            let problem = "approvers, forbid_requester and quorum need [auth]: without it callers are not asked who \
-                           they are, and nobody could approve";
+            let problem = "approvers, forbid_requester and quorum need [auth]: without authentication nobody could approve";
             Err(Violations::single(format!("{field}[{at}].approvers"), problem))
         }
         Some(_) | None => Ok(()),

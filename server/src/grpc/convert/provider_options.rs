@@ -120,7 +120,7 @@ const DATA: &[&str] = &[
 const WRAPPERS: [&str; 6] =
     ["chattemplatekwargs", "extrabody", "generationconfig", "google", "modelkwargs", "vertex"];
 
-/// Checks that the options of a request do not replace what the server itself writes into a provider's request: otherwise
+/// Checks that the options of a request do not replace what the server itself writes into a provider's request. Otherwise
 /// a caller could leave its agent's model, prompt and tools, or read what the provider keeps.
 pub(super) fn check(text: &str) -> Result<(), String> {
     json_object(text)?;

@@ -1,8 +1,8 @@
 //! Conversion of the server's frames to tool hosts.
 
 use agentloop_core::host::frame::{
-    CallRequest, CancelCause, CapabilityVerdict, Disposition, InputAnswer, InputReply, RefusalKind, Refused,
-    ResultVerdict, ServerFrame, Welcome,
+    CallRequest, CancelCause, CapabilityRefusal, CapabilityVerdict, Disposition, InputAnswer, InputReply,
+    RefusalKind, ResultVerdict, ServerFrame, Welcome,
 };
 use agentloop_core::id::CallId;
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
@@ -64,17 +64,17 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
     v1::ConnectResponse { frame: Some(frame) }
 }
 
-/// Converts a question for one of a host's extensions.
+/// Converts a request to one of a host's extensions.
 pub(crate) fn extension_request(request: &ExtensionRequest) -> v1::ConnectResponse {
-    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(request))) }
+    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::request(request))) }
 }
 
-/// Encodes a question for an extension whose host is connected to another replica.
+/// Encodes a request to an extension whose host is connected to another replica.
 pub(crate) fn encoded_request(request: &ExtensionRequest) -> Vec<u8> {
-    extension::ask(request).encode_to_vec()
+    extension::request(request).encode_to_vec()
 }
 
-/// Converts a question that another replica has encoded. In place of one that cannot be read, the host gets an empty question, and
+/// Converts a request that another replica has encoded. In place of one that cannot be read, the host gets an empty request, and
 /// reports it as wrong.
 pub(crate) fn forwarded_request(request: ForwardedRequest) -> v1::ConnectResponse {
     let decoded = v1::ExtensionRequest::decode(request.encoded.as_slice()).unwrap_or_default();
@@ -131,7 +131,7 @@ fn capability_verdicts(verdicts: Vec<CapabilityVerdict>) -> Vec<v1::CapabilityVe
     verdicts.into_iter().map(verdict).collect()
 }
 
-fn refusal(refused: &Refused) -> v1::CapabilityRefusal {
+fn refusal(refused: &CapabilityRefusal) -> v1::CapabilityRefusal {
     match refused.kind {
         RefusalKind::Invalid => v1::CapabilityRefusal::Invalid,
         RefusalKind::Different => v1::CapabilityRefusal::Different,

@@ -106,8 +106,8 @@ impl AuditedRpc {
         }
     }
 
-    /// The refusal of the RPC. `why` is the real cause, for the audit log alone.
-    pub(in crate::grpc) fn refused(
+    /// Makes the refusal of the RPC. `why` is the real cause, for the audit log alone.
+    pub(in crate::grpc) fn refusal(
         &self,
         clock: &dyn Clock,
         principal: Option<&Principal>,
@@ -138,14 +138,14 @@ impl Debug for AuditLog {
 }
 
 impl ActLog for AuditLog {
-    fn recorded(&self) {
+    fn count_recorded(&self) {
         self.0.written.fetch_add(1, Ordering::Relaxed);
     }
 
     fn refused_late(&self, entry: AuditEntry) {
         // The RPC may have begun long ago.
         let entry = AuditEntry { at_ms: self.0.clock.now().0, ..entry };
-        self.refused(RefusedRpc { cause: "host".to_owned(), entry: entry.cut() });
+        self.record_refusal(RefusedRpc { cause: "host".to_owned(), entry: entry.cut() });
     }
 }
 
@@ -155,7 +155,7 @@ impl AuditLog {
         scope: AuditScope,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        calls_ended: CancellationToken,
+        rpcs_ended: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUED_MAX);
         let inner = Inner {
@@ -168,12 +168,12 @@ impl AuditLog {
             failed: AtomicU64::new(0),
         };
         let log = Self(Arc::new(inner));
-        let writing = write_queue(log.clone(), waiting, calls_ended);
+        let writing = write_queue(log.clone(), waiting, rpcs_ended);
         (log, writing)
     }
 
     /// Writes that an RPC was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
-    pub(in crate::grpc) fn refused(&self, refused: RefusedRpc) {
+    pub(in crate::grpc) fn record_refusal(&self, refused: RefusedRpc) {
         let may_write = self.refusals().take(refused.bucket(), &refused.cause);
         let RefusedRpc { cause, entry } = refused;
         if may_write && self.0.queue.try_send(entry).is_err() {
@@ -183,7 +183,7 @@ impl AuditLog {
 
     /// Writes that a connection from this address was not accepted.
     pub(in crate::grpc) fn handshake_failed(&self, from: Option<SocketAddr>, why: String) {
-        self.refused(RefusedRpc::handshake(&*self.0.clock, from, why));
+        self.record_refusal(RefusedRpc::handshake(&*self.0.clock, from, why));
     }
 
     /// The rows since the start.
@@ -202,7 +202,7 @@ impl AuditLog {
     }
 
     /// Writes an act of the server itself, such as reading the tokens again, or why it failed.
-    pub fn noted(&self, what: &str, failure: Option<String>) {
+    pub fn record_server_act(&self, what: &str, failure: Option<String>) {
         let (what, allowed, why) = (what.to_owned(), failure.is_none(), failure.unwrap_or_default());
         let entry = AuditEntry { at_ms: self.0.clock.now().0, what, allowed, why, ..AuditEntry::default() };
         if self.0.queue.try_send(entry).is_err() {
@@ -211,8 +211,8 @@ impl AuditLog {
         }
     }
 
-    /// The act of an RPC that may begin.
-    pub(in crate::grpc) fn begins(&self, rpc: &AuditedRpc, principal: Option<&Principal>) -> Arc<Act> {
+    /// Begins the act of an RPC that is allowed.
+    pub(in crate::grpc) fn begin_act(&self, rpc: &AuditedRpc, principal: Option<&Principal>) -> Arc<Act> {
         let mut entry = rpc.entry(&*self.0.clock, principal);
         if principal.is_none() {
             "local".clone_into(&mut entry.tenant);
@@ -225,7 +225,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// UNAVAILABLE if the row is required and cannot be written.
-    pub(in crate::grpc) async fn ended(
+    pub(in crate::grpc) async fn record_end(
         &self,
         rpc: &AuditedRpc,
         act: &Act,
@@ -257,7 +257,7 @@ impl AuditLog {
         let Err(error) = self.write_rows(vec![entry]).await else { return Ok(()) };
         tracing::error!(%error, "the audit log cannot be written");
         if self.0.scope.required {
-            let message = "the call cannot be recorded in the audit log, so it is refused; try again";
+            let message = "the RPC cannot be recorded in the audit log, so it is refused; try again";
             return Err(retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message));
         }
         Ok(())
@@ -299,7 +299,7 @@ fn refusal(act: &Act, refused: Option<&Status>, tells_missing: bool) -> Option<(
 }
 
 /// Writes what waits, many rows in one commit, until the last RPC has ended; then what is left.
-async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, calls_ended: CancellationToken) {
+async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, rpcs_ended: CancellationToken) {
     let mut summaries = tokio::time::interval(SUMMARY_EVERY);
     let mut rows = Vec::new();
     let mut stopping = false;
@@ -308,7 +308,7 @@ async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, cal
             biased;
             _ = waiting.recv_many(&mut rows, COMMIT_MAX) => {}
             _ = summaries.tick() => rows.extend(log.summary()),
-            () = calls_ended.cancelled(), if !stopping => {
+            () = rpcs_ended.cancelled(), if !stopping => {
                 stopping = true;
                 rows.extend(log.summary());
             }
@@ -324,7 +324,7 @@ async fn write_queue(log: AuditLog, mut waiting: mpsc::Receiver<AuditEntry>, cal
 }
 
 /// Does the work of an RPC, and writes how it went.
-pub(in crate::grpc) async fn recorded<B, E>(
+pub(in crate::grpc) async fn record_rpc<B, E>(
     log: AuditLog,
     rpc: AuditedRpc,
     act: Arc<Act>,
@@ -334,7 +334,7 @@ where
     B: Default,
 {
     let response = audit::within(Some(act.clone()), work).await?;
-    match log.ended(&rpc, &act, response.headers()).await {
+    match log.record_end(&rpc, &act, response.headers()).await {
         Ok(()) => Ok(response),
         Err(refused) => Ok(refused.into_http()),
     }
@@ -357,8 +357,8 @@ mod tests {
         let (scope, stop) = (AuditScope { required, reads: false }, CancellationToken::new());
         let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), stop);
         let rpc = AuditedRpc { path: path.to_owned(), from: String::new() };
-        let act = log.begins(&rpc, None);
-        log.ended(&rpc, &act, &HeaderMap::new()).await.map_err(|status| status.code())
+        let act = log.begin_act(&rpc, None);
+        log.record_end(&rpc, &act, &HeaderMap::new()).await.map_err(|status| status.code())
     }
 
     /// A log over a store in memory, with what stops it.
@@ -377,7 +377,7 @@ mod tests {
             log.handshake_failed(from, "the peer sent no certificates".to_owned());
         }
         let rpc = AuditedRpc { path: "/agentloop.v1.AgentLoop/Run".to_owned(), from: String::new() };
-        log.refused(rpc.refused(&SystemClock, None, "missing", "no credentials".to_owned()));
+        log.record_refusal(rpc.refusal(&SystemClock, None, "missing", "no credentials".to_owned()));
         stop.cancel();
         writing.await;
         let rows = store.audit_after(0).await.unwrap();
@@ -385,7 +385,7 @@ mod tests {
         let AuditEntry { who, from, what, why, allowed, .. } = &rows[0].entry;
         assert_eq!((who.as_str(), from.as_str(), what.as_str()), ("", "192.0.2.7:5555", HANDSHAKE));
         assert_eq!((why.as_str(), *allowed), ("the peer sent no certificates", false));
-        assert!(rows.iter().any(|row| row.entry.why == "no credentials"), "the call has its row");
+        assert!(rows.iter().any(|row| row.entry.why == "no credentials"), "the RPC has its row");
         let summary = rows.iter().find(|row| row.entry.what == "refused calls").expect("the rest is counted");
         assert!(summary.entry.why.contains("more refused calls: handshake 9"), "{}", summary.entry.why);
         assert_eq!(log.counts(), AuditCounts { written: rows.len() as u64, failed: 0 });
@@ -401,11 +401,11 @@ mod tests {
             ("/agentloop.v1.AgentLoop/ResumeRun", Code::NotFound, 2),
         ] {
             let rpc = AuditedRpc { path: path.to_owned(), from: String::new() };
-            let act = log.begins(&rpc, None);
+            let act = log.begin_act(&rpc, None);
             audit::within(Some(act.clone()), async { audit::about("run_id", "r1") }).await;
             let answer = status(code, ErrorReason::RunNotFound, "no such run", []);
             let answer = answer.into_http::<tonic::body::Body>();
-            log.ended(&rpc, &act, answer.headers()).await.unwrap();
+            log.record_end(&rpc, &act, answer.headers()).await.unwrap();
             let written = store.audit_after(0).await.unwrap();
             assert_eq!(written.len(), rows, "{path} {code:?}");
             let entry = &written[rows - 1].entry;
@@ -418,7 +418,7 @@ mod tests {
     #[tokio::test]
     async fn rows_that_are_lost_are_counted() {
         let (log, writing, store, stop) = log().await;
-        log.noted("reload tokens", None);
+        log.record_server_act("reload tokens", None);
         store.close().await;
         stop.cancel();
         writing.await;
@@ -432,7 +432,7 @@ mod tests {
         let clock = Arc::new(TestClock::at(Timestamp(1_000)));
         let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), stop.clone());
         let rpc = AuditedRpc { path: "/agentloop.v1.ToolHost/Connect".to_owned(), from: String::new() };
-        let act = log.begins(&rpc, None);
+        let act = log.begin_act(&rpc, None);
         clock.advance(Millis::secs(60));
         act.refused_on_stream("host-1", "pay", "the name is reserved for another principal");
         stop.cancel();

@@ -19,7 +19,7 @@ pub(in crate::grpc) struct DisconnectGuard {
 impl DisconnectGuard {
     /// An RPC whose end leaves the run alone.
     pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId) -> Self {
-        let caller = Some(engine.enter_call(tenant, run));
+        let caller = Some(engine.enter_rpc(tenant, run));
         Self { engine, caller, aborts: false, feed: None, link: None }
     }
 

@@ -1,5 +1,5 @@
 //! The identity of callers: takes the credentials out of each request, asks the authenticator, and puts the principal into the
-//! request. Without configured credentials nobody is asked.
+//! request. Without authentication every request passes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::auth::{
 };
 use crate::clock::Clock;
 use crate::grpc::access::Access;
-use crate::grpc::edge::audit::{AuditLog, AuditedRpc, recorded};
+use crate::grpc::edge::audit::{AuditLog, AuditedRpc, record_rpc};
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::incoming::{HandshakeFailed, RemoteEnd};
 use crate::grpc::edge::lapse::{Lapse, lapsing_request, lapsing_response};
@@ -57,7 +57,10 @@ impl CredentialCheck {
     }
 
     /// Puts the principal into the request, and returns its identity. `None` for RPCs that need no credentials.
-    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<Admitted>, Box<Refused>> {
+    async fn authorize(
+        &self,
+        request: &mut http::Request<Body>,
+    ) -> Result<Option<Authorized>, Box<RefusedRequest>> {
         let access = Rpc::of(request.uri().path()).access;
         let is_one = request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_none();
         // The token goes no further.
@@ -74,7 +77,7 @@ impl CredentialCheck {
         let identity = identity.map_err(|rejection| self.reject(rejection, bearer))?;
         let refused = |cause, why: String, status| {
             (self.rejected)(cause);
-            Box::new(Refused { status, cause, why, principal: Some(identity.principal.clone()) })
+            Box::new(RefusedRequest { status, cause, why, principal: Some(identity.principal.clone()) })
         };
         if let Some(quotas) = &self.quotas {
             quotas.take(&identity.principal, Instant::now()).map_err(|exceeded| {
@@ -91,7 +94,7 @@ impl CredentialCheck {
             refused("quota", why, quota_exceeded(&exceeded))
         })?;
         request.extensions_mut().insert(identity.principal.clone());
-        Ok(Some(Admitted { identity, use_permit }))
+        Ok(Some(Authorized { identity, use_permit }))
     }
 
     /// Counts an RPC with a stream. Those of tool hosts are counted as hosts.
@@ -119,25 +122,25 @@ impl CredentialCheck {
         Lapse::of(self.authenticator.clone(), self.clock.clone(), identity)
     }
 
-    fn reject(&self, rejection: Rejection, bearer: Option<&str>) -> Box<Refused> {
+    fn reject(&self, rejection: Rejection, bearer: Option<&str>) -> Box<RefusedRequest> {
         (self.rejected)(rejection.name());
-        tracing::debug!(cause = %rejection, "a call was refused: its credentials prove nobody");
+        tracing::debug!(cause = %rejection, "an RPC was refused: its credentials prove nobody");
         let status = unauthenticated("the credentials are missing or wrong");
         let (cause, why) = (rejection.name(), rejection.to_string());
         // The operator is to find the token, and whoever still uses it.
         let expired = bearer.filter(|_| rejection == Rejection::ExpiredToken);
         Box::new(match expired.and_then(|token| self.authenticator.holder(token)) {
             Some((id, principal)) => {
-                Refused { status, cause, why: format!("{why} {id}"), principal: Some(principal) }
+                RefusedRequest { status, cause, why: format!("{why} {id}"), principal: Some(principal) }
             }
-            None => Refused { status, cause, why, principal: None },
+            None => RefusedRequest { status, cause, why, principal: None },
         })
     }
 
     /// Does the work of an RPC. Its streams go on as long as the credential counts.
     async fn serve<S>(
         &self,
-        Admitted { identity, use_permit }: Admitted,
+        Authorized { identity, use_permit }: Authorized,
         mut inner: S,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, S::Error>
@@ -158,14 +161,14 @@ impl CredentialCheck {
 }
 
 /// An RPC that may begin.
-struct Admitted {
+struct Authorized {
     identity: Identity,
     /// Counts its stream, if it has one and there is a quota.
     use_permit: Option<UsePermit>,
 }
 
 /// An RPC that may not begin.
-struct Refused {
+struct RefusedRequest {
     status: Status,
     /// Name of the cause in metrics.
     cause: &'static str,
@@ -190,7 +193,7 @@ pub struct IdentityLayer {
 }
 
 impl IdentityLayer {
-    /// Without a check of credentials, nobody is asked. Without a log, nothing is written.
+    /// Without a check of credentials, every request passes. Without a log, nothing is written.
     #[must_use]
     pub fn new(check: Option<CredentialCheck>, audit: Option<AuditLog>) -> Self {
         Self { check: check.map(Arc::new), audit, local: None }
@@ -204,7 +207,7 @@ impl IdentityLayer {
     }
 
     /// The log of what is refused.
-    fn refused(&self) -> Option<AuditLog> {
+    fn refusal_log(&self) -> Option<AuditLog> {
         self.audit.clone().or_else(|| self.local.as_ref()?.audit())
     }
 
@@ -213,7 +216,7 @@ impl IdentityLayer {
     pub fn failed_handshakes(&self) -> HandshakeFailed {
         let layer = self.clone();
         Arc::new(move |from, why| {
-            if let Some(audit) = layer.refused() {
+            if let Some(audit) = layer.refusal_log() {
                 audit.handshake_failed(from, why);
             }
         })
@@ -262,34 +265,34 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         Either::Right(Box::pin(async move {
             let rpc = AuditedRpc::of(&request);
-            let admitted = match &layer.check {
+            let authorized = match &layer.check {
                 None => None,
-                Some(check) => match check.admit(&mut request).await {
-                    Ok(admitted) => admitted,
+                Some(check) => match check.authorize(&mut request).await {
+                    Ok(authorized) => authorized,
                     Err(refused) => {
-                        let Refused { status, cause, why, principal } = *refused;
-                        let refused = rpc.refused(&*check.clock, principal.as_deref(), cause, why);
-                        if let Some(audit) = layer.refused() {
-                            audit.refused(refused);
+                        let RefusedRequest { status, cause, why, principal } = *refused;
+                        let refused = rpc.refusal(&*check.clock, principal.as_deref(), cause, why);
+                        if let Some(audit) = layer.refusal_log() {
+                            audit.record_refusal(refused);
                         }
                         return Ok(status.into_http());
                     }
                 },
             };
             let is_open = Rpc::of(request.uri().path()).access == Access::Anyone;
-            let principal = admitted.as_ref().map(|admitted| admitted.identity.principal.clone());
+            let principal = authorized.as_ref().map(|authorized| authorized.identity.principal.clone());
             let IdentityLayer { check, audit, local: _ } = layer;
             let work = async move {
-                match (check, admitted) {
-                    (Some(check), Some(admitted)) => check.serve(admitted, inner, request).await,
+                match (check, authorized) {
+                    (Some(check), Some(authorized)) => check.serve(authorized, inner, request).await,
                     _ => inner.call(request).await,
                 }
             };
             match audit.filter(|_| !is_open) {
                 None => work.await,
                 Some(audit) => {
-                    let act = audit.begins(&rpc, principal.as_deref());
-                    recorded(audit, rpc, act, work).await
+                    let act = audit.begin_act(&rpc, principal.as_deref());
+                    record_rpc(audit, rpc, act, work).await
                 }
             }
         }))

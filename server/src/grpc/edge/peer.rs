@@ -183,7 +183,7 @@ impl PeerListener {
             Some(Some(principal)) => drop(request.extensions_mut().insert(principal)),
             None if !self.authentication.is_required() => {}
             Some(None) | None => {
-                return unauthenticated("the replica that took the call names no caller").into_http();
+                return unauthenticated("the replica that took the RPC names no caller").into_http();
             }
         }
         let link = match request.headers().contains_key(RELAYED) {

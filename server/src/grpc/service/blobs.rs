@@ -86,12 +86,12 @@ impl Drop for Transfer {
 }
 
 /// When an upload has last come on. A chunk of a byte now and then does not hold it open.
-struct Progress {
+struct UploadProgress {
     since: Instant,
     bytes: usize,
 }
 
-impl Progress {
+impl UploadProgress {
     fn begin() -> Self {
         Self { since: Instant::now(), bytes: 0 }
     }
@@ -130,7 +130,7 @@ impl BlobsService {
     async fn part(
         &self,
         parts: &mut Streaming<wire::PutBlobRequest>,
-        progress: &Progress,
+        progress: &UploadProgress,
     ) -> Result<Option<Put>, Status> {
         let next = tokio::select! { biased;
             () = self.stopping.cancelled() => return Err(EngineError::ShuttingDown.into()),
@@ -160,7 +160,7 @@ impl blobs_server::Blobs for BlobsService {
         let caller = Caller::of(&request);
         let _transfer = self.begin(caller.tenant())?;
         let mut parts = request.into_inner();
-        let mut progress = Progress::begin();
+        let mut progress = UploadProgress::begin();
         let Some(Put::Header(header)) = self.part(&mut parts, &progress).await? else {
             return Err(Violations::single("header", "must be the first message"));
         };
@@ -173,9 +173,9 @@ impl blobs_server::Blobs for BlobsService {
             Some(digest) => store.blob(tenant, owner, digest).await?.is_some(),
             None => false,
         };
-        let mut room = match is_there {
+        let mut reserved = match is_there {
             true => None,
-            false => Some(self.engine.room_for_bytes(tenant, owner, announced.unwrap_or(0)).await?),
+            false => Some(self.engine.reserve_bytes(tenant, owner, announced.unwrap_or(0)).await?),
         };
         let mut upload = store.begin_blob(new).await?;
         while let Some(part) = self.part(&mut parts, &progress).await? {
@@ -190,8 +190,8 @@ impl blobs_server::Blobs for BlobsService {
             if chunk.is_empty() {
                 continue;
             }
-            if let (Some(room), None) = (&mut room, announced) {
-                room.extend(self.engine.room_for_bytes(tenant, owner, chunk.len() as u64).await?);
+            if let (Some(reserved), None) = (&mut reserved, announced) {
+                reserved.extend(self.engine.reserve_bytes(tenant, owner, chunk.len() as u64).await?);
             }
             upload.write(&chunk).await?;
         }
@@ -368,7 +368,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn single_bytes_are_no_progress() {
-        let mut progress = Progress::begin();
+        let mut progress = UploadProgress::begin();
         let began = progress.since;
         for _ in 1..PROGRESS_BYTES {
             tokio::time::advance(Duration::from_millis(1)).await;

@@ -33,10 +33,10 @@ struct Export {
     session: SessionId,
     created_at: Timestamp,
     created_by: Option<String>,
-    next: Next,
+    next: ExportPart,
 }
 
-enum Next {
+enum ExportPart {
     /// A page of runs. The token is absent for the first page.
     Runs(Option<String>),
     /// The entries after this one.
@@ -53,7 +53,7 @@ pub(super) fn export(engine: Engine, tenant: TenantId, row: &SessionRow) -> Expo
         session: row.session.clone(),
         created_at: row.created_at,
         created_by: row.created_by.clone(),
-        next: Next::Runs(None),
+        next: ExportPart::Runs(None),
     };
     let pages = stream::try_unfold(export, |mut export| async move {
         let lines = export.page().await?;
@@ -67,10 +67,10 @@ pub(super) fn export(engine: Engine, tenant: TenantId, row: &SessionRow) -> Expo
 impl Export {
     /// The lines of the next page. `None`: there are no more.
     async fn page(&mut self) -> Result<Option<Vec<String>>, Status> {
-        match std::mem::replace(&mut self.next, Next::End) {
-            Next::Runs(after) => Ok(Some(self.runs(after).await?)),
-            Next::Entries(after) => Ok(Some(self.entries(after).await?)),
-            Next::End => Ok(None),
+        match std::mem::replace(&mut self.next, ExportPart::End) {
+            ExportPart::Runs(after) => Ok(Some(self.runs(after).await?)),
+            ExportPart::Entries(after) => Ok(Some(self.entries(after).await?)),
+            ExportPart::End => Ok(None),
         }
     }
 
@@ -79,7 +79,7 @@ impl Export {
         let page = PageRequest { size: PAGE_ROWS, after };
         let page = self.engine.store().runs(&self.tenant, filter, page).await?;
         self.check_session().await?;
-        self.next = page.next.map_or(Next::Entries(EntryNo(0)), |token| Next::Runs(Some(token)));
+        self.next = page.next.map_or(ExportPart::Entries(EntryNo(0)), |token| ExportPart::Runs(Some(token)));
         Ok(page.rows.iter().map(|row| keyed("run", "Run", &run::row(row))).collect())
     }
 
@@ -91,7 +91,7 @@ impl Export {
         let titles = call_titles(store, &self.tenant, &self.session, &rows).await?;
         self.check_session().await?;
         if let Some(last) = rows.last().filter(|_| more) {
-            self.next = Next::Entries(last.entry());
+            self.next = ExportPart::Entries(last.entry());
         }
         Ok(rows
             .iter()

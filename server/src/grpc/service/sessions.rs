@@ -112,7 +112,7 @@ impl Sessions for SessionsService {
         let session = session.expect("no violation, so there is an id");
         let store = self.engine.store();
         let now = self.engine.now();
-        let _room = self.engine.room_for_session(caller.tenant(), caller.name(), &session).await?;
+        let _quota = self.engine.reserve_session(caller.tenant(), caller.name(), &session).await?;
         let new = NewSession {
             tenant: caller.tenant().clone(),
             session,
@@ -176,12 +176,12 @@ impl Sessions for SessionsService {
         let (store, new, now) =
             (self.engine.store(), self.engine.new_session_id(caller.tenant()), self.engine.now());
         let (tenant, by) = (caller.tenant(), caller.name());
-        let room = match self.engine.room_for_session(tenant, by, &new).await {
+        let reserved = match self.engine.reserve_session(tenant, by, &new).await {
             Err(EngineError::QuotaExceeded(exceeded)) => Err(exceeded),
-            room => Ok(room?),
+            reserved => Ok(reserved?),
         };
-        let row = match room {
-            Ok(_room) => {
+        let row = match reserved {
+            Ok(_quota) => {
                 let new = NewSession {
                     tenant: tenant.clone(),
                     session: new.clone(),
@@ -340,7 +340,7 @@ impl Sessions for SessionsService {
         let checked = check_session(&self.engine, &caller, &source, Right::Read).await;
         checked.inspect_err(about_source(&source))?;
         let (store, now) = (self.engine.store(), self.engine.now());
-        let _room = self.engine.room_for_session(caller.tenant(), caller.name(), &session).await?;
+        let _quota = self.engine.reserve_session(caller.tenant(), caller.name(), &session).await?;
         let new = NewFork {
             tenant: caller.tenant().clone(),
             source: source.clone(),

@@ -231,7 +231,7 @@ impl Responses {
                 }
                 Some(Ok(server_frame(frame)))
             }
-            Outbound::Ask(question) => Some(Ok(extension_request(&question))),
+            Outbound::ExtensionRequest(request) => Some(Ok(extension_request(&request))),
             Outbound::Forward(request) => Some(Ok(forwarded_request(request))),
             Outbound::End(reason) => {
                 let fault = std::mem::take(&mut self.fault);

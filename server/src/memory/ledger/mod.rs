@@ -13,16 +13,16 @@ use crate::fair::FairQueue;
 
 /// The account of the memory that live runs hold. Clones are one account.
 ///
-/// [`Charge`]s say what is held already and always succeed. [`Self::try_reserve`] and [`Self::reserve`] ask for room
-/// before something is made. So the sum passes the bound only by what is made without asking: it is small, or the next
-/// reservation of its holder waits for it.
+/// **Charges and reservations.** A [`Charge`] counts memory that is held already, and always succeeds. A reservation
+/// ([`Self::try_reserve`], [`Self::reserve`]) counts memory before it is used, and succeeds only within the bound. So the sum
+/// passes the bound only by charges without a reservation. Such a charge is small, or its holder's next reservation waits for it.
 ///
-/// A holder that waits for a reservation holds nothing but standing charges. So the reservation that is next is always
-/// granted in the end: at the latest when nothing but standing charges is left. None that comes later takes its place.
+/// **Every reservation is granted in the end.** While a holder waits for one, it holds nothing but standing charges. So the
+/// next one is granted at the latest when nothing but these is left, and no later one takes its place.
 ///
-/// In an account that is [`Self::divided`], each tenant leaves room for others, as `Part::needed` says. One whose reservation
-/// waits for that does not hold up those of others. A tenant that is within its equal part need not wait behind others that
-/// wait, so it comes to that part as they give memory back; a reservation of more may wait as long as others need theirs.
+/// **Tenants.** In a [`Self::divided`] account, each tenant leaves memory to others, as `Part::needed` says. A reservation that
+/// waits for this does not hold up those of other tenants. One within its tenant's equal part does not wait behind these, so
+/// each tenant gets its part as memory is given back. One beyond that part may wait as long as others need theirs.
 #[derive(Clone)]
 pub struct MemoryLedger {
     account: Arc<Account>,
@@ -43,7 +43,7 @@ struct Account {
     waiting_len: AtomicUsize,
     /// Notified when a reservation begins to wait: holders that can do without their memory give it back.
     wanted: Notify,
-    /// The bytes that each tenant holds, where they leave room for each other.
+    /// The bytes that each tenant holds, where they leave memory to each other.
     parts: Option<Parts>,
 }
 
@@ -74,7 +74,7 @@ impl MemoryLedger {
         Self::with(bytes_max, None)
     }
 
-    /// An account with this bound, in which tenants leave room for each other.
+    /// An account with this bound, in which tenants leave memory to each other.
     #[must_use]
     pub fn divided(bytes_max: usize) -> Self {
         Self::with(bytes_max, Some(Parts::default()))
@@ -100,7 +100,7 @@ impl MemoryLedger {
         Self { account: self.account.clone(), part }
     }
 
-    /// True if tenants leave room for each other.
+    /// True if tenants leave memory to each other.
     #[must_use]
     pub fn is_divided(&self) -> bool {
         self.account.parts.is_some()
@@ -148,7 +148,7 @@ impl MemoryLedger {
         self.account.wanted.notified()
     }
 
-    /// Charges bytes that are held already, whether or not there is room.
+    /// Charges bytes that are held already, whether or not there is enough.
     #[must_use]
     pub fn charge(&self, bytes: usize) -> Charge {
         self.charge_as(bytes, Holding::Working)
@@ -165,14 +165,14 @@ impl MemoryLedger {
         Charge { ledger: self.clone(), bytes, holding }
     }
 
-    /// Charges these bytes if there is room and none waits that comes before.
+    /// Charges these bytes if there is enough and none waits that comes before.
     #[must_use]
     pub fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
         let own = self.of(tenant);
         if self.is_wanted() && own.must_wait(&self.waiting(), tenant, bytes) { None } else { own.take(bytes) }
     }
 
-    /// Charges these bytes as soon as there is room. Reservations of a tenant are granted in the order in which they were
+    /// Charges these bytes as soon as there is enough. Reservations of a tenant are granted in the order in which they were
     /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever asks for
     /// it must refuse it first.
     pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
@@ -206,15 +206,15 @@ impl MemoryLedger {
         self.part.as_ref().is_some_and(|part| part.is_within_equal_part(bytes, self.account.bytes_max))
     }
 
-    /// Charges the bytes if there is room, or if nothing but standing charges is held.
+    /// Charges the bytes if there is enough, or if nothing but standing charges is held.
     fn take(&self, bytes: usize) -> Option<Charge> {
         let standing = self.account.standing.load(Ordering::Relaxed);
         let needed = self.needed(bytes);
-        let room = |used: usize| {
-            let has_room = used.saturating_add(needed) <= self.account.bytes_max || used <= standing;
-            has_room.then_some(used.saturating_add(bytes))
+        let charge = |used: usize| {
+            let is_enough = used.saturating_add(needed) <= self.account.bytes_max || used <= standing;
+            is_enough.then_some(used.saturating_add(bytes))
         };
-        self.account.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        self.account.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
         if let Some(part) = &self.part {
             part.add(bytes, Holding::Working);
         }
@@ -293,7 +293,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Charges more, whether or not there is room.
+    /// Charges more, whether or not there is enough.
     pub fn grow(&mut self, bytes: usize) {
         self.set(self.bytes + bytes);
     }

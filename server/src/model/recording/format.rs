@@ -57,7 +57,7 @@ pub(super) struct RecordedRequest {
     pub(super) options: ModelOptions,
 }
 
-/// End of a call.
+/// The end of a recorded model call, after its deltas.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum CallEnd {

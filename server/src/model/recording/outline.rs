@@ -1,9 +1,9 @@
 //! The parts of a request that a recording must match: everything that the model reads, and nothing that
 //! differs between two runs with the same content.
 //!
-//! Not compared are timeouts; the parts of a tool that only the server and its hosts read; ids of tool calls,
-//! except that each result must belong to the same call; and the parts that only the provider reads, such as
-//! signatures and hidden reasoning. JSON schemas are compared as values, without spacing and order.
+//! Not compared are timeouts, the parts of a tool that only the server and its hosts read, and the parts that only the
+//! provider reads, such as signatures and hidden reasoning. Ids of tool calls may differ, but each result must belong to
+//! the same call. JSON schemas are compared as values, without spacing and order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

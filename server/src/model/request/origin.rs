@@ -153,9 +153,12 @@ pub(in crate::model) fn with_fallback(
 /// Marks of error messages that refuse state, in lower case. A message matches a row if it contains all
 /// words of the row.
 ///
-/// The rows are, in this order: Anthropic on signatures and on thinking of another conversation; OpenAI on
-/// encrypted content of another organisation and on items that are not stored or lack their neighbours;
-/// Google on signatures; OpenRouter.
+/// The rows are, in this order:
+///
+/// - Anthropic on signatures and on thinking of another conversation;
+/// - OpenAI on encrypted content of another organisation and on items that are not stored or lack their neighbours;
+/// - Google on signatures;
+/// - OpenRouter.
 const REFUSALS: [&[&str]; 13] = [
     &["thinking", "block"],
     &["thinking", "signature"],

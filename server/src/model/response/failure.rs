@@ -247,7 +247,7 @@ impl ModelError {
     }
 
     /// The context was full before the model said anything.
-    pub(crate) fn no_room() -> Self {
+    pub(crate) fn context_full() -> Self {
         Self::new(ModelErrorKind::ContextOverflow, "the context was full before the answer began")
     }
 

@@ -51,13 +51,13 @@ pub fn run(name: &str) -> RunId {
     RunId::parse(name).unwrap()
 }
 
-/// A session without a title, of nobody who was asked who they are.
+/// A session without a title, of an unauthenticated caller.
 pub fn new_session(name: &str, labels: &BTreeMap<String, String>, created_at: Timestamp) -> NewSession {
     let (session, labels) = (session(name), labels.clone());
     NewSession { tenant: tenant(), session, title: String::new(), labels, created_at, created_by: None }
 }
 
-/// A fork of the entries up to `at`, of nobody who was asked who they are.
+/// A fork of the entries up to `at`, of an unauthenticated caller.
 pub fn new_fork(source: &str, at: u64, name: &str, created_at: Timestamp) -> NewFork {
     let (source, session) = (session(source), session(name));
     NewFork { tenant: tenant(), source, at: EntryNo(at), session, created_at, created_by: None }

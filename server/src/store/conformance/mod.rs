@@ -1,8 +1,8 @@
 //! Tests that every store has to pass. Each function tests one behaviour of an empty store.
 //!
-//! With the feature `conformance` other packages can test their stores: `agentloop_server::conforms!(open())` in a module of
-//! tests, where `open` is an async function that returns an empty `Arc<dyn Store>` and a guard, or `None` of them where there
-//! is nothing to test with.
+//! With the feature `conformance` other packages can test their stores, by `agentloop_server::conforms!(open())` in a module of
+//! tests. `open` is an async function that returns an empty `Arc<dyn Store>` and a guard, or `None` where there is nothing to
+//! test with.
 
 mod accounts;
 mod appends;

@@ -14,7 +14,7 @@ const STATEMENT_ROWS: usize = 1_000;
 const STATEMENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// A table of the copy.
-pub(super) struct Table {
+pub(super) struct CopiedTable {
     pub(super) name: &'static str,
     columns: &'static [Column],
     /// The rest of the query of the source. It may have `?1`, the first session of the batch, and `?2`, the last one.
@@ -37,13 +37,13 @@ const fn column(name: &'static str, kind: Kind, expression: &'static str) -> Col
 ///
 /// `keep` gets its sign in both tables that have it. SQLite counts it from 1 on, while PostgreSQL has the number of the deleted
 /// session there, which may be the same.
-pub(super) const WHOLE: [Table; 7] = [
-    Table {
+pub(super) const WHOLE: [CopiedTable; 7] = [
+    CopiedTable {
         name: "specs",
         columns: &[column("digest", Text, "digest"), column("spec", Text, "spec")],
         from: "FROM specs",
     },
-    Table {
+    CopiedTable {
         name: "kept_events",
         columns: &[
             column("keep", Int, "-keep"),
@@ -59,7 +59,7 @@ pub(super) const WHOLE: [Table; 7] = [
         ],
         from: "FROM kept_events",
     },
-    Table {
+    CopiedTable {
         name: "remembered_rules",
         columns: &[
             column("tenant", Text, "tenant"),
@@ -73,7 +73,7 @@ pub(super) const WHOLE: [Table; 7] = [
         ],
         from: "FROM remembered_rules",
     },
-    Table {
+    CopiedTable {
         name: "tools",
         columns: &[
             column("tenant", Text, "tenant"),
@@ -85,7 +85,7 @@ pub(super) const WHOLE: [Table; 7] = [
         ],
         from: "FROM tools",
     },
-    Table {
+    CopiedTable {
         name: "hosts",
         columns: &[
             column("tenant", Text, "tenant"),
@@ -95,7 +95,7 @@ pub(super) const WHOLE: [Table; 7] = [
         ],
         from: "FROM hosts",
     },
-    Table {
+    CopiedTable {
         name: "usage_kept",
         columns: &[
             column("tenant", Text, "tenant"),
@@ -110,7 +110,7 @@ pub(super) const WHOLE: [Table; 7] = [
         ],
         from: "FROM usage_kept",
     },
-    Table {
+    CopiedTable {
         name: "audit",
         columns: &[
             column("no", Int, "no"),
@@ -133,8 +133,8 @@ pub(super) const WHOLE: [Table; 7] = [
 ];
 
 /// Tables whose rows belong to sessions.
-pub(super) const OF_SESSIONS: [Table; 10] = [
-    Table {
+pub(super) const OF_SESSIONS: [CopiedTable; 10] = [
+    CopiedTable {
         name: "sessions",
         columns: &[
             column("session_no", Int, "session_no"),
@@ -162,7 +162,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         ],
         from: "FROM sessions WHERE session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "runs",
         columns: &[
             column("run_no", Int, "r.run_no"),
@@ -182,7 +182,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         from: "FROM runs AS r JOIN sessions AS s ON s.session_no = r.session_no
                LEFT JOIN specs AS p ON p.spec_no = r.spec_no WHERE r.session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "run_states",
         columns: &[
             column("run_no", Int, "r.run_no"),
@@ -206,7 +206,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         from: "FROM runs AS r JOIN sessions AS s ON s.session_no = r.session_no
                WHERE r.session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "run_events",
         columns: &[
             column("run_no", Int, "e.run_no"),
@@ -220,7 +220,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         from: "FROM runs AS r CROSS JOIN run_events AS e ON e.run_no = r.run_no
                WHERE r.session_no BETWEEN ?1 AND ?2 ORDER BY e.run_no, e.seq",
     },
-    Table {
+    CopiedTable {
         name: "session_entries",
         columns: &[
             column("session_no", Int, "session_no"),
@@ -233,7 +233,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         ],
         from: "FROM session_entries WHERE session_no BETWEEN ?1 AND ?2 ORDER BY session_no, entry_no",
     },
-    Table {
+    CopiedTable {
         name: "session_todos",
         columns: &[
             column("session_no", Int, "session_no"),
@@ -242,7 +242,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         ],
         from: "FROM session_todos WHERE session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "session_blobs",
         columns: &[
             column("session_no", Int, "session_no"),
@@ -251,7 +251,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         ],
         from: "FROM session_blobs WHERE session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "steers",
         columns: &[
             column("tenant", Text, "t.tenant"),
@@ -261,7 +261,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         ],
         from: "FROM runs AS r CROSS JOIN steers AS t ON t.run_no = r.run_no WHERE r.session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "human_requests",
         columns: &[
             column("run_no", Int, "q.run_no"),
@@ -274,7 +274,7 @@ pub(super) const OF_SESSIONS: [Table; 10] = [
         from: "FROM runs AS r CROSS JOIN human_requests AS q ON q.run_no = r.run_no
                WHERE r.session_no BETWEEN ?1 AND ?2",
     },
-    Table {
+    CopiedTable {
         name: "jobs",
         columns: &[
             column("run_no", Int, "j.run_no"),
@@ -295,7 +295,7 @@ enum Values {
     Bool(Vec<Option<bool>>),
 }
 
-impl Table {
+impl CopiedTable {
     /// The query of the source. Rows with a shard have the columns that it follows from.
     fn select(&self) -> String {
         let columns = self.columns.iter().map(|column| format!("{} AS {}", column.expression, column.name));

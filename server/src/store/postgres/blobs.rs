@@ -35,7 +35,7 @@ use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBl
 /// Bytes of a piece, but for the last one of a blob.
 const PIECE_BYTES: usize = 256 * 1024;
 /// Time for which the bytes of all blobs are taken to be those that were counted, beside what this server stores. Other replicas may
-/// store more than there is room for in that time.
+/// store more than the bounds allow in that time.
 const COUNTED_FOR: Millis = Millis::secs(60);
 /// Rows that one write of a sweep deletes, at most.
 const SWEPT_AT_ONCE: u32 = 64;
@@ -68,7 +68,7 @@ struct Inner {
     tasks: Tasks,
     /// When the bytes were counted. Held while they are.
     counted_at: tokio::sync::Mutex<Timestamp>,
-    /// Held from the check that there is room for a whole upload until it counts.
+    /// Held from the check of the bounds for a whole upload until it counts.
     keeping: tokio::sync::Mutex<()>,
     usage: Mutex<BlobUsage>,
     /// The difference of this replica's clock from the database's, once it was needed.
@@ -121,15 +121,15 @@ impl Blobs {
         self.0.skew.set(Some(skew)).expect("it was not needed before");
     }
 
-    /// Takes room for so many more bytes.
+    /// Reserves so many more bytes.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         self.usage().reserve(bytes, self.0.bounds)
     }
 
-    /// Checks that there is room for so many bytes beside those that are stored, unless they are a blob that this owner stored.
-    async fn check_room(&self, new: &NewBlob, digest: &BlobDigest, size: u64) -> Result<(), StoreError> {
-        let room = self.usage().check_room(size, self.0.bounds);
-        if room.is_err() && self.is_stored(new, digest).await? { Ok(()) } else { room }
+    /// Checks that the bounds leave so many bytes beside those that are stored, unless they are a blob that this owner stored.
+    async fn check_bounds(&self, new: &NewBlob, digest: &BlobDigest, size: u64) -> Result<(), StoreError> {
+        let checked = self.usage().check_bounds(size, self.0.bounds);
+        if checked.is_err() && self.is_stored(new, digest).await? { Ok(()) } else { checked }
     }
 
     async fn is_stored(&self, new: &NewBlob, digest: &BlobDigest) -> Result<bool, StoreError> {
@@ -188,7 +188,7 @@ struct Upload {
     /// Bytes that are not written yet.
     buffer: Vec<u8>,
     pieces: i64,
-    /// All bytes so far. Room is taken for them.
+    /// All bytes so far. They are reserved.
     bytes: u64,
     is_kept: bool,
 }
@@ -198,7 +198,7 @@ impl Upload {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
         if let (Some(digest), Some(size)) = (&new.digest, new.size) {
-            blobs.check_room(&new, digest, size).await?;
+            blobs.check_bounds(&new, digest, size).await?;
         }
         let sql = "INSERT INTO blob_uploads (began_at) VALUES ($1) RETURNING upload_no";
         // An upload that nobody has heard of is deleted as one that was given up.
@@ -232,12 +232,12 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the pieces a blob, if there is room.
+    /// Makes the pieces a blob, if the bounds allow it.
     async fn keep(mut self, digest: BlobDigest, now: Timestamp) -> Result<StoredBlob, StoreError> {
         let (blobs, size) = (self.blobs.clone(), self.bytes);
         let ended_at = blobs.shared_time(now).await?;
         let _keeping = blobs.0.keeping.lock().await;
-        blobs.check_room(&self.new, &digest, size).await?;
+        blobs.check_bounds(&self.new, &digest, size).await?;
         let upload =
             EndedUpload { no: self.no, new: self.new.clone(), digest: digest.clone(), size, ended_at };
         let (existed, is_first, media_type) = match blobs.write(BlobOp::Keep(upload)).await? {
@@ -288,7 +288,7 @@ impl BlobUpload for Upload {
     }
 }
 
-/// Gives the room back, and deletes what is not kept. Without a runtime, the next start does that.
+/// Gives the reserved bytes back, and deletes what is not kept. Without a runtime, the next start does that.
 impl Drop for Upload {
     fn drop(&mut self) {
         self.blobs.usage().uploading -= self.bytes;
@@ -308,7 +308,7 @@ impl Drop for Upload {
 }
 
 /// A read under way.
-struct Reader {
+struct StoredBlobReader {
     db: Readers,
     pieces: CheckedPieces,
     upload: i64,
@@ -318,7 +318,7 @@ struct Reader {
 }
 
 #[async_trait]
-impl BlobReader for Reader {
+impl BlobReader for StoredBlobReader {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while !self.is_at_end {
             let sql = "SELECT bytes FROM blob_pieces WHERE upload_no = $1 AND piece_no = $2";
@@ -376,7 +376,7 @@ impl BlobStore for PostgresStore {
         let upload = upload.ok_or_else(|| damaged(row, "its bytes are gone"))?;
         let pieces = CheckedPieces::new(row.clone(), offset);
         let (db, hash) = (self.readers.clone(), Sha256::new());
-        Ok(Box::new(Reader { db, pieces, upload, next: 0, hash, is_at_end: false }))
+        Ok(Box::new(StoredBlobReader { db, pieces, upload, next: 0, hash, is_at_end: false }))
     }
 
     async fn claim_blobs(

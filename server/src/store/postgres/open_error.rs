@@ -50,7 +50,7 @@ pub enum OpenError {
     BadSetting {
         /// Host, port and database.
         at: String,
-        /// The setting and its value.
+        /// The setting and its value, as `name = value`.
         setting: String,
         /// The loss that this setting would lead to.
         consequence: &'static str,

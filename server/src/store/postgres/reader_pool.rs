@@ -1,5 +1,5 @@
-//! Connections that read, each for one query at a time. sqlx's own pool asks the database for a sign of life whenever a
-//! connection comes back, which is a trip for each query. Here only one whose query failed, or was given up, is asked.
+//! Connections that read, each for one query at a time. The pool of sqlx tests each connection that comes back, which is a trip
+//! to the database for each query. Here only one whose query failed, or was given up, is tested.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ struct Idle {
 
 /// A connection that is used. It comes back when this is dropped.
 #[derive(Debug)]
-pub(in crate::store::postgres) struct Reader {
+pub(in crate::store::postgres) struct PooledReader {
     /// `None` once it is on its way back.
     db: Option<PgConnection>,
     /// True if the last query has been answered to its end.
@@ -76,18 +76,18 @@ impl ReaderPool {
         }))
     }
 
-    /// Waits for a connection. Call [`Reader::settle`] after its last query, or the database is asked for a sign of life before
-    /// the connection is used again.
+    /// Waits for a connection. Call [`PooledReader::settle`] after its last query, or the database is asked for a sign of life
+    /// before the connection is used again.
     ///
     /// # Errors
     /// [`Error::PoolTimedOut`] after 10 s, [`Error::PoolClosed`], or that of the database.
-    pub(in crate::store::postgres) async fn acquire(&self) -> Result<Reader, Error> {
+    pub(in crate::store::postgres) async fn acquire(&self) -> Result<PooledReader, Error> {
         let until = Instant::now() + ACQUIRE_TIMEOUT;
         let place = timeout_at(until, self.0.places.clone().acquire_owned());
         let place = place.await.map_err(|_late| Error::PoolTimedOut)?.map_err(|_closed| Error::PoolClosed)?;
         let db = timeout_at(until, self.0.connection());
         let db = db.await.map_err(|_late| Error::PoolTimedOut)??;
-        Ok(Reader { db: Some(db), is_settled: true, place: Some(place), pool: self.0.clone() })
+        Ok(PooledReader { db: Some(db), is_settled: true, place: Some(place), pool: self.0.clone() })
     }
 
     /// True once it gives out no connections any more.
@@ -160,14 +160,14 @@ impl Shared {
     }
 }
 
-impl Reader {
+impl PooledReader {
     /// Notes the end of a query. After an error the database is asked for a sign of life before the connection is used again.
     pub(in crate::store::postgres) fn settle<T>(&mut self, answer: &Result<T, Error>) {
         self.is_settled = answer.is_ok();
     }
 }
 
-impl Deref for Reader {
+impl Deref for PooledReader {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -176,14 +176,14 @@ impl Deref for Reader {
 }
 
 /// A query takes the connection this way, and is under way from then on.
-impl DerefMut for Reader {
+impl DerefMut for PooledReader {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.is_settled = false;
         self.db.as_mut().expect("it is there until this is dropped")
     }
 }
 
-impl Drop for Reader {
+impl Drop for PooledReader {
     fn drop(&mut self) {
         let (Some(db), Some(place)) = (self.db.take(), self.place.take()) else { return };
         if self.is_settled && !self.pool.gave_up_lately() {

@@ -36,7 +36,7 @@ pub struct SessionRow {
     pub summary: String,
     /// The last entry that the summary takes into account.
     pub summary_upto: EntryNo,
-    /// Name of the caller that created it; `None` where nobody was asked who they are.
+    /// Name of the caller that created it; `None` without authentication.
     pub created_by: Option<String>,
     /// Beginning of the first user message, on one line. Empty without one.
     pub preview: String,
@@ -234,7 +234,7 @@ pub struct NewSession {
     pub labels: BTreeMap<String, String>,
     /// Time of its creation.
     pub created_at: Timestamp,
-    /// The caller that creates it; `None` where nobody was asked who they are.
+    /// The caller that creates it; `None` without authentication.
     pub created_by: Option<String>,
 }
 
@@ -251,7 +251,7 @@ pub struct NewFork {
     pub session: SessionId,
     /// Time of its creation.
     pub created_at: Timestamp,
-    /// The caller that makes it; `None` where nobody was asked who they are.
+    /// The caller that makes it; `None` without authentication.
     pub created_by: Option<String>,
 }
 
@@ -284,6 +284,6 @@ impl SessionUpdate {
 pub struct IdleSession {
     /// Time at which an entry was last added.
     pub updated_at: Timestamp,
-    /// Id of the session.
+    /// The session, by its id within the tenant.
     pub session: SessionId,
 }

@@ -1,5 +1,5 @@
-//! The part of the two SQL stores that is the same for both: most ports, queries, a row of either database as a value of the store, and what
-//! follows from stored values alone. It knows neither database: where their SQL differs, a [`reader::Dialect`] has it.
+//! The part that is the same for both SQL stores: most ports and queries, rows as values of the store, and what follows from
+//! stored values alone. It knows neither database: where their SQL differs, a [`reader::Dialect`] has it.
 
 pub(in crate::store) mod audit;
 pub(in crate::store) mod column;

@@ -11,14 +11,14 @@ use crate::store::{SearchFilter, SearchHit};
 const HITS_MAX: u32 = 100;
 
 /// A search: its terms and its filter.
-pub(in crate::store) struct Search<'a> {
+pub(in crate::store) struct EntrySearch<'a> {
     pub(in crate::store) tenant: &'a TenantId,
     pub(in crate::store) terms: Terms,
     pub(in crate::store) filter: &'a SearchFilter,
     pub(in crate::store) limit: u32,
 }
 
-impl<'a> Search<'a> {
+impl<'a> EntrySearch<'a> {
     /// `None`: the query has no words, so it finds nothing.
     pub(in crate::store) fn new(
         tenant: &'a TenantId,

@@ -1,10 +1,10 @@
-//! Words of messages and of queries, as SQLite's search index has them: each behind a number of its tenant.
+//! The words of SQLite's search index. Each word of a message or a query has the number of its tenant in front.
 //!
-//! FTS5 knows no tenants. With the number in front, the index has the documents of a word for each tenant apart: a search reads
-//! those of its own tenant alone, so neither its hits nor its time depend on the words of others.
+//! FTS5 knows no tenants. The number makes the same word of two tenants two words. So a search reads the documents of its own
+//! tenant alone: neither its hits nor its time depend on the words of others.
 //!
-//! Of a word that a message has more than once the index says so by a second word, since a search is not told how often a
-//! document has a word.
+//! FTS5 does not tell a search how often a document has a word. So a word that a message repeats is indexed a second time, with
+//! another mark in front.
 
 use std::ops::Range;
 

@@ -21,22 +21,22 @@ type Lane = Option<TenantId>;
 
 /// Writes of one tenant in the queue, at most. Its callers beyond that wait to enqueue theirs.
 const WRITES_PER_TENANT_MAX: usize = 1_024;
-/// Tenants whose room is kept before that of tenants without a write is dropped.
+/// Tenants whose permits are kept before those of tenants without a write is dropped.
 const TENANTS_MAX: usize = 1_024;
 
 /// The sending end. The queue ends when all of them are dropped.
 #[derive(Debug)]
 pub(in crate::store) struct WriteSender<O: OwnOp> {
-    /// Bounded by the room of each tenant.
+    /// Bounded by the permits of each tenant.
     writes: mpsc::UnboundedSender<Queued<O>>,
-    rooms: Arc<Rooms>,
+    permits: Arc<WritePermits>,
 }
 
 /// As [`WriteSender`], for those who do not keep the queue open.
 #[derive(Debug)]
 pub(in crate::store) struct WeakWriteSender<O: OwnOp> {
     writes: mpsc::WeakUnboundedSender<Queued<O>>,
-    rooms: Arc<Rooms>,
+    permits: Arc<WritePermits>,
 }
 
 /// The end of the queue that the writer takes from.
@@ -51,71 +51,71 @@ struct Queued<O: OwnOp> {
     lane: Lane,
     request: WriteRequest<O>,
     /// Released when the write is taken.
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// The room of each tenant that has writes.
+/// The permits of each tenant that has writes.
 #[derive(Debug, Default)]
-struct Rooms(Mutex<HashMap<Lane, Arc<Semaphore>>>);
+struct WritePermits(Mutex<HashMap<Lane, Arc<Semaphore>>>);
 
-impl Rooms {
+impl WritePermits {
     fn of(&self, lane: &Lane) -> Arc<Semaphore> {
-        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = rooms.get(lane) {
-            return room.clone();
+        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permit) = permits.get(lane) {
+            return permit.clone();
         }
-        if rooms.len() >= TENANTS_MAX {
-            rooms.retain(|_, room| Arc::strong_count(room) > 1);
+        if permits.len() >= TENANTS_MAX {
+            permits.retain(|_, permit| Arc::strong_count(permit) > 1);
         }
-        let room = Arc::new(Semaphore::new(WRITES_PER_TENANT_MAX));
-        rooms.insert(lane.clone(), room.clone());
-        room
+        let permit = Arc::new(Semaphore::new(WRITES_PER_TENANT_MAX));
+        permits.insert(lane.clone(), permit.clone());
+        permit
     }
 }
 
 /// An empty queue, and the sender that fills it.
 pub(in crate::store) fn write_queue<O: OwnOp>() -> (WriteSender<O>, WriteQueue<O>) {
     let (writes, arriving) = mpsc::unbounded_channel();
-    let sender = WriteSender { writes, rooms: Arc::default() };
+    let sender = WriteSender { writes, permits: Arc::default() };
     (sender, WriteQueue { arriving, waiting: FairQueue::default() })
 }
 
 impl<O: OwnOp> Clone for WriteSender<O> {
     fn clone(&self) -> Self {
-        Self { writes: self.writes.clone(), rooms: self.rooms.clone() }
+        Self { writes: self.writes.clone(), permits: self.permits.clone() }
     }
 }
 
 impl<O: OwnOp> WriteSender<O> {
     pub(in crate::store) fn downgrade(&self) -> WeakWriteSender<O> {
-        WeakWriteSender { writes: self.writes.downgrade(), rooms: self.rooms.clone() }
+        WeakWriteSender { writes: self.writes.downgrade(), permits: self.permits.clone() }
     }
 
-    /// Enqueues a write, as soon as its tenant has room for it.
+    /// Enqueues a write, as soon as its tenant has a permit for it.
     ///
     /// # Errors
     /// The writer has ended.
     pub(in crate::store) async fn send(&self, request: WriteRequest<O>) -> Result<(), WriterGone> {
         let lane = request.op.tenant().cloned();
-        let room = self.rooms.of(&lane).acquire_owned();
-        let room = tokio::select! { biased;
-            room = room => room.map_err(|_| WriterGone)?,
+        let permit = self.permits.of(&lane).acquire_owned();
+        let permit = tokio::select! { biased;
+            permit = permit => permit.map_err(|_| WriterGone)?,
             () = self.writes.closed() => return Err(WriterGone),
         };
-        self.writes.send(Queued { lane, request, _room: room }).map_err(|_| WriterGone)
+        self.writes.send(Queued { lane, request, _permit: permit }).map_err(|_| WriterGone)
     }
 }
 
 impl<O: OwnOp> Clone for WeakWriteSender<O> {
     fn clone(&self) -> Self {
-        Self { writes: self.writes.clone(), rooms: self.rooms.clone() }
+        Self { writes: self.writes.clone(), permits: self.permits.clone() }
     }
 }
 
 impl<O: OwnOp> WeakWriteSender<O> {
     /// `None` if the queue has ended.
     pub(in crate::store) fn upgrade(&self) -> Option<WriteSender<O>> {
-        Some(WriteSender { writes: self.writes.upgrade()?, rooms: self.rooms.clone() })
+        Some(WriteSender { writes: self.writes.upgrade()?, permits: self.permits.clone() })
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tenant_whose_room_is_full_waits_and_others_do_not() {
+    async fn a_tenant_with_many_writes_waits_and_others_do_not() {
         let (sender, mut queue) = write_queue();
         for run in 0..WRITES_PER_TENANT_MAX {
             sender.send(claim("noisy", run)).await.unwrap();

@@ -47,7 +47,7 @@ impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasA
             "1 if this replica keeps the streams of all tool hosts",
             i64::from(keeps_hosts),
         )?;
-        let help = "Replicas that share the database and are not held to be dead";
+        let help = "Replicas that share the database and are not fenced";
         gauge("replicas", help, i64::try_from(living).unwrap_or(i64::MAX))?;
         let gauge = ConstGauge::new(silent_for.as_secs_f64());
         let help = "The longest time for which one of these replicas has shown no sign of life";

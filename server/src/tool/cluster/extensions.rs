@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::frame::ToHub;
 use super::queue::LinkSender;
-use super::{ClusterTools, EncodeRequest, HubConnection, State};
+use super::{ClusterTools, EncodeRequest, HubConnection, OwnerState};
 use crate::extension::ExtensionError;
 use crate::extension::remote::{
     ExtensionRequest, ExtensionResponse, MirroredHost, RequestSender, ResponseBody,
@@ -26,13 +26,18 @@ impl RequestSender for HostAtHub {
     fn send(&self, request: Box<ExtensionRequest>) -> bool {
         let encoded = BASE64_STANDARD.encode((self.encode)(&request));
         let ExtensionRequest { id, time_left, .. } = *request;
-        self.link.send_unless_full(&ToHub::Ask { id, connection: self.connection, time_left, encoded })
+        self.link.send_unless_full(&ToHub::ExtensionRequest {
+            id,
+            connection: self.connection,
+            time_left,
+            encoded,
+        })
     }
 }
 
 impl ClusterTools {
     /// Enters the connections of hosts that the hub tells of.
-    pub(super) fn mirror_hosts(&self, state: &mut State, rows: Vec<(u64, Option<MirroredHost>)>) {
+    pub(super) fn mirror_hosts(&self, state: &mut OwnerState, rows: Vec<(u64, Option<MirroredHost>)>) {
         let HubConnection::Link(link) = &state.hub else { return };
         let link = link.clone();
         // Those that are closed come first: another host may declare the same extension differently by now.
@@ -51,7 +56,7 @@ impl ClusterTools {
     }
 
     /// The connection to the hub has ended. Requests to their extensions are lost, as if the hosts were.
-    pub(super) fn drop_hosts(&self, state: &mut State) {
+    pub(super) fn drop_hosts(&self, state: &mut OwnerState) {
         for known in std::mem::take(&mut state.hosts).into_values() {
             self.own.extensions().leave(known);
         }

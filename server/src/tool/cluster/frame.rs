@@ -78,11 +78,12 @@ pub(super) enum ToHub {
     /// The run knows how this attempt ended.
     Heard { tenant: TenantId, call: CallId, attempt: Attempt },
     /// The reply to a request of the hub.
-    Reply { no: RequestNo, reply: Reply },
+    Reply { no: RequestNo, reply: EngineReply },
     /// Everything that the hub told before this [`ToOwner::Mark`] is entered.
     Marked { no: MarkNo },
     /// A request to an extension of a host. `encoded` is the message of the contract in base64.
-    Ask { id: String, connection: u64, time_left: Millis, encoded: String },
+    #[serde(rename = "ask")]
+    ExtensionRequest { id: String, connection: u64, time_left: Millis, encoded: String },
 }
 
 /// A command about a call that a host has, or about a host. Doing it twice does no harm.
@@ -138,7 +139,7 @@ impl Command {
 /// A reply of an owner's engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reply {
+pub(super) enum EngineReply {
     /// Says what the host is to do after [`ToOwner::Finished`].
     Verdict(Verdict),
     /// Answers [`ToOwner::UsesRuntime`]: true if the run still uses the runtime.
@@ -177,8 +178,9 @@ pub(super) enum ToOwner {
     Dispositions { no: RequestNo, tenant: TenantId, run: RunId, calls: Vec<CallInHand> },
     /// All commands up to this one are done.
     Done { no: CommandNo },
-    /// The response to [`ToHub::Ask`].
-    Answered { id: String, connection: u64, result: Result<ResponseBody, ExtensionError> },
+    /// The response to [`ToHub::ExtensionRequest`].
+    #[serde(rename = "answered")]
+    ExtensionResponded { id: String, connection: u64, result: Result<ResponseBody, ExtensionError> },
     /// Tools that the hub knows, or has forgotten.
     Tools { rows: Vec<MirroredTool> },
     /// All tools that the hub knows were told since the link was opened.

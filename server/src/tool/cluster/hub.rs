@@ -17,7 +17,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use super::frame::{Command, CommandNo, MarkNo, ToHub, ToOwner, decode};
 use super::queue::{self, LinkFrames, LinkSender};
 use super::sink::ended_attempt;
-use super::{ClusterTools, HubConnection, RunOwner, State};
+use super::{ClusterTools, HubConnection, OwnerState, RunOwner};
 use crate::cluster::Ownership;
 use crate::extension::ExtensionError;
 use crate::extension::changes::Changes;
@@ -32,7 +32,7 @@ const ROWS_MAX: usize = 32;
 /// Bytes of tools after which another frame begins.
 const ROWS_BYTES: usize = 1024 * 1024;
 /// Time beyond its own for which the response of an extension is waited for.
-const ASK_SLACK: Duration = Duration::from_secs(1);
+const RESPONSE_SLACK: Duration = Duration::from_secs(1);
 
 /// The hub's end of a link that another replica opens.
 pub struct HubEnd {
@@ -222,9 +222,9 @@ impl OpenLink<'_> {
             }
             ToHub::Marked { no } => self.marked.told.retain(|told, _| *told > no),
             ToHub::Reply { no, reply } => cluster.routes.reply(self.no, no, reply),
-            ToHub::Ask { id, connection, time_left, encoded } => {
+            ToHub::ExtensionRequest { id, connection, time_left, encoded } => {
                 drop(state);
-                self.ask(id, connection, time_left.duration() + ASK_SLACK, &encoded);
+                self.serve_extension_request(id, connection, time_left.duration() + RESPONSE_SLACK, &encoded);
             }
             // It comes once, before all others.
             ToHub::Hello { .. } => {}
@@ -250,7 +250,7 @@ impl OpenLink<'_> {
     }
 
     /// Carries out a command of the replica. It may be one of an earlier owner of the run.
-    fn carry_out(&self, state: &State, no: CommandNo, command: Command) {
+    fn carry_out(&self, state: &OwnerState, no: CommandNo, command: Command) {
         let (tenant, run) = command.run();
         if self.cluster.is_at_another(state, tenant, run, Some(self.peer)) {
             self.cluster.carry_out_late(command);
@@ -260,23 +260,23 @@ impl OpenLink<'_> {
         self.sender.send(&ToOwner::Done { no });
     }
 
-    /// Asks an extension of a host for the replica, beside the frames.
-    fn ask(&mut self, id: String, connection: u64, wait: Duration, encoded: &str) {
+    /// Passes a request of the replica to an extension of a host, and its response back, beside the frames.
+    fn serve_extension_request(&mut self, id: String, connection: u64, wait: Duration, encoded: &str) {
         let Ok(encoded) = BASE64_STANDARD.decode(encoded) else { return };
         let (own, sender) = (&self.cluster.own, self.sender);
-        let asking = async move {
-            let asked = own.extensions().forward(ConnectionId(connection), encoded, wait);
-            let answered = |id: String, result| ToOwner::Answered { id, connection, result };
-            if !sender.send_unless_full(&answered(id.clone(), asked.await)) {
-                sender.send(&answered(id, Err(ExtensionError::Lost)));
+        let serving = async move {
+            let response = own.extensions().forward(ConnectionId(connection), encoded, wait);
+            let responded = |id: String, result| ToOwner::ExtensionResponded { id, connection, result };
+            if !sender.send_unless_full(&responded(id.clone(), response.await)) {
+                sender.send(&responded(id, Err(ExtensionError::Lost)));
             }
         };
-        self.beside.push(asking.boxed());
+        self.beside.push(serving.boxed());
     }
 
     /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
     /// then deposed, or its task has not ended yet, and it may not ask for them.
-    fn claim_for_peer(&self, state: &mut State, origin: &CallOrigin, run: &RunId) -> bool {
+    fn claim_for_peer(&self, state: &mut OwnerState, origin: &CallOrigin, run: &RunId) -> bool {
         let is_latest = !state.table.has_claim_after(&origin.tenant, run, origin.epoch)
             && self.cluster.routes.claim_for_peer(&origin.tenant, run, self.peer, origin.epoch);
         if is_latest {
@@ -306,7 +306,7 @@ impl ClusterTools {
     }
 
     /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.
-    pub(super) fn release_at_hosts(&self, state: &State, tenant: &TenantId, run: &RunId) {
+    pub(super) fn release_at_hosts(&self, state: &OwnerState, tenant: &TenantId, run: &RunId) {
         if !state.table.has_run(tenant, run) && self.routes.of_run(tenant, run).is_none() {
             self.own.release(tenant, run);
         }
@@ -354,10 +354,10 @@ fn has_peer(ownership: &Ownership, number: OwnerNo) -> bool {
     ownership.peers().any(|peer| peer.number == number)
 }
 
-/// Waits for a change, and until the link has room for it.
+/// Waits for a change, and until the link has capacity for it.
 async fn changed<K: Ord>(changes: &Changes<K>, sender: &LinkSender) {
     changes.wait().await;
-    sender.room().await;
+    sender.wait_for_capacity().await;
 }
 
 /// Removes the link also when its task is dropped.

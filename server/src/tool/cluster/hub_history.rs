@@ -1,6 +1,8 @@
-//! The age of the present hub, as this replica sees it. A hub that loses the database keeps its hosts for a while, so the
-//! next hub waits for them if the lost one had been there for long. If hubs follow each other sooner, the wait counts from
-//! the first loss. So calls of hosts that are gone are given up in any case.
+//! The age of the present hub, and the last loss of a hub that was there for long, as this replica sees them.
+//!
+//! A hub that loses the database keeps its hosts for a while. The next hub waits for these hosts. The wait counts from the
+//! loss of the last hub that was there for long: hubs that are lost soon after do not prolong it. So calls of hosts that are
+//! gone are given up in any case.
 
 use std::time::Duration;
 

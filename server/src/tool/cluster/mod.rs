@@ -8,8 +8,8 @@
 //! - the *routes* ([`routes`]) are at the hub: the links of the owners, and which run is behind which link.
 //!
 //! Nothing here is durable. Each replica keeps a [`table`] of the open calls of its own runs. When its link breaks, or another
-//! replica becomes the hub, it asks for them again: it seeks a host for those that had none, and reclaims those that were
-//! offered, as it does after a restart. So a link may break at any point of a call:
+//! replica becomes the hub, it does as after a restart: it seeks a host for calls that had none, and reclaims calls that were
+//! offered. So a link may break at any point of a call:
 //!
 //! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
@@ -56,7 +56,7 @@ use self::owner_end::EngineRequest;
 use self::pending_updates::PendingUpdates;
 use self::queue::LinkSender;
 use self::routes::Routes;
-use self::table::{OpenCallState, Table};
+use self::table::{CallTable, OpenCallState};
 use crate::cluster::Ownerships;
 use crate::extension::remote::ExtensionRequest;
 use crate::tool::host::deliver::{CallReportReceiver, CallReportSender, channel};
@@ -76,7 +76,7 @@ pub struct ClusterTools {
     /// The tools in the store, with which a hub begins.
     rows: Arc<dyn ToolRows>,
     encode: EncodeRequest,
-    state: Mutex<State>,
+    state: Mutex<OwnerState>,
     /// True once the tools of the hosts are known here, from the hub or as the hub.
     tools_known: watch::Sender<bool>,
     /// The other replicas. It is set by [`Self::keep_linked`].
@@ -97,11 +97,11 @@ pub struct ClusterTools {
     orphaned: OrphanedRuns,
 }
 
-struct State {
+struct OwnerState {
     hub: HubConnection,
     /// Number of the present connection to the hub. Frames of an earlier one are dropped.
     link: LinkNo,
-    table: Table,
+    table: CallTable,
     /// The connections of hosts with extensions at the hub, by their number there.
     hosts: BTreeMap<u64, ConnectionId>,
     /// True once the links are ended for good.
@@ -134,10 +134,10 @@ impl ClusterTools {
         own.step_down();
         let (reports, reports_receiver) = channel();
         let (requests, requests_receiver) = mpsc::unbounded_channel();
-        let state = State {
+        let state = OwnerState {
             hub: HubConnection::Away(Instant::now()),
             link: LinkNo::default(),
-            table: Table::default(),
+            table: CallTable::default(),
             hosts: BTreeMap::new(),
             is_closed: false,
             listed: None,
@@ -293,7 +293,7 @@ impl ClusterTools {
     }
 
     /// Has a command done at the hub: here, or over the link, now or later.
-    fn command(&self, state: &mut State, command: Command) {
+    fn command(&self, state: &mut OwnerState, command: Command) {
         if matches!(state.hub, HubConnection::Here) {
             let (tenant, run) = command.run();
             if self.is_at_another(state, tenant, run, None) {
@@ -308,7 +308,13 @@ impl ClusterTools {
     }
 
     /// As the hub: true if a replica other than `peer` has asked for calls of the run since that one did. `None` is this replica.
-    fn is_at_another(&self, state: &State, tenant: &TenantId, run: &RunId, peer: Option<OwnerNo>) -> bool {
+    fn is_at_another(
+        &self,
+        state: &OwnerState,
+        tenant: &TenantId,
+        run: &RunId,
+        peer: Option<OwnerNo>,
+    ) -> bool {
         let is_here = peer.is_some() && state.table.has_run(tenant, run);
         is_here || self.routes.of_run(tenant, run).is_some_and(|routed| Some(routed) != peer)
     }
@@ -331,13 +337,13 @@ impl ClusterTools {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OwnerState> {
         // No operation leaves the state half changed, so it is still good after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl OwnerState {
     /// Sends a frame to the hub, if there is a link.
     fn send(&self, frame: &ToHub) {
         if let HubConnection::Link(sender) = &self.hub {

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::frame::{Reply, RequestNo, ToHub, ToOwner};
+use super::frame::{EngineReply, RequestNo, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
 use super::table::{OpenCallState, UpdateAction};
@@ -128,7 +128,7 @@ impl ClusterTools {
             return;
         }
         let sender = sender.clone();
-        let ask = |no, tenant, kind| {
+        let enqueue = |no, tenant, kind| {
             // The receiver is gone only when the process ends.
             let _ended = self.requests.send(EngineRequest { link: sender.clone(), no, tenant, kind });
         };
@@ -141,16 +141,16 @@ impl ClusterTools {
                 }
             }
             ToOwner::Finished { no, tenant, call, result } => {
-                ask(no, tenant, EngineRequestKind::Finished { call, result });
+                enqueue(no, tenant, EngineRequestKind::Finished { call, result });
             }
             ToOwner::UsesRuntime { no, tenant, runtime, host } => {
-                ask(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
+                enqueue(no, tenant, EngineRequestKind::UsesRuntime { runtime, host });
             }
             ToOwner::Dispositions { no, tenant, run, calls } => {
-                ask(no, tenant, EngineRequestKind::Dispositions { run, calls });
+                enqueue(no, tenant, EngineRequestKind::Dispositions { run, calls });
             }
             ToOwner::Done { no } => state.table.done(no),
-            ToOwner::Answered { id, connection, result } => {
+            ToOwner::ExtensionResponded { id, connection, result } => {
                 let known = state.hosts.get(&connection).copied();
                 self.answered(known, id, result);
             }
@@ -195,18 +195,18 @@ impl ClusterTools {
             EngineRequestKind::Finished { call, result } => {
                 // The result comes after everything that was told of the call before it.
                 self.reports.flush(&tenant, &call.run).await;
-                self.record_here(&tenant, &call, result).await.map(Reply::Verdict)
+                self.record_here(&tenant, &call, result).await.map(EngineReply::Verdict)
             }
             EngineRequestKind::UsesRuntime { runtime, host } => match self.engine() {
-                Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(Reply::Used),
+                Ok(engine) => engine.uses_runtime(&tenant, &runtime, &host).await.map(EngineReply::Used),
                 Err(unavailable) => Err(unavailable),
             },
             EngineRequestKind::Dispositions { run, calls } => match self.engine() {
-                Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(Reply::Dispositions),
+                Ok(engine) => engine.dispositions(&tenant, &run, &calls).await.map(EngineReply::Dispositions),
                 Err(unavailable) => Err(unavailable),
             },
         };
-        let reply = reply.unwrap_or(Reply::Unavailable);
+        let reply = reply.unwrap_or(EngineReply::Unavailable);
         link.send(&ToHub::Reply { no, reply });
     }
 

@@ -16,7 +16,8 @@ use super::frame::{LINK_FRAME_BYTES_MAX, encode};
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes beyond which progress and output are dropped, and the list of tools waits.
 const BUSY_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes beyond which no requests to extensions and no answers of them are sent: whoever asks tries again, or does without.
+/// Bytes beyond which no requests to extensions and no responses of them are sent: whoever sent the request tries again, or
+/// does without.
 const FULL_BYTES: usize = BYTES_MAX / 2;
 /// Bytes counted for each frame beside its own.
 const FRAME_BYTES: usize = 64;
@@ -71,11 +72,11 @@ impl LinkSender {
     }
 
     fn send_below(&self, bytes: usize, frame: &impl Serialize) -> bool {
-        let has_room = self.has_room(bytes);
-        if has_room {
+        let has_capacity = self.has_capacity(bytes);
+        if has_capacity {
             self.send(frame);
         }
-        has_room
+        has_capacity
     }
 
     fn push(&self, frame: Vec<u8>) {
@@ -89,13 +90,13 @@ impl LinkSender {
         let _ended = self.frames.send(Some(frame));
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    fn has_capacity(&self, bytes: usize) -> bool {
         self.backlog.bytes.load(Ordering::Relaxed) < bytes
     }
 
     /// Waits until little waits to be sent.
-    pub(super) async fn room(&self) {
-        while !self.has_room(BUSY_BYTES) {
+    pub(super) async fn wait_for_capacity(&self) {
+        while !self.has_capacity(BUSY_BYTES) {
             self.backlog.taken.notified().await;
         }
     }

@@ -9,7 +9,7 @@ use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, RequestNo, ToOwner};
+use super::frame::{EngineReply, RequestNo, ToOwner};
 use super::queue::LinkSender;
 use crate::tool::host::state::LinkNo;
 
@@ -55,7 +55,7 @@ struct OwnerLink {
 #[derive(Debug)]
 struct PendingReply {
     link: LinkNo,
-    reply: oneshot::Sender<Reply>,
+    reply: oneshot::Sender<EngineReply>,
 }
 
 /// The reason for which a request has no reply.
@@ -174,34 +174,34 @@ impl Routes {
     }
 
     /// Asks a replica for the verdict on a result of this size. Only some results are on their way at a time.
-    pub(super) async fn ask_in_turn(
+    pub(super) async fn request_in_turn(
         &self,
         peer: OwnerNo,
         bytes: usize,
         request: impl FnOnce(RequestNo) -> ToOwner,
         until: Instant,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<EngineReply, NoReply> {
         let results = self.lock().links.get(&peer).map(|link| link.results.clone());
         let results = results.ok_or(NoReply::NoLink)?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
         let turn = timeout_at(until, results.acquire_many_owned(bytes)).await;
         let _turn = turn.map_err(|_late| NoReply::Late)?.map_err(|_closed| NoReply::NoLink)?;
-        self.ask(peer, request, until).await
+        self.request(peer, request, until).await
     }
 
     /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
     /// with calls of many runs would wait for each.
-    pub(super) async fn ask_briefly(
+    pub(super) async fn request_briefly(
         &self,
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
         wait: Duration,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<EngineReply, NoReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
         if is_late(self.lock().late.get(&peer)) {
             return Err(NoReply::Late);
         }
-        let replied = self.ask(peer, request, Instant::now() + wait).await;
+        let replied = self.request(peer, request, Instant::now() + wait).await;
         match replied {
             Err(NoReply::Late) => drop(self.lock().late.insert(peer, Instant::now())),
             Ok(_) | Err(NoReply::NoLink) => drop(self.lock().late.remove(&peer)),
@@ -209,12 +209,12 @@ impl Routes {
         replied
     }
 
-    async fn ask(
+    async fn request(
         &self,
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
         until: Instant,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<EngineReply, NoReply> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
@@ -231,7 +231,7 @@ impl Routes {
     }
 
     /// A replica has replied. Its reply to a request that is over is dropped.
-    pub(super) fn reply(&self, link: LinkNo, no: RequestNo, reply: Reply) {
+    pub(super) fn reply(&self, link: LinkNo, no: RequestNo, reply: EngineReply) {
         let mut inner = self.lock();
         if inner.pending.get(&no).is_some_and(|pending| pending.link == link)
             && let Some(pending) = inner.pending.remove(&no)

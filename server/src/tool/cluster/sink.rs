@@ -10,7 +10,7 @@ use agentloop_core::json::encoded_len;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::frame::{Reply, RequestNo, ToOwner};
+use super::frame::{EngineReply, RequestNo, ToOwner};
 use super::routes::NoReply;
 use super::{ClusterTools, RunOwner};
 use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
@@ -81,14 +81,14 @@ impl ClusterTools {
         runtime: &RuntimeId,
         host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
-        let asked = |no| ToOwner::UsesRuntime {
+        let request = |no| ToOwner::UsesRuntime {
             no,
             tenant: tenant.clone(),
             runtime: runtime.clone(),
             host: host.clone(),
         };
-        match self.ask_owner(tenant, &runtime.run, asked).await {
-            Some(Reply::Used(used)) => Ok(used),
+        match self.request_from_owner(tenant, &runtime.run, request).await {
+            Some(EngineReply::Used(used)) => Ok(used),
             _ => self.engine()?.uses_runtime(tenant, runtime, host).await,
         }
     }
@@ -100,14 +100,14 @@ impl ClusterTools {
         run: &RunId,
         calls: &[CallInHand],
     ) -> Result<Vec<Disposition>, SinkUnavailable> {
-        let asked = |no| ToOwner::Dispositions {
+        let request = |no| ToOwner::Dispositions {
             no,
             tenant: tenant.clone(),
             run: run.clone(),
             calls: calls.to_vec(),
         };
-        match self.ask_owner(tenant, run, asked).await {
-            Some(Reply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
+        match self.request_from_owner(tenant, run, request).await {
+            Some(EngineReply::Dispositions(said)) if said.len() == calls.len() => Ok(said),
             _ => self.engine()?.dispositions(tenant, run, calls).await,
         }
     }
@@ -190,9 +190,13 @@ impl ClusterTools {
                 }
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
-                    let asked = |no| ToOwner::Finished { no, tenant: of, call: id, result };
-                    match self.routes.ask_in_turn(peer, bytes, asked, Instant::now() + RESULT_WAIT).await {
-                        Ok(Reply::Verdict(verdict)) => return Ok(verdict),
+                    let request = |no| ToOwner::Finished { no, tenant: of, call: id, result };
+                    match self
+                        .routes
+                        .request_in_turn(peer, bytes, request, Instant::now() + RESULT_WAIT)
+                        .await
+                    {
+                        Ok(EngineReply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. If it has not, its owner may be about to stop.
                             owner = self.owners.owner_of(tenant, &call.run).await;
@@ -232,14 +236,14 @@ impl ClusterTools {
 
     /// Asks the owner of a run, if it is another replica that can be reached. If not, the own engine reads the run's journal: all
     /// replicas read the same database.
-    async fn ask_owner(
+    async fn request_from_owner(
         &self,
         tenant: &TenantId,
         run: &RunId,
         request: impl FnOnce(RequestNo) -> ToOwner,
-    ) -> Option<Reply> {
+    ) -> Option<EngineReply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
-        self.routes.ask_briefly(peer, request, REQUEST_WAIT).await.ok()
+        self.routes.request_briefly(peer, request, REQUEST_WAIT).await.ok()
     }
 }
 

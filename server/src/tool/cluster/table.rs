@@ -18,7 +18,7 @@ const COMMANDS_MAX: usize = 4_096;
 
 /// The open calls, and the commands that are not known to be done.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct CallTable {
     calls: BTreeMap<CallKey, OpenCall>,
     commands: VecDeque<(CommandNo, Command)>,
     last_command: CommandNo,
@@ -31,7 +31,7 @@ pub(super) struct OpenCall {
     pub(super) state: OpenCallState,
 }
 
-/// The state of an open call.
+/// The stage of an open call, as far as the hub has told it.
 #[derive(Debug, Clone)]
 pub(super) enum OpenCallState {
     /// It looks for a host.
@@ -58,7 +58,7 @@ pub(super) enum UpdateAction {
     Drop,
 }
 
-impl Table {
+impl CallTable {
     pub(super) fn get(&self, tenant: &TenantId, call: &CallId) -> Option<&OpenCall> {
         self.calls.get(&CallKey::new(tenant.clone(), call.clone()))
     }

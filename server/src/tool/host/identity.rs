@@ -6,10 +6,10 @@ use agentloop_core::policy::glob_matches;
 
 use crate::auth::{GrantedKind, HostGrant, ReservedName};
 
-/// The principal of a host. By default nobody was asked who they are: the host may offer everything.
+/// The principal of a host. By default an unauthenticated host, which may offer everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostIdentity {
-    /// Name of the principal.
+    /// Name of the principal; `None` for an unauthenticated host.
     pub principal: Option<String>,
     /// The offers that it may make.
     pub grant: HostGrant,

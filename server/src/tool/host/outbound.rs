@@ -26,9 +26,9 @@ const BYTES_MAX: usize = 64 * 1024 * 1024;
 pub enum Outbound {
     /// A frame of the tool-host protocol.
     Frame(ServerFrame),
-    /// A question for one of its extensions.
-    Ask(Box<ExtensionRequest>),
-    /// A question of another replica for one of its extensions.
+    /// A request to one of its extensions.
+    ExtensionRequest(Box<ExtensionRequest>),
+    /// A request of another replica to one of its extensions.
     Forward(ForwardedRequest),
     /// The end of the stream. Nothing follows it.
     End(CloseReason),
@@ -119,7 +119,7 @@ impl Sender {
         Ok(())
     }
 
-    /// A handle that sends questions to the host's extensions through the same queue.
+    /// A handle that sends requests to the host's extensions through the same queue.
     pub(in crate::tool) fn extension_sender(&self) -> Arc<dyn RequestSender> {
         Arc::new(ExtensionSender { frames: self.frames.clone(), backlog: self.backlog.clone() })
     }
@@ -131,15 +131,16 @@ impl Sender {
     }
 }
 
-/// Sends questions for a host's extensions. They count against the same bounds as frames.
+/// Sends requests to a host's extensions. They count against the same bounds as frames.
 struct ExtensionSender {
     frames: mpsc::UnboundedSender<Outbound>,
     backlog: Arc<Backlog>,
 }
 
 impl RequestSender for ExtensionSender {
-    fn send(&self, ask: Box<ExtensionRequest>) -> bool {
-        self.backlog.add(ask.size()).is_ok() && self.frames.send(Outbound::Ask(ask)).is_ok()
+    fn send(&self, request: Box<ExtensionRequest>) -> bool {
+        self.backlog.add(request.size()).is_ok()
+            && self.frames.send(Outbound::ExtensionRequest(request)).is_ok()
     }
 
     fn forward(&self, request: ForwardedRequest) -> bool {
@@ -175,7 +176,7 @@ impl Stream for OutboundFrames {
         let next = self.frames.poll_recv(context);
         match &next {
             Poll::Ready(Some(Outbound::Frame(frame))) => self.backlog.take(frame.size()),
-            Poll::Ready(Some(Outbound::Ask(ask))) => self.backlog.take(ask.size()),
+            Poll::Ready(Some(Outbound::ExtensionRequest(request))) => self.backlog.take(request.size()),
             Poll::Ready(Some(Outbound::Forward(request))) => self.backlog.take(request.size()),
             Poll::Ready(Some(Outbound::End(_)) | None) | Poll::Pending => {}
         }

@@ -36,7 +36,7 @@ pub(in crate::tool) struct HostQueue {
 }
 
 #[derive(Debug)]
-pub(in crate::tool) struct State {
+pub(in crate::tool) struct HostsState {
     pub(in crate::tool) fleet: Fleet,
     pub(in crate::tool) catalogue: Catalogue,
     pub(in crate::tool) terms: TermsBook,
@@ -52,7 +52,7 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) mirrored_link: Option<LinkNo>,
 }
 
-impl State {
+impl HostsState {
     pub(in crate::tool) fn push(
         &mut self,
         connection: ConnectionId,
@@ -117,7 +117,7 @@ impl State {
         for (checked, row) in rows {
             let StoredTool { tenant, declaration, last_seen, terms } = row;
             let terms = terms.unwrap_or_else(|| declaration.terms());
-            self.terms.admit(&tenant, &declaration.name, Arc::new(terms));
+            self.terms.adopt(&tenant, &declaration.name, Arc::new(terms));
             if let Some(tool) = checked {
                 let known = self.catalogue.tool(&tenant, &declaration.name);
                 let seen_here = known.map_or(last_seen, |tool| tool.last_seen(now));
@@ -158,7 +158,7 @@ impl State {
                 let key = ToolKey::new(tenant.clone(), name.clone());
                 self.differing.entry(key).or_default().insert(by.connection);
             } else {
-                self.terms.admit(tenant, &name, tool.terms.clone());
+                self.terms.adopt(tenant, &name, tool.terms.clone());
                 self.catalogue.register(tenant, tool, now);
                 // A draining host takes no calls of it.
                 if !self.fleet.serves(tenant, &name) {
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-impl State {
+impl HostsState {
     /// Asks hosts to connect again. They keep their calls.
     pub(in crate::tool) fn ask_to_reconnect(
         &mut self,

@@ -3,7 +3,7 @@
 //! - No write lands under another term than the shard's. The terms of a journal never fall, and a term has one owner.
 //! - An acknowledged event is in the journal, once, under the batch that was acknowledged.
 //! - An owner never conflicts with itself, and a fenced one claims nothing.
-//! - Nothing is sent for a shard by anybody but its owner of that moment; and a receiver accepts nothing of an older term
+//! - Nothing is sent for a shard by anybody but its owner of that moment. A receiver accepts nothing of an older term
 //!   after something of a newer one, even if a process was frozen between the check and the write.
 //! - No shard is free for 10 s, and none is without service for 25 s, while one replica is well. (A replica that was cut
 //!   off suspects nobody for 15 s.)

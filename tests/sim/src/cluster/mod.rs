@@ -1,15 +1,18 @@
 //! Replicas over one database, under injected faults, from a seed.
 //!
 //! The protocol of owners is real: `agentloop_core::cluster` decides what each replica does. Three parts of it are not in the
-//! server, and are here: `routes` finds the owner of a shard for a call that another replica has accepted, `terms` drops
-//! frames of earlier owners where they are received, `seeks` gives back room on tool hosts that was granted at more replicas
+//! server, and are here. `routes` finds the owner of a shard for an RPC that another replica has accepted. `terms` drops
+//! frames of earlier owners where they are received. `seeks` gives back room on tool hosts that was granted at more replicas
 //! than one. Around all of them are models: the database with its rows, locks and connections, the processes with their
 //! clocks and threads, the links between them, callers, and receivers. Everything is one queue of events, so the same seed
 //! gives the same history.
 //!
-//! Faults: replicas are killed, frozen and told to stop, their runtime stands still while their beats could go on, they
-//! are cut off from the database, alone and all together, and it is slow; answers to commits are lost; statements of
-//! broken connections arrive late, or stay open with their locks; links between replicas break.
+//! Faults:
+//!
+//! - replicas are killed, frozen and told to stop; their runtime stands still while their beats could go on;
+//! - they are cut off from the database, alone and all together, and it is slow;
+//! - responses to commits are lost; statements of broken connections arrive late, or stay open with their locks;
+//! - links between replicas break.
 //!
 //! Checks: `check.rs` begins with them.
 

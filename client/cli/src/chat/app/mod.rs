@@ -186,7 +186,7 @@ impl App {
             now: Duration::ZERO,
             session: CurrentSession::default(),
             transcript: Transcript::default(),
-            scroll: Scroll::FollowOptions,
+            scroll: Scroll::AtEnd,
             details: false,
             editor: Editor::new(EDITOR_KEYS[0]),
             prompts: Vec::new(),

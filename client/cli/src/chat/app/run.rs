@@ -113,7 +113,7 @@ impl App {
     /// Follows a run that exists.
     pub(super) fn join(&mut self, run_id: &str) -> Vec<Command> {
         self.start_following(LiveRun::of(run_id, self.now));
-        vec![Command::FollowOptions(run_id.to_owned())]
+        vec![Command::FollowRun(run_id.to_owned())]
     }
 
     fn start_following(&mut self, live: LiveRun) {

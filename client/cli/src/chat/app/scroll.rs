@@ -11,7 +11,7 @@ use crate::chat::layout::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scroll {
     /// The end of the conversation is visible.
-    FollowOptions,
+    AtEnd,
     /// This line is at the top, so that later blocks move nothing.
     At { block: usize, line: usize },
 }
@@ -67,7 +67,7 @@ impl App {
     }
 
     pub(super) fn scroll_to_end(&mut self) {
-        self.scroll = Scroll::FollowOptions;
+        self.scroll = Scroll::AtEnd;
     }
 
     pub(super) fn scroll_to_start(&mut self) {
@@ -87,7 +87,7 @@ impl App {
         let total: usize = heights.iter().map(|height| height.lines).sum();
         let bottom = total.saturating_sub(usize::from(area.height));
         let top = match self.scroll {
-            Scroll::FollowOptions => bottom,
+            Scroll::AtEnd => bottom,
             Scroll::At { block, line } => {
                 let before: usize =
                     heights.iter().take_while(|height| height.block < block).map(|height| height.lines).sum();
@@ -95,7 +95,7 @@ impl App {
             }
         };
         let top = top.saturating_add_signed(lines);
-        self.scroll = if top >= bottom { Scroll::FollowOptions } else { at(&heights, top) };
+        self.scroll = if top >= bottom { Scroll::AtEnd } else { at(&heights, top) };
     }
 }
 
@@ -108,5 +108,5 @@ fn at(heights: &[BlockHeight], top: usize) -> Scroll {
         }
         line -= height.lines;
     }
-    Scroll::FollowOptions
+    Scroll::AtEnd
 }

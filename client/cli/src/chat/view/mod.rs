@@ -53,7 +53,7 @@ fn draw_transcript(app: &App, area: Rect, buf: &mut Buffer) {
         return Paragraph::new(Line::styled(welcome, DIM)).centered().render(area, buf);
     }
     let lines = match app.scroll {
-        Scroll::FollowOptions => last_lines(app, area),
+        Scroll::AtEnd => last_lines(app, area),
         Scroll::At { block, line } => lines_from(app, area, block, line),
     };
     Paragraph::new(lines).render(area, buf);

@@ -57,7 +57,7 @@ fn line(app: &App, columns: usize, ends: &[String]) -> Line<'static> {
         None if app.session.away => vec![Span::styled("reconnecting…", WARN)],
         None => vec![Span::styled("ready", BOLD)],
     };
-    if app.scroll != Scroll::FollowOptions {
+    if app.scroll != Scroll::AtEnd {
         spans.push(Span::styled("  ↓ ctrl-End: the end", WARN));
     }
     let state: usize = spans.iter().map(Span::width).sum();

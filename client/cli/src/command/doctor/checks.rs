@@ -165,7 +165,7 @@ pub(super) fn audit(file: &Path) -> Check {
 /// Asks the PostgreSQL database, as a server does that starts.
 async fn postgres(configured: &ConfiguredServer) -> Check {
     let advice = "see that it runs and that store.url is right";
-    match tokio::time::timeout(ANSWER_MAX, configured.ask_postgres()).await {
+    match tokio::time::timeout(ANSWER_MAX, configured.check_postgres()).await {
         Ok(Ok(at)) => Check::ok("database", format!("PostgreSQL at {at} answers")),
         Ok(Err(failure)) => Check::failed("database", failure.to_string(), "mend what the message names"),
         Err(_) => {

@@ -83,7 +83,7 @@ async fn models(configured: &ConfiguredServer, report: &mut Report) -> Result<()
         }
         report.progress(&format!("asking {model} for one word"));
         let first = agents.first().map(String::as_str).unwrap_or_default();
-        let check = match trial.ask(first).await? {
+        let check = match trial.try_agent(first).await? {
             Ok(answered) => Check::ok("models", format!("{model} {}", answered.0)),
             Err(TrialFailure { reason, advice }) => {
                 Check::failed("models", format!("{model}: {reason}"), advice)

@@ -82,7 +82,7 @@ async fn set_up(args: InitArgs) -> Result<Exit, Failure> {
 async fn call(config: &Path, model: &str) -> Result<Tried, Failure> {
     print::line(&format!("asking {model} for one word …"))?;
     let trial = Trial::start(&ConfiguredServer::load(Some(config))?).await?;
-    let answer = trial.ask("default").await;
+    let answer = trial.try_agent("default").await;
     trial.end().await;
     match answer? {
         Ok(answered) => {

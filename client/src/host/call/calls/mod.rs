@@ -25,7 +25,7 @@ use self::{
 use crate::host::{
     call::frame_bound::FrameBound,
     call::key::CallKey,
-    call::outcome::{self, Outcome},
+    call::outcome::{self, TaskOutcome},
     call::output_buffer::OutputBuffer,
     call::question::{OpenQuestions, UnrecordedState},
     call::result_cache::CachedResult,
@@ -131,7 +131,7 @@ impl Calls {
     }
 
     /// Records the end of a running call.
-    pub(crate) fn finish(&mut self, key: &CallKey, outcome: Outcome) -> Vec<Frame> {
+    pub(crate) fn finish(&mut self, key: &CallKey, outcome: TaskOutcome) -> Vec<Frame> {
         let Some(mut running) = self.running.remove(key) else { return Vec::new() };
         let mut frames = running.output.flush(key, self.bound);
         let result = outcome.into_result();

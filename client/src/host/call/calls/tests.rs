@@ -18,8 +18,8 @@ fn key(call_id: &str) -> CallKey {
     CallKey::new(call_id, 1)
 }
 
-fn ended(text: &str) -> Outcome {
-    Outcome::Ended(Ok(Output::text(text)))
+fn ended(text: &str) -> TaskOutcome {
+    TaskOutcome::Ended(Ok(Output::text(text)))
 }
 
 fn result(call_id: &str, lease_token: &str, output: &str) -> Frame {
@@ -114,7 +114,7 @@ fn a_cancelled_call_that_stops_sends_no_result() {
     let (mut calls, stop) = two_running();
     assert_eq!(calls.cancel(&key("a"), GRACE), None, "it is acknowledged when it has ended");
     assert!(stop.token.is_cancelled());
-    let frames = calls.finish(&key("a"), Outcome::Stopped);
+    let frames = calls.finish(&key("a"), TaskOutcome::Stopped);
     assert_eq!(frames, [cancel_ack(&key("a"), CancelOutcome::Stopped)]);
     assert_eq!(calls.unacknowledged(), 0);
     assert_ne!(calls.look_up(&request("a", "lease")), CallLookup::New, "it is not run a second time");
@@ -125,7 +125,7 @@ fn a_cancelled_call_that_did_nothing_was_not_begun() {
     let (mut calls, _) = two_running();
     calls.cancel(&key("a"), GRACE);
     let stopped = ToolError::failed("it waited for its runtime").did_nothing();
-    let frames = calls.finish(&key("a"), Outcome::Ended(Err(stopped)));
+    let frames = calls.finish(&key("a"), TaskOutcome::Ended(Err(stopped)));
     assert_eq!(frames, [cancel_ack(&key("a"), CancelOutcome::NotBegun)]);
 }
 
@@ -199,14 +199,14 @@ fn a_call_stopped_by_the_host_may_be_tried_again() {
     let (mut calls, stop) = two_running();
     calls.stop_all(GRACE);
     assert!(stop.token.is_cancelled());
-    let frames = calls.finish(&key("a"), Outcome::Stopped);
+    let frames = calls.finish(&key("a"), TaskOutcome::Stopped);
     assert!(matches!(&frames[..], [Frame::CallFailed(CallFailed { retryable: true, .. })]), "{frames:?}");
 }
 
 #[test]
 fn a_failure_is_repeated_like_a_result() {
     let (mut calls, _) = two_running();
-    let failed = Outcome::Ended(Err(ToolError::failed("no").did_nothing()));
+    let failed = TaskOutcome::Ended(Err(ToolError::failed("no").did_nothing()));
     let frames = calls.finish(&key("a"), failed);
     assert_eq!(calls.apply_verdicts(&[], GRACE), frames);
 }
@@ -255,7 +255,7 @@ fn a_result_larger_than_the_server_accepts_becomes_a_failure() {
 fn an_older_result_is_cut_to_the_bound_of_a_new_server() {
     let (mut calls, _) = two_running();
     calls.finish(&key("a"), ended(&"x".repeat(5000)));
-    let failed = Outcome::Ended(Err(ToolError::failed("ä".repeat(5000)).did_nothing()));
+    let failed = TaskOutcome::Ended(Err(ToolError::failed("ä".repeat(5000)).did_nothing()));
     calls.finish(&key("b"), failed);
     calls.set_frame_bound(FrameBound::new(4096));
     let frames = calls.apply_verdicts(&[], GRACE);

@@ -169,7 +169,7 @@ impl Pool {
     }
 
     /// Cancels one attempt. A call that seeks a host, or was granted one, is already at its next attempt and is left
-    /// alone: its run may seek a host before it gives up the failed attempt.
+    /// alone. Its run may seek a host before it gives up the failed attempt.
     pub(super) fn cancel(&mut self, call: &CallRef, cause: CancelCause, reason: String) {
         match self.calls.get(&call.call).map(|call| call.state.clone()) {
             Some(CallState::Assigned(assignment)) if assignment.is(call) => {

@@ -20,7 +20,7 @@ const MISSED_HEARTBEATS_MAX: u8 = 2;
 const LEASES_LOST_PER_HEARTBEAT_MAX: usize = 64;
 
 /// The content of a progress frame.
-struct Progress {
+struct ReportedProgress {
     message: String,
     fraction: Option<f64>,
     checkpoint: Option<Vec<u8>>,
@@ -47,7 +47,7 @@ impl Pool {
                     connection,
                     &host,
                     &call,
-                    Progress { message, fraction, checkpoint, resumable },
+                    ReportedProgress { message, fraction, checkpoint, resumable },
                 );
             }
             HostFrame::Output { call, chunk_seq, stderr, data } => {
@@ -174,8 +174,8 @@ impl Pool {
         self.lose(call, ran, busy, message);
     }
 
-    /// A host rejects a call that was taken from it meanwhile. If it never confirmed the call, it did not begin it, which
-    /// settles a doubt.
+    /// Handles the rejection of a call that the host has lost meanwhile. If the host never confirmed the call, it did not begin
+    /// it, so the call is not in doubt any more.
     fn rejected_late(
         &mut self,
         connection: ConnectionId,
@@ -292,11 +292,17 @@ impl Pool {
         }
     }
 
-    fn progress(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef, progress: Progress) {
+    fn progress(
+        &mut self,
+        connection: ConnectionId,
+        host: &HostId,
+        call: &CallRef,
+        progress: ReportedProgress,
+    ) {
         if !self.owns(connection, host, call) {
             return;
         }
-        let Progress { message, fraction, checkpoint, resumable } = progress;
+        let ReportedProgress { message, fraction, checkpoint, resumable } = progress;
         self.accept(host, call);
         let attempt = call.attempt;
         if let Some(resumable) = resumable {

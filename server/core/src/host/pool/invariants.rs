@@ -14,7 +14,7 @@ impl Pool {
         self.check_connections();
         self.check_holders();
         self.check_unacknowledged();
-        self.check_room();
+        self.check_bounds();
         self.check_queues();
         self.check_pinned();
         if !self.closing {
@@ -68,7 +68,7 @@ impl Pool {
     }
 
     /// Every call that takes up room is counted, and credit is never overdrawn.
-    fn check_room(&self) {
+    fn check_bounds(&self) {
         for (_, host) in self.hosts.iter() {
             let Some(stream) = &host.connection else { continue };
             let mut running: BTreeMap<&str, u32> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The name of a host's process as a proof: every order of what a call, its host and the server can do, up to a bound,
-//! checks that no call is reported as not begun that a process began.
+//! The name of a host's process as a proof that a call was not begun. Every order of what a call, its host and the server can
+//! do is tried, up to a bound. No call that a process began may be reported as not begun.
 
 use std::collections::{BTreeSet, VecDeque};
 

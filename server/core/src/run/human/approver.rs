@@ -25,9 +25,9 @@ impl From<String> for Person {
 /// Reasons why a person may not answer a question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnApprover {
-    /// Nobody proved who they are.
+    /// The person's name is not proved by a credential.
     #[error(
-        "the question is for certain people, and callers are not asked who they are; the server needs [auth], or abort the run"
+        "the question is for certain people, and nobody can prove their name without authentication; configure [auth] or abort the run"
     )]
     Unproved,
     /// The person started the run.

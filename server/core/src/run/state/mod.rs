@@ -76,7 +76,7 @@ use crate::run::status::RunError;
 use conversation::Conversation;
 use identity::Identity;
 use planning::Planning;
-use progress::{Counters, Position, Times};
+use progress::{Counters, LastNumbers, Times};
 use questions::Questions;
 use requests::CarriedOut;
 use tools::ToolHistory;
@@ -100,7 +100,7 @@ pub struct RunState {
     /// With the rules that were remembered when the run entered its session.
     spec: Arc<RunSpec>,
     times: Times,
-    position: Position,
+    position: LastNumbers,
     counters: Counters,
     phase: Phase,
     /// The last failure, until something succeeds.
@@ -130,7 +130,7 @@ impl RunState {
             identity: Identity::new(run),
             spec: Arc::default(),
             times: Times::default(),
-            position: Position::default(),
+            position: LastNumbers::default(),
             counters: Counters::default(),
             phase: Phase::New,
             last_error: None,

@@ -32,7 +32,7 @@ pub(super) fn too_large(
 pub(super) fn compacted(builder: &mut TransitionBuilder<'_>, done: Compacted) -> Result<(), Refusal> {
     let RunningCompaction { then, reason, strategy, .. } = running(builder, done.number)?.clone();
     if reason == CompactionReason::Overflow && done.tokens_after >= done.tokens_before {
-        let error = no_room(builder.state());
+        let error = context_full(builder.state());
         let Compacted { number, usage, .. } = done;
         builder.emit(Event::CompactionFailed { number, strategy, error: error.clone(), usage });
         finish::fail(builder, error);
@@ -61,10 +61,10 @@ pub(super) fn failed(
     let RunningCompaction { strategy, reason, .. } = running(builder, number)?.clone();
     let was_trim = strategy == compaction::TRIM;
     // The event below becomes the last error.
-    let no_room = no_room(builder.state());
+    let context_full = context_full(builder.state());
     builder.emit(Event::CompactionFailed { number, strategy, error, usage: Usage::default() });
     if was_trim {
-        finish::fail(builder, no_room);
+        finish::fail(builder, context_full);
     } else {
         compaction::begin(builder, Some(compaction::TRIM.to_owned()), reason, 0);
     }
@@ -72,7 +72,7 @@ pub(super) fn failed(
 }
 
 /// The error of a context that cannot be made smaller, with the provider's words if it refused the last request.
-fn no_room(state: &RunState) -> RunError {
+fn context_full(state: &RunState) -> RunError {
     let code = RunErrorCode::Model(ModelErrorKind::ContextOverflow);
     match state.last_error().filter(|last| last.code == code) {
         Some(refused) => RunError {

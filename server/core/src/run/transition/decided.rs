@@ -58,7 +58,7 @@ pub(super) fn decided(
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let question = asked.question.clone();
-    check_room(builder, &question, &decision).map_err(Refusal::BadAnswer)?;
+    check_bounds(builder, &question, &decision).map_err(Refusal::BadAnswer)?;
     if let Decision::ApproveWithEdits { arguments } = &decision {
         check_edits(builder, &question, arguments, &submission.by)?;
     }
@@ -82,7 +82,7 @@ pub(super) fn decided(
 
 /// Refuses an answer to a call's question for which there is no room beside the call's other answers. To decline is always
 /// possible.
-fn check_room(
+fn check_bounds(
     builder: &TransitionBuilder<'_>,
     question: &Question,
     decision: &Decision,

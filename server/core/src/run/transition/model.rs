@@ -24,7 +24,7 @@ use crate::tool::EffectClass;
 pub(super) fn finished(builder: &mut TransitionBuilder<'_>, done: ModelFinished) -> Result<(), Refusal> {
     model_call::running(builder, done.model_call, done.attempt)?;
     if done.finish == FinishReason::ContextWindow && is_empty(&done.message) {
-        return failed(builder, done.model_call, done.attempt, no_room());
+        return failed(builder, done.model_call, done.attempt, context_full());
     }
     let calls: Vec<ToolCall> = done.message.tool_calls().cloned().collect();
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
@@ -72,7 +72,7 @@ fn is_empty(message: &Message) -> bool {
 }
 
 /// The failure of a call whose context left no room for a response.
-fn no_room() -> ModelFailure {
+fn context_full() -> ModelFailure {
     ModelFailure {
         kind: ModelErrorKind::ContextOverflow,
         message: "the context was full before the answer began".to_owned(),

@@ -11,11 +11,11 @@ use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::calls;
 use crate::time::Millis;
 
-/// Knowledge of a question that a call asks.
-enum Known {
-    /// Nothing: the question is new.
-    No,
-    /// The question is open.
+/// A question that a call asks, compared with those that it asked before.
+enum KnownQuestion {
+    /// It was not asked before.
+    New,
+    /// It was asked, and is open.
     Open,
     /// The host can be told this at once.
     Answered(InputAnswer),
@@ -41,14 +41,14 @@ pub(super) fn needed(
     let call = if is_in_doubt { open } else { calls::in_flight(builder, slot, attempt)? };
     let tool = call.requested.name.clone();
     let Some(input) = content.input.clone() else { return Ok(()) };
-    match known(builder, slot, attempt, &content) {
-        Known::No | Known::Open if is_in_doubt => {
+    match find_known(builder, slot, attempt, &content) {
+        KnownQuestion::New | KnownQuestion::Open if is_in_doubt => {
             builder.answer(slot, attempt, input, InputAnswer::Refused(IN_DOUBT.to_owned()));
             return Ok(());
         }
-        Known::No => {}
-        Known::Open => return Ok(()),
-        Known::Answered(answer) => {
+        KnownQuestion::New => {}
+        KnownQuestion::Open => return Ok(()),
+        KnownQuestion::Answered(answer) => {
             builder.answer(slot, attempt, input, answer);
             return Ok(());
         }
@@ -84,26 +84,26 @@ fn has_room_for_answer(builder: &TransitionBuilder<'_>, slot: CallSlot, input: &
 }
 
 /// Looks up a question. The answer to an earlier attempt counts if that attempt asked the same.
-fn known(
+fn find_known(
     builder: &TransitionBuilder<'_>,
     slot: CallSlot,
     attempt: Attempt,
     content: &QuestionContent,
-) -> Known {
+) -> KnownQuestion {
     let same_input = |asked: &&AskedQuestion| asked.question.input() == content.input.as_deref();
     if let Some(asked) = asked_by(builder, slot, attempt).find(same_input) {
         if asked.question.digest != content.digest() {
             let refused = "the input_id is that of another question of this call".to_owned();
-            return Known::Answered(InputAnswer::Refused(refused));
+            return KnownQuestion::Answered(InputAnswer::Refused(refused));
         }
         let answer = asked.answer.as_ref().and_then(|answer| answer.decision.input_answer());
-        return answer.map_or(Known::Open, Known::Answered);
+        return answer.map_or(KnownQuestion::Open, KnownQuestion::Answered);
     }
     let earlier = (1..attempt.0).rev().flat_map(|attempt| asked_by(builder, slot, Attempt(attempt)));
     let mut same = earlier.filter(same_input).filter(|asked| asked.question.digest == content.digest());
     let answer = same.find_map(|asked| asked.answer.as_ref().filter(|answer| answer.decision.is_input()));
     let answer = answer.and_then(|answer| answer.decision.input_answer());
-    answer.map_or(Known::No, Known::Answered)
+    answer.map_or(KnownQuestion::New, KnownQuestion::Answered)
 }
 
 /// The questions of an attempt, in the order in which they were asked.

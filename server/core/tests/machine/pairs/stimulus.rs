@@ -18,11 +18,10 @@ const HOUR: Millis = Millis::secs(3_600);
 
 /// The table: what happens, and what comes of it in each situation.
 ///
-/// `Mod`, `Off`, …: taken, with events, and it leads there. `=`: taken, and nothing is to be recorded. `!ph` wrong
-/// phase, `!mc` stale model call, `!uc` unknown call, `!du` duplicate result, `!st` stale attempt, `!rq` unknown
-/// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ba` not an answer to
-/// this question, `!id` id used before, `!hd` too much held, `!ns` not stepped, `!pl` stale decision of a
-/// planner.
+/// `Mod`, `Off`, …: taken, with events, and it leads there. `=`: taken, and nothing is to be recorded. Refusals of the phase and
+/// of calls: `!ph` wrong phase, `!mc` stale model call, `!uc` unknown call, `!du` duplicate result, `!st` stale attempt. Refusals
+/// of answers: `!rq` unknown request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ba` not an answer to
+/// this question. Others: `!id` id used before, `!hd` too much held, `!ns` not stepped, `!pl` stale decision of a planner.
 macro_rules! table {
     ($($stimulus:ident $row:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -99,7 +99,7 @@ impl NoteJob<'_> {
             return Ok(());
         }
         let Some(beginning) = self.beginning().await? else { return Ok(()) };
-        let title = clean_title(&self.ask(TITLE_PROMPT, &beginning).await.map_err(job_error)?);
+        let title = clean_title(&self.complete(TITLE_PROMPT, &beginning).await.map_err(job_error)?);
         if title.is_empty() {
             return Err(JobError::Retryable { why: "the model gave no title".to_owned(), after: None });
         }
@@ -135,7 +135,7 @@ impl NoteJob<'_> {
                 "" => transcript,
                 before => format!("Summary so far:\n{before}\n\nSince then:\n{transcript}"),
             };
-            match self.ask(SUMMARY_PROMPT, &request).await {
+            match self.complete(SUMMARY_PROMPT, &request).await {
                 Ok(answer) if answer.trim().is_empty() => {
                     return Err(JobError::Retryable {
                         why: "the model gave no summary".to_owned(),
@@ -196,7 +196,7 @@ impl NoteJob<'_> {
     }
 
     /// Calls the model once.
-    async fn ask(&self, prompt: &str, text: &str) -> Result<String, ModelError> {
+    async fn complete(&self, prompt: &str, text: &str) -> Result<String, ModelError> {
         let request = CompletionRequest {
             spec: self.spec,
             model: self.spec.background.model.as_deref(),

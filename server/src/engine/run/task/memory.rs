@@ -55,7 +55,7 @@ async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> WaitEnd {
         return WaitEnd::Reserved(charge);
     }
     // From here on no history becomes idle.
-    deps.make_room(&tenant, bytes);
+    deps.free_memory(&tenant, bytes);
     WaitEnd::Reserved(reserved.await)
 }
 
@@ -184,7 +184,7 @@ impl RunTask {
     /// True if there is no memory for what is loaded, although idle histories were dropped.
     fn is_without_memory(&self, loaded: usize) -> bool {
         if self.free_bytes() == 0 {
-            self.deps.make_room(self.tenant(), 1);
+            self.deps.free_memory(self.tenant(), 1);
         }
         loaded > self.bytes_max() || self.free_bytes() == 0
     }

@@ -36,7 +36,7 @@ use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::ports::RunObserver;
 use crate::engine::run::recovery_order::RecoveryPlace;
-use crate::engine::run::table::{Mail, Reply, StartPermit};
+use crate::engine::run::table::{InputReplySender, Mail, StartPermit};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::shards::GivenAwayShards;
 use crate::extension::RunContext;
@@ -124,7 +124,7 @@ pub(in crate::engine) struct RunTask {
 pub(in crate::engine) struct StepCaller {
     /// The client's id of the request.
     request: String,
-    reply: Reply,
+    reply: InputReplySender,
 }
 
 /// The next thing for the task to do.
@@ -235,8 +235,8 @@ impl RunTask {
         }
     }
 
-    /// Stops the run. It first hears, for as long as `wait` at most, if hosts begin the calls that they were offered: a call that
-    /// was given back would otherwise count as one that may have run.
+    /// Stops the run. For as long as `wait` at most, it first hears if hosts begin the calls that they were offered. Otherwise a
+    /// call that was given back would count as one that may have run.
     async fn stop(&mut self, wait: Duration) -> Result<TaskEnd, StoreError> {
         let until = Instant::now() + wait;
         while self.has_open_offers() && Instant::now() < until {
@@ -313,7 +313,7 @@ impl RunTask {
     pub(in crate::engine) async fn handle_input(
         &mut self,
         input: Input,
-        reply: Option<Reply>,
+        reply: Option<InputReplySender>,
     ) -> Result<Option<TaskEnd>, StoreError> {
         let now = self.deps.clock.now();
         let granted = granted_call(&input);
@@ -405,7 +405,7 @@ impl RunTask {
     }
 }
 
-fn send_reply(reply: Option<Reply>, verdict: Result<(), Refusal>) {
+fn send_reply(reply: Option<InputReplySender>, verdict: Result<(), Refusal>) {
     if let Some(reply) = reply {
         // The caller may have stopped waiting. The verdict holds all the same.
         let _gone = reply.send(verdict);

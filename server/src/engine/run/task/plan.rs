@@ -63,7 +63,7 @@ impl PlannerCall {
         loop {
             tried += 1;
             let planner = self.deps.extensions.planner(&self.tenant, name).await?;
-            match self.ask(&*planner).await {
+            match self.plan(&*planner).await {
                 Err(error) if error.is_retryable_by_run() && tried < ATTEMPTS => {
                     tracing::info!(planner = name, decision = self.decision, %error, "a planner failed; asking again");
                 }
@@ -72,7 +72,7 @@ impl PlannerCall {
         }
     }
 
-    async fn ask(&self, planner: &dyn Planner) -> Result<Instruction, ExtensionError> {
+    async fn plan(&self, planner: &dyn Planner) -> Result<Instruction, ExtensionError> {
         let timeout = planner.timeout();
         let answer = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
         match tokio::time::timeout(timeout.duration(), answer).await {

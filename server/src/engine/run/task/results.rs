@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::engine::blobs::claim;
 use crate::engine::effect::tool_hooks::after_tool;
-use crate::engine::run::table::Reply;
+use crate::engine::run::table::InputReplySender;
 use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
 use crate::tool::BadOutput;
@@ -17,7 +17,7 @@ use crate::tool::BadOutput;
 /// A tool call's result after the hooks, and the reply that its host waits for.
 pub(in crate::engine) struct HookedResult {
     pub(in crate::engine) input: Input,
-    pub(in crate::engine) reply: Reply,
+    pub(in crate::engine) reply: InputReplySender,
 }
 
 /// The results of a run's tool calls that hooks are looking at.
@@ -28,7 +28,7 @@ impl RunTask {
     pub(super) async fn handle_or_hook(
         &mut self,
         input: Input,
-        reply: Reply,
+        reply: InputReplySender,
     ) -> Result<Option<TaskEnd>, StoreError> {
         let call = match &input {
             Input::CallFinished(finished) => self.call_for_hooks(finished),

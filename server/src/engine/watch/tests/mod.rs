@@ -12,7 +12,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
 use super::change::{ChangedFrom, RunChange};
-use super::watchers::{ListChange, ListPosition, Read, RunWatchers, WatchHandle};
+use super::watchers::{ListChange, ListPosition, NextChange, RunWatchers, WatchHandle};
 use crate::clock::{Clock, TestClock};
 use crate::engine::Engine;
 use crate::store::conformance::fixture::summary;
@@ -95,18 +95,18 @@ fn unread(handle: &WatchHandle) -> Vec<String> {
     let mut found = Vec::new();
     loop {
         match handle.read() {
-            Read::Change { change: ListChange::Row(change), .. } => {
+            NextChange::Change { change: ListChange::Row(change), .. } => {
                 found.push(format!("{} {}", change.row.run, change.row.last_seq.0));
             }
-            Read::Change { run, change: ListChange::Removed { deleted: false }, .. } => {
+            NextChange::Change { run, change: ListChange::Removed { deleted: false }, .. } => {
                 found.push(format!("{run} -"))
             }
-            Read::Change { run, change: ListChange::Removed { deleted: true }, .. } => {
+            NextChange::Change { run, change: ListChange::Removed { deleted: true }, .. } => {
                 found.push(format!("{run} x"))
             }
-            Read::Nothing(_) => return found,
-            Read::Lost(_) => return vec!["lost".to_owned()],
-            Read::Stalled => return vec!["stalled".to_owned()],
+            NextChange::Nothing(_) => return found,
+            NextChange::Lost(_) => return vec!["lost".to_owned()],
+            NextChange::Stalled => return vec!["stalled".to_owned()],
         }
     }
 }
@@ -135,7 +135,8 @@ fn a_run_that_was_deleted_is_removed_before_another_of_its_id_is_told() {
     begins(1);
     fixture.moved("a", 2);
     fixture.moved("b", 1);
-    let Read::Change { change: ListChange::Removed { deleted: true }, upto: no, .. } = watch.read() else {
+    let NextChange::Change { change: ListChange::Removed { deleted: true }, upto: no, .. } = watch.read()
+    else {
         panic!("first")
     };
     assert_eq!(no, 0, "a token from here on tells the deletion again, and then the new run");
@@ -188,7 +189,7 @@ fn a_token_continues_where_every_later_change_is_known() {
     fixture.moved("a", 1);
     fixture.moved("b", 1);
     // `b` waits still, so the token after `a` is one before it.
-    let Read::Change { run, upto: no, .. } = first.read() else { panic!("`a` waits") };
+    let NextChange::Change { run, upto: no, .. } = first.read() else { panic!("`a` waits") };
     assert_eq!((run.as_str(), no), ("a", 1));
     drop(first);
     fixture.moved("c", 1);

@@ -22,8 +22,8 @@ impl Fixture {
         self.peer_changed(run, seq, ChangedFrom::Status(RunStatus::ModelRunning));
     }
 
-    fn missed(&self) {
-        self.watchers.missed(self.clock.now());
+    fn reset_watchers(&self) {
+        self.watchers.reset_watchers(self.clock.now());
     }
 
     fn peer_following(&self) -> PeerFollowing {
@@ -33,7 +33,7 @@ impl Fixture {
 }
 
 /// The changes that wait in a tap.
-fn told(tap: &mut TapReceiver) -> Vec<String> {
+fn changes_of(tap: &mut TapReceiver) -> Vec<String> {
     let found = std::iter::from_fn(|| tap.next(usize::MAX).now_or_never().flatten());
     found.flatten().map(|change| format!("{} {}", change.row.run, change.row.last_seq.0)).collect()
 }
@@ -47,7 +47,7 @@ fn changes_of_all_replicas_are_in_one_list_and_only_those_of_this_one_are_told_t
     fixture.peer_moved("b", 1);
     fixture.moved("c", 1);
     assert_eq!(unread(&watch), ["a 1", "b 1", "c 1"]);
-    assert_eq!(told(&mut tap), ["a 1", "c 1"]);
+    assert_eq!(changes_of(&mut tap), ["a 1", "c 1"]);
     // A token continues with the changes of all.
     assert_eq!(fixture.watch(&RunFilter::default(), Some(ListPosition { process: 7, no: 1 })).1, Some(3));
 }
@@ -60,7 +60,7 @@ fn an_engine_that_nobody_watches_tells_its_changes_while_there_is_a_tap() {
     assert!(fixture.watchers.is_active());
     fixture.moved("a", 1);
     assert!(fixture.watchers.is_active());
-    assert_eq!(told(&mut tap), ["a 1"]);
+    assert_eq!(changes_of(&mut tap), ["a 1"]);
     drop(tap);
     fixture.moved("a", 2);
     assert!(!fixture.watchers.is_active());
@@ -72,9 +72,9 @@ fn a_tap_that_overflows_is_closed_after_what_it_has() {
     let (mut slow, mut other) = (fixture.watchers.tap(), fixture.watchers.tap());
     for seq in 1..=1_025 {
         fixture.moved("a", seq);
-        assert_eq!(told(&mut other), [format!("a {seq}")]);
+        assert_eq!(changes_of(&mut other), [format!("a {seq}")]);
     }
-    assert_eq!(told(&mut slow).len(), 1_024);
+    assert_eq!(changes_of(&mut slow).len(), 1_024);
     assert!(slow.is_closed(), "the other replica makes it anew");
     assert!(!other.is_closed());
 }
@@ -90,9 +90,9 @@ fn a_tap_whose_changes_have_too_many_bytes_is_closed_after_what_it_has() {
         let mut large = change("a", seq, ChangedFrom::Status(status), status);
         large.row.labels = labels.clone();
         fixture.watchers.changed(large, clock.now(), STALL);
-        assert_eq!(told(&mut other), [format!("a {seq}")], "what was read does not count");
+        assert_eq!(changes_of(&mut other), [format!("a {seq}")], "what was read does not count");
     }
-    assert_eq!(told(&mut slow).len(), 62, "16 MiB");
+    assert_eq!(changes_of(&mut slow).len(), 62, "16 MiB");
     assert!(slow.is_closed() && !other.is_closed());
 }
 
@@ -144,9 +144,9 @@ fn who_may_have_missed_changes_begins_again_and_no_token_of_before_continues() {
     assert_eq!(fixture.watch(&any, position(1)).1, Some(1));
     // It has read nothing for long, as there was nothing to read.
     fixture.clock.set(Timestamp(1_000_000));
-    fixture.missed();
+    fixture.reset_watchers();
     assert_eq!(fixture.moved("a", 2), 0, "it has not stalled");
-    let Read::Lost(reason) = watch.read() else { panic!("it begins again") };
+    let NextChange::Lost(reason) = watch.read() else { panic!("it begins again") };
     assert_eq!(reason, "changes of runs of another replica may be unknown");
     assert_eq!(fixture.watch(&any, position(1)).1, None);
     let no = watch.begin_again();
@@ -154,11 +154,11 @@ fn who_may_have_missed_changes_begins_again_and_no_token_of_before_continues() {
     assert_eq!(unread(&watch), ["b 1"]);
     assert_eq!(fixture.watch(&any, position(no)).1, Some(no + 1));
     // One that does not begin again is ended.
-    fixture.missed();
+    fixture.reset_watchers();
     fixture.clock.set(Timestamp(1_000_101));
     assert_eq!(fixture.moved("a", 3), 1);
     assert_eq!(unread(&watch), ["stalled"]);
-    fixture.missed();
+    fixture.reset_watchers();
     assert_eq!(unread(&watch), ["stalled"]);
 }
 
@@ -178,14 +178,14 @@ async fn a_list_waits_a_moment_for_other_replicas() {
     };
     let following = async {
         advance(Duration::from_millis(500)).await;
-        transport.followed();
+        transport.set_followed();
     };
     tokio::join!(waiting, following);
     assert_eq!(began.elapsed(), Duration::from_millis(500));
     assert_eq!(unread(&alone), ["lost"], "its snapshot began before");
     assert_eq!(unread(&patient), [] as [&str; 0]);
     // They are not followed any more: what happens is not known, and a list waits for them again.
-    transport.unfollowed();
+    transport.set_unfollowed();
     assert_eq!(unread(&patient), ["lost"]);
     patient.peers_followed().await;
     assert_eq!(began.elapsed(), Duration::from_millis(1_500), "they do not come");

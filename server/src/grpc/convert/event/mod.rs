@@ -19,7 +19,7 @@ use super::masked;
 use super::message::call_id;
 use super::run::run_status;
 use super::timestamp;
-use crate::engine::feed::{FeedItem, Progress};
+use crate::engine::feed::{FeedItem, LiveProgress};
 use crate::mask::Masks;
 
 pub use call::effect_class;
@@ -49,14 +49,14 @@ impl EventConverter {
 
     /// The frame to send. Each item is converted and encoded once, for all subscribers of the run.
     #[must_use]
-    pub fn frame(&self, shown: &FeedItem) -> EventFrame {
-        EventFrame { event: shown.encoded(|shown| self.event(shown).encode_to_vec().into()) }
+    pub fn frame(&self, item: &FeedItem) -> EventFrame {
+        EventFrame { event: item.encoded(|item| self.event(item).encode_to_vec().into()) }
     }
 
     /// Converts an item of the feed.
     #[must_use]
-    pub fn event(&self, shown: &FeedItem) -> wire::RunEvent {
-        match shown {
+    pub fn event(&self, item: &FeedItem) -> wire::RunEvent {
+        match item {
             FeedItem::Durable(record) => self.durable(record),
             FeedItem::Transient(transient) => self.masked(self.transient(transient)),
         }
@@ -157,12 +157,12 @@ impl EventConverter {
 
 /// True if callers see the item. Deltas that only the message assembler needs are hidden.
 #[must_use]
-pub fn is_shown(shown: &FeedItem) -> bool {
-    match shown {
+pub fn is_shown(item: &FeedItem) -> bool {
+    match item {
         FeedItem::Durable(_) => true,
         FeedItem::Transient(transient) => !matches!(
             transient.what,
-            Progress::Delta {
+            LiveProgress::Delta {
                 delta: Delta::Usage(_)
                     | Delta::Finish { .. }
                     | Delta::ReasoningEnd { .. }
@@ -177,8 +177,8 @@ pub fn is_shown(shown: &FeedItem) -> bool {
 
 /// True for the run's last event.
 #[must_use]
-pub fn is_last(shown: &FeedItem) -> bool {
-    match shown {
+pub fn is_last(item: &FeedItem) -> bool {
+    match item {
         FeedItem::Durable(record) => matches!(record.event, Event::Finished { .. }),
         FeedItem::Transient(_) => false,
     }

@@ -12,7 +12,7 @@ use agentloop_proto::v1::{RunStreamResponse, SubscribeResponse};
 use prost::Message as _;
 
 use super::EventConverter;
-use crate::engine::feed::{FeedItem, ModelAttempt, Progress, Transient};
+use crate::engine::feed::{FeedItem, LiveProgress, ModelAttempt, Transient};
 
 const AT: Timestamp = Timestamp(1_700_000_000_123);
 
@@ -45,24 +45,24 @@ fn transient() -> Vec<FeedItem> {
     ];
     let parts = vec![Part::text("Sun")];
     let others = [
-        Progress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
-        Progress::Call { slot, attempt: Attempt(1), message: "half".to_owned(), fraction: Some(0.5) },
-        Progress::Output { slot, attempt: Attempt(1), chunk_seq: 4, stderr: true, data: vec![0, 255] },
+        LiveProgress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
+        LiveProgress::Call { slot, attempt: Attempt(1), message: "half".to_owned(), fraction: Some(0.5) },
+        LiveProgress::Output { slot, attempt: Attempt(1), chunk_seq: 4, stderr: true, data: vec![0, 255] },
     ];
-    let deltas = deltas.map(|delta| Progress::Delta { call, delta_seq: 8, delta });
+    let deltas = deltas.map(|delta| LiveProgress::Delta { call, delta_seq: 8, delta });
     deltas.into_iter().chain(others).map(|what| FeedItem::transient(Transient { at: AT, what })).collect()
 }
 
 #[test]
 fn event_frames_equal_the_messages_of_the_contract() {
     let converter = converter();
-    for shown in durable().into_iter().chain(transient()) {
-        let event = Some(converter.event(&shown));
-        let sent = converter.frame(&shown).encode_to_vec();
+    for item in durable().into_iter().chain(transient()) {
+        let event = Some(converter.event(&item));
+        let sent = converter.frame(&item).encode_to_vec();
         let (run_stream, subscribe) =
             (RunStreamResponse { event: event.clone() }, SubscribeResponse { event });
-        assert_eq!(sent, run_stream.encode_to_vec(), "{shown:?}");
-        assert_eq!(sent, subscribe.encode_to_vec(), "{shown:?}");
+        assert_eq!(sent, run_stream.encode_to_vec(), "{item:?}");
+        assert_eq!(sent, subscribe.encode_to_vec(), "{item:?}");
         assert_eq!(RunStreamResponse::decode(&sent[..]).unwrap(), run_stream);
         assert_eq!(SubscribeResponse::decode(&sent[..]).unwrap(), subscribe);
     }

@@ -9,7 +9,7 @@ use agentloop_proto::v1 as wire;
 use wire::run_event::Event as Wire;
 
 use super::{EventConverter, process_state};
-use crate::engine::feed::{ModelAttempt, Progress, Transient};
+use crate::engine::feed::{LiveProgress, ModelAttempt, Transient};
 use crate::grpc::convert::message::message;
 use crate::grpc::convert::run::run_status;
 use crate::grpc::convert::timestamp;
@@ -18,10 +18,10 @@ impl EventConverter {
     pub(super) fn transient(&self, transient: &Transient) -> wire::RunEvent {
         let (model_call, event) = self.progress(&transient.what);
         let (status, process) = match &transient.what {
-            Progress::Delta { .. } | Progress::Partial { .. } => {
+            LiveProgress::Delta { .. } | LiveProgress::Partial { .. } => {
                 (RunStatus::ModelRunning, ProcessState::Streaming)
             }
-            Progress::Call { .. } | Progress::Output { .. } => {
+            LiveProgress::Call { .. } | LiveProgress::Output { .. } => {
                 (RunStatus::ToolRunning, ProcessState::ToolExecuting)
             }
         };
@@ -39,18 +39,18 @@ impl EventConverter {
     }
 
     /// The model call that the progress belongs to, and the progress itself. One call per kind of progress.
-    fn progress(&self, progress: &Progress) -> (u32, Wire) {
+    fn progress(&self, progress: &LiveProgress) -> (u32, Wire) {
         match progress {
-            Progress::Delta { call, delta_seq, delta } => {
+            LiveProgress::Delta { call, delta_seq, delta } => {
                 (call.model_call, model_delta(*call, *delta_seq, delta))
             }
-            Progress::Partial { call, delta_seq, message } => {
+            LiveProgress::Partial { call, delta_seq, message } => {
                 (call.model_call, self.partial_message(*call, *delta_seq, message))
             }
-            Progress::Call { slot, attempt, message, fraction } => {
+            LiveProgress::Call { slot, attempt, message, fraction } => {
                 (slot.model_call, self.call_progress(*slot, *attempt, message, *fraction))
             }
-            Progress::Output { slot, attempt, chunk_seq, stderr, data } => {
+            LiveProgress::Output { slot, attempt, chunk_seq, stderr, data } => {
                 (slot.model_call, self.call_output(*slot, *attempt, *chunk_seq, *stderr, data))
             }
         }

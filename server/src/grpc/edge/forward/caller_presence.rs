@@ -1,8 +1,8 @@
-//! Callers whose run is to end with them, and who leave.
+//! Aborts of runs whose caller leaves while the run moves to another owner.
 //!
-//! The owner of the run notices it by the end of the RPC, and aborts the run. If the run moves at that moment, the owner cannot
-//! write the abort any more, or there is no owner that has the RPC. So this replica joins the run at the next owner with its
-//! caller's policy, and leaves it there once other callers had time to come to that owner, too.
+//! A run that is to end with its caller is aborted by its owner, which sees the end of the caller's RPC. If the run moves at
+//! that moment, the old owner cannot write the abort any more, and the new one never had the RPC. So this replica joins the run
+//! at its next owner with the caller's policy. It leaves again once other callers had time to come to that owner, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::grpc::edge::forward::outcome::refusal;
 use crate::grpc::edge::forward::request::resume::JoinRpc;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, Routing, SEARCH_WAIT, Search};
+use crate::grpc::edge::forward::route::routing::{AskedReplica, OwnerSearch, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::send::{SendOptions, send};
 
@@ -68,7 +68,7 @@ impl Drop for CallerPresence {
 async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: Option<AskedReplica>) {
     if let Some(asked) = at.filter(|asked| asked.shard.is_none()) {
         // The run may have made its session there. By now its shard can be looked up.
-        let found = routing.resolve(route_key, Search::Again, Instant::now() + SEARCH_WAIT).await;
+        let found = routing.resolve(route_key, OwnerSearch::Again, Instant::now() + SEARCH_WAIT).await;
         at = found.map(|(_target, owner)| owner).filter(|owner| owner.replica == asked.replica);
     }
     loop {

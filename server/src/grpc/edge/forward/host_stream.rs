@@ -1,8 +1,8 @@
-//! The stream of a tool host through this replica to the one that keeps the hosts, at the time when this replica stops.
+//! The stream of a tool host that goes through this replica to the hub, and its end when this replica stops.
 //!
-//! The host is then taken out of use before its stream ends: an offer that is on its way reaches it, and its answer comes back. So
-//! no call is lost of which the host has not heard. Both happen as for the hosts of the replica that keeps them: no more calls are
-//! placed, then the host is asked to connect again.
+//! A stop has two steps, as at the hub. First this replica says for the host that it drains, so the hub offers it no more
+//! calls. A moment later it asks the host to connect again. In between, an offer on its way reaches the host, and the host's
+//! reply reaches the hub. So no offered call is lost before its host has heard of it.
 
 use std::sync::Arc;
 
@@ -74,15 +74,15 @@ struct ToHost {
 }
 
 /// The step after a frame for a host.
-enum Next {
+enum HostStreamStep {
     Pass(Box<ToHost>),
     /// The stream ends well after a `go_away`.
     End,
 }
 
-/// The responses for a host. They end with UNAVAILABLE when the hub moves or the link breaks. When this replica stops, the host is
-/// asked to connect again, a moment after it was said to drain, and when the runs of this replica have stopped: they wait for
-/// answers to their own offers.
+/// The responses for a host. They end with UNAVAILABLE when the hub moves or the link breaks. When this replica stops, the host
+/// is asked to connect again, a moment after it was said to drain. The runs of this replica have stopped by then, because they
+/// wait for replies to their own offers.
 pub(super) fn responses(
     routing: &Arc<Routing>,
     response: http::Response<Body>,
@@ -99,15 +99,15 @@ pub(super) fn responses(
     });
     response.map(|body| {
         let host = Box::new(ToHost { body, boundary: Boundary::default(), ownership_lost, stopped });
-        of_frames(unfold(Some(Next::Pass(host)), async |next| match next? {
-            Next::Pass(host) => Some(host.next().await),
-            Next::End => Some((end_with(&Status::ok("")), None)),
+        of_frames(unfold(Some(HostStreamStep::Pass(host)), async |next| match next? {
+            HostStreamStep::Pass(host) => Some(host.next().await),
+            HostStreamStep::End => Some((end_with(&Status::ok("")), None)),
         }))
     })
 }
 
 impl ToHost {
-    async fn next(mut self: Box<Self>) -> (NextFrame, Option<Next>) {
+    async fn next(mut self: Box<Self>) -> (NextFrame, Option<HostStreamStep>) {
         let frame = tokio::select! {
             biased;
             () = &mut self.stopped => return self.go_away(),
@@ -119,19 +119,19 @@ impl ToHost {
             Some(frame) if frame.is_trailers() => (Ok(frame), None),
             Some(frame) => {
                 self.boundary.pass(&frame);
-                (Ok(frame), Some(Next::Pass(self)))
+                (Ok(frame), Some(HostStreamStep::Pass(self)))
             }
         }
     }
 
     /// Asks the host to connect again. In the middle of a message nothing can be said.
-    fn go_away(&self) -> (NextFrame, Option<Next>) {
+    fn go_away(&self) -> (NextFrame, Option<HostStreamStep>) {
         if !self.boundary.is_between() {
             return (end_with(&shutting_down()), None);
         }
         let reason = shutting_down().message().to_owned();
         let go_away = v1::GoAway { reconnect_after: Some(prost_types::Duration::default()), reason };
         let go_away = v1::ConnectResponse { frame: Some(ServerFrame::GoAway(go_away)) };
-        (Ok(Frame::data(framed(&[&go_away.encode_to_vec()]))), Some(Next::End))
+        (Ok(Frame::data(framed(&[&go_away.encode_to_vec()]))), Some(HostStreamStep::End))
     }
 }

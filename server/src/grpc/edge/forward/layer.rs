@@ -22,7 +22,7 @@ use crate::grpc::edge::forward::request::budget::BufferBudget;
 use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::replayable::ReplayableRpc;
-use crate::grpc::edge::forward::request::resume::Position;
+use crate::grpc::edge::forward::request::resume::StreamPosition;
 use crate::grpc::edge::forward::route::local::LocalServices;
 use crate::grpc::edge::forward::route::routing::{Destination, ResolvedTarget, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
@@ -156,7 +156,7 @@ impl Inner {
         let route_key = kind.key(rpc.head().tenant(), rpc.message(), has_new_ids);
         match mode {
             ForwardMode::Unary => {
-                let mut caller = CallerPresence::new(routing, Position::join_of_run(&rpc));
+                let mut caller = CallerPresence::new(routing, StreamPosition::join_of_run(&rpc));
                 let options = SendOptions::unary();
                 let sent = Box::pin(send(routing, &rpc, &route_key, options, caller.at())).await;
                 caller.stays();
@@ -167,11 +167,11 @@ impl Inner {
                 Box::pin(send(routing, &rpc, &route_key, options, &at)).await.response
             }
             ForwardMode::Events => {
-                let position = Position::before_events(&rpc);
+                let position = StreamPosition::before_events(&rpc);
                 Box::pin(follow(routing.clone(), rpc, route_key, position)).await
             }
             ForwardMode::Changes => {
-                Box::pin(follow(routing.clone(), rpc, route_key, Position::before_changes())).await
+                Box::pin(follow(routing.clone(), rpc, route_key, StreamPosition::before_changes())).await
             }
             ForwardMode::Download | ForwardMode::Upload | ForwardMode::HostStream => {
                 Box::pin(pass(routing, rpc, &route_key)).await

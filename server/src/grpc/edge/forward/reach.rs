@@ -7,7 +7,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{self, HeaderValue, Method, Version};
 
 use crate::cluster::{Ownerships, Peer};
-use crate::grpc::edge::forward::outcome::{Outcome, ResponseExtent, ask};
+use crate::grpc::edge::forward::outcome::{AttemptOutcome, ResponseExtent, send_over_link};
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::REPLICA;
 
@@ -42,13 +42,13 @@ impl Reach {
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = http::Uri::from_static(HERE);
         request.headers_mut().insert(REPLICA, HeaderValue::from(peer.number.0));
-        let asked = ask((*link).clone(), request, ResponseExtent::Begun);
+        let asked = send_over_link((*link).clone(), request, ResponseExtent::Begun);
         match timeout(RESPONSE_WAIT, asked).await {
             // One of an earlier version refuses the RPC, so it was reached, too.
-            Ok(Outcome::Responded(_) | Outcome::Stopping(_)) => None,
-            Ok(Outcome::NotDone) => Some("another replica has its address".to_owned()),
-            Ok(Outcome::NotReached(why)) => Some(why),
-            Ok(Outcome::Broken) => Some("the connection to it broke".to_owned()),
+            Ok(AttemptOutcome::Responded(_) | AttemptOutcome::Stopping(_)) => None,
+            Ok(AttemptOutcome::NotDone) => Some("another replica has its address".to_owned()),
+            Ok(AttemptOutcome::NotReached(why)) => Some(why),
+            Ok(AttemptOutcome::Broken) => Some("the connection to it broke".to_owned()),
             Err(_late) => Some(format!("it does not answer within {} s", RESPONSE_WAIT.as_secs())),
         }
     }

@@ -10,13 +10,13 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::{
-    Outcome, ResponseExtent, ask, ask_here, no_owner_status, no_response_status, not_reached_status,
-    not_taken_status,
+    AttemptOutcome, ResponseExtent, no_owner_status, no_response_status, not_reached_status,
+    not_taken_status, send_over_link, serve_here,
 };
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, Replica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT, Search,
+    AskedReplica, OwnerSearch, Replica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT,
 };
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
@@ -80,7 +80,7 @@ pub(super) async fn send(
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
-    let mut search = Search::First;
+    let mut search = OwnerSearch::First;
     loop {
         let found = tokio::select! {
             biased;
@@ -88,18 +88,18 @@ pub(super) async fn send(
             () = routing.stopped() => return Sent::refused(shutting_down()),
         };
         let Some((target, asked)) = found else { return Sent::refused(no_owner_status()) };
-        search = Search::Again;
+        search = OwnerSearch::Again;
         let began = Instant::now();
         at.set(Some(asked));
         let Some((outcome, handler)) = attempt(routing, rpc, target, asked, extent).await else {
             return Sent::refused(shutting_down());
         };
-        if !matches!(outcome, Outcome::Responded(_)) {
+        if !matches!(outcome, AttemptOutcome::Responded(_)) {
             at.set(None);
         }
         let unable = match outcome {
-            Outcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
-            Outcome::Stopping(response) => {
+            AttemptOutcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
+            AttemptOutcome::Stopping(response) => {
                 let goes_on =
                     is_repeatable && rpc.is_whole() && may_be_asked_again(routing, asked, give_up).await;
                 if !goes_on {
@@ -107,20 +107,22 @@ pub(super) async fn send(
                 }
                 None
             }
-            Outcome::NotDone | Outcome::NotReached(_) if !rpc.is_whole() => {
+            AttemptOutcome::NotDone | AttemptOutcome::NotReached(_) if !rpc.is_whole() => {
                 return refused_later(routing, asked, no_owner_status()).await;
             }
-            Outcome::Broken if !rpc.is_whole() => {
+            AttemptOutcome::Broken if !rpc.is_whole() => {
                 return refused_later(routing, asked, no_response_status()).await;
             }
-            Outcome::Broken if !is_repeatable || is_lost(&mut lost, asked, began, rpc) => {
+            AttemptOutcome::Broken if !is_repeatable || is_lost(&mut lost, asked, began, rpc) => {
                 return Sent::refused(no_response_status());
             }
-            Outcome::NotDone => asked.replica.peer().map(Unable::refuses),
-            Outcome::Broken => {
+            AttemptOutcome::NotDone => asked.replica.peer().map(Unable::refuses),
+            AttemptOutcome::Broken => {
                 asked.replica.peer().filter(|_| routing.is_still_owner(asked)).map(Unable::breaks)
             }
-            Outcome::NotReached(why) => asked.replica.peer().map(|number| Unable::not_reached(number, why)),
+            AttemptOutcome::NotReached(why) => {
+                asked.replica.peer().map(|number| Unable::not_reached(number, why))
+            }
         };
         routing.pause(asked, give_up).await;
         if began.elapsed() >= WAS_WELL || !routing.is_still_owner(asked) {
@@ -160,12 +162,12 @@ impl Unable {
     fn logged(self, routing: &Routing) -> Status {
         let Self { number, why, status } = self;
         if !routing.ownerships.borrow().is_valid() {
-            tracing::debug!(replica = %number, why, "a call found no owner while this replica has no valid lease");
+            tracing::debug!(replica = %number, why, "an RPC found no owner while this replica has no valid lease");
             return status;
         }
         tracing::warn!(
             replica = %number, why,
-            "the replica that has to do a call does not take it; correct cluster.advertise there, or the certificates"
+            "the replica that has to do an RPC does not take it; correct cluster.advertise there, or the certificates"
         );
         status
     }
@@ -178,18 +180,18 @@ async fn attempt(
     target: ResolvedTarget,
     asked: AskedReplica,
     extent: ResponseExtent,
-) -> Option<(Outcome, RpcHandler)> {
+) -> Option<(AttemptOutcome, RpcHandler)> {
     match target {
         ResolvedTarget::Here(services) => {
             let (request, link) = rpc.head().for_local(rpc.body());
             let handler = RpcHandler::Here(link);
             let outcome = tokio::select! {
                 biased;
-                outcome = ask_here(services, request) => outcome,
+                outcome = serve_here(services, request) => outcome,
                 () = async {
                     routing.ownership_lost(asked).await;
                     handler.give_up();
-                } => Outcome::Broken,
+                } => AttemptOutcome::Broken,
             };
             Some((outcome, handler))
         }
@@ -197,8 +199,8 @@ async fn attempt(
             let request = rpc.head().for_replica(number, shard, rpc.body());
             let outcome = tokio::select! {
                 biased;
-                outcome = ask((*link).clone(), request, extent) => outcome,
-                () = routing.ownership_lost(asked) => Outcome::Broken,
+                outcome = send_over_link((*link).clone(), request, extent) => outcome,
+                () = routing.ownership_lost(asked) => AttemptOutcome::Broken,
                 () = routing.stopped() => return None,
             };
             Some((outcome, RpcHandler::Owner { _link: link }))
@@ -206,8 +208,8 @@ async fn attempt(
     }
 }
 
-/// True if the RPC may be sent again, after the replica that was asked could not do it: another one has taken over, or the same one
-/// may be able to by now. False once the search ends at the given moment.
+/// True if the RPC may be sent again, after a replica could not do it. Another one has taken over then, or the same one may be
+/// able to by now. False once the search ends at the given moment.
 pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, give_up: Instant) -> bool {
     if asked.replica == Replica::Here && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
         return false;
@@ -236,7 +238,7 @@ fn is_lost(
     let too_many = lost.len() >= LOST_OWNERS_MAX;
     if too_many {
         let path = rpc.head().path();
-        tracing::warn!(path, "owners were lost while they had this call; it is not sent to more");
+        tracing::warn!(path, "owners were lost while they had this RPC; it is not sent to more");
     }
     too_many
 }

@@ -18,7 +18,7 @@ use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_fram
 use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::messages::Messages;
-use crate::grpc::edge::forward::request::resume::Position;
+use crate::grpc::edge::forward::request::resume::StreamPosition;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing, RpcHandler, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
@@ -37,7 +37,7 @@ pub(super) async fn follow(
     routing: Arc<Routing>,
     rpc: BufferedRpc,
     route_key: RouteKey,
-    position: Position,
+    position: StreamPosition,
 ) -> http::Response<Body> {
     let mut caller = CallerPresence::new(&routing, position.join(&rpc));
     let sent = send(&routing, &rpc, &route_key, SendOptions::stream(), caller.at()).await;
@@ -59,7 +59,7 @@ struct ForwardedStream {
     routing: Arc<Routing>,
     rpc: BufferedRpc,
     route_key: RouteKey,
-    position: Position,
+    position: StreamPosition,
     source: Source,
     caller: CallerPresence,
     /// True once the input of the run is not kept any more.
@@ -82,7 +82,7 @@ struct Source {
 }
 
 /// The next item of a source.
-enum Next {
+enum NextItem {
     Bytes(tonic::codegen::Bytes),
     /// The owner ended the stream, with these trailers.
     Ended(HeaderMap),
@@ -99,17 +99,17 @@ impl Source {
         Self { asked, handler, body, ownership_lost, stopping, messages, began, is_fruitful: false }
     }
 
-    async fn next(&mut self) -> Next {
+    async fn next(&mut self) -> NextItem {
         let frame = tokio::select! {
             biased;
-            () = &mut self.stopping => return Next::Stopping,
-            () = &mut self.ownership_lost => return Next::Broken,
+            () = &mut self.stopping => return NextItem::Stopping,
+            () = &mut self.ownership_lost => return NextItem::Broken,
             frame = next_frame(&mut self.body) => frame,
         };
-        let Some(Ok(frame)) = frame else { return Next::Broken };
+        let Some(Ok(frame)) = frame else { return NextItem::Broken };
         match frame.into_data() {
-            Ok(bytes) => Next::Bytes(bytes),
-            Err(frame) => frame.into_trailers().map_or(Next::Broken, Next::Ended),
+            Ok(bytes) => NextItem::Bytes(bytes),
+            Err(frame) => frame.into_trailers().map_or(NextItem::Broken, NextItem::Ended),
         }
     }
 }
@@ -139,20 +139,20 @@ impl ForwardedStream {
                 return ControlFlow::Continue(Ok(Frame::data(messages)));
             }
             let end_status = match self.source.next().await {
-                Next::Stopping => return ControlFlow::Break(end_with(&shutting_down())),
-                Next::Bytes(bytes) => {
+                NextItem::Stopping => return ControlFlow::Break(end_with(&shutting_down())),
+                NextItem::Bytes(bytes) => {
                     self.source.messages.push(bytes);
                     continue;
                 }
-                Next::Ended(trailers) if trailers.contains_key(LOOK_AGAIN) => None,
-                Next::Ended(trailers) => {
+                NextItem::Ended(trailers) if trailers.contains_key(LOOK_AGAIN) => None,
+                NextItem::Ended(trailers) => {
                     let status = Status::from_header_map(&trailers).filter(leaves_it_to_another);
                     if status.is_none() {
                         return ControlFlow::Break(Ok(Frame::trailers(trailers)));
                     }
                     status
                 }
-                Next::Broken => None,
+                NextItem::Broken => None,
             };
             if let Err(status) = Box::pin(self.resume(end_status)).await {
                 return ControlFlow::Break(end_with(&status));

@@ -31,9 +31,10 @@ const WAS_WELL: Duration = Duration::from_secs(10);
 /// Brings the changes of runs at other replicas to those who watch here, until `stop`. While nobody watches, it only waits. Call
 /// this before the first watch can begin, so that it begins once.
 ///
-/// All watchers begin again where changes may have been missed: after a stream was opened again, because its replica may have
-/// changed runs in between, and after a replica is gone, because nobody sent its last changes. They begin once more when its
-/// shards are free: until then it may have written something. A replica of an earlier version sends none. Of its runs, watchers have only the rows of their snapshot.
+/// All watchers begin again where changes may have been missed. That is so after a stream was opened again, because its replica
+/// may have changed runs in between. It is so after a replica is gone, because nobody sent its last changes. They begin once more
+/// when its shards are free: until then it may have written something. A replica of an earlier version sends none. Of its runs,
+/// watchers have only the rows of their snapshot.
 pub fn follow_run_changes(
     engine: Engine,
     ownerships: Ownerships,
@@ -56,7 +57,7 @@ pub fn follow_run_changes(
                 () = following.ends() => {}
                 () = follower.run() => {}
             }
-            following.unfollowed();
+            following.set_unfollowed();
         }
     };
     async move {
@@ -98,7 +99,7 @@ impl ChangeFollower<'_> {
             // A fenced one may still write, and tell nobody, until its shards are free.
             let had_ended = ending.extract_if(.., |number| !ownerships.borrow().names(*number)).count();
             if !gone.is_empty() || had_ended > 0 {
-                self.engine.peers_missed();
+                self.engine.reset_run_watchers();
             }
             ending.extend(gone.into_iter().filter(|number| ownerships.borrow().names(*number)));
             for peer in peers {
@@ -131,7 +132,7 @@ impl ChangeFollower<'_> {
             match self.open(peer).await {
                 Ok(pages) => {
                     if self.following.is_followed() {
-                        self.engine.peers_missed();
+                        self.engine.reset_run_watchers();
                     }
                     self.decide(Some(peer));
                     let began = Instant::now();
@@ -200,7 +201,7 @@ impl ChangeFollower<'_> {
         let mut undecided = self.undecided();
         let was_there = peer.is_none_or(|peer| undecided.remove(&peer.number));
         if was_there && undecided.is_empty() && !self.following.is_followed() {
-            self.following.followed();
+            self.following.set_followed();
         }
     }
 

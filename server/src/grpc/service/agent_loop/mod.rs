@@ -19,7 +19,7 @@ use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
 use self::question::about_question;
-use self::stream::{EventStream, Shown};
+use self::stream::{EventSelection, EventStream};
 use crate::auth::Role;
 use crate::engine::error::EngineError;
 use crate::engine::{Engine, Resolution, RunView, StoppedRun};
@@ -92,8 +92,8 @@ impl AgentLoop for AgentLoopService {
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&caller, input.as_ref(), Seq(after_seq)).await?;
         let (started, guard) = self.start(&caller, input, traceparent).await?;
-        let shown = if started.joined { Shown::All } else { Shown::AllOfNewRun };
-        let events = self.events(caller.tenant(), &started.run, after_seq, shown, Some(guard)).await?;
+        let selection = if started.joined { EventSelection::All } else { EventSelection::AllOfNewRun };
+        let events = self.events(caller.tenant(), &started.run, after_seq, selection, Some(guard)).await?;
         Ok(Response::new(events))
     }
 
@@ -107,8 +107,8 @@ impl AgentLoop for AgentLoopService {
         let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
         let run = required("run_id", run_id, RunId::parse)?;
         check_run(&self.engine, &caller, &run, Right::Read).await?;
-        let shown = if durable_only { Shown::Durable } else { Shown::All };
-        Ok(Response::new(self.events(caller.tenant(), &run, after_seq, shown, None).await?))
+        let selection = if durable_only { EventSelection::Durable } else { EventSelection::All };
+        Ok(Response::new(self.events(caller.tenant(), &run, after_seq, selection, None).await?))
     }
 
     async fn abort(

@@ -13,9 +13,9 @@ use crate::engine::feed::FeedItem;
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::edge::disconnect::DisconnectGuard;
 
-/// The events that a subscriber of a run is shown.
+/// The events that a subscriber of a run gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum EventSelection {
     /// Durable events, and nothing of work in progress.
     Durable,
     /// Durable events and work in progress.
@@ -28,13 +28,13 @@ pub(super) enum Shown {
 pub(super) type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl AgentLoopService {
-    /// The events of a run after this one, as its subscriber is shown them.
+    /// The events of a run after this one, as its subscriber gets them.
     pub(super) async fn events(
         &self,
         tenant: &TenantId,
         run: &RunId,
         after: u64,
-        shows: Shown,
+        selection: EventSelection,
         guard: Option<DisconnectGuard>,
     ) -> Result<EventStream, Status> {
         let mut guard = guard;
@@ -44,27 +44,27 @@ impl AgentLoopService {
         })?;
         let converter =
             EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
-        let wanted = move |shown: &FeedItem| {
-            is_shown(shown) && (shows != Shown::Durable || matches!(shown, FeedItem::Durable(_)))
+        let wanted = move |item: &FeedItem| {
+            is_shown(item) && (selection != EventSelection::Durable || matches!(item, FeedItem::Durable(_)))
         };
         guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
-        let shows_planning = match shows {
-            Shown::Durable => false,
-            // Of a run that is over, its journal is shown.
-            Shown::All => !subscription.has_ended,
-            Shown::AllOfNewRun => true,
+        let shows_planning = match selection {
+            EventSelection::Durable => false,
+            // Of a run that is over, its journal is sent.
+            EventSelection::All => !subscription.has_ended,
+            EventSelection::AllOfNewRun => true,
         };
         let mut planning = shows_planning.then(PlanningEvents::default);
-        let events = subscription.events.flat_map(move |item| {
-            let frames = match item {
-                Ok(shown) if !wanted(&shown) => [None, None],
-                Ok(shown) => {
-                    if is_last(&shown) {
+        let events = subscription.events.flat_map(move |result| {
+            let frames = match result {
+                Ok(item) if !wanted(&item) => [None, None],
+                Ok(item) => {
+                    if is_last(&item) {
                         guard.iter_mut().for_each(DisconnectGuard::disarm);
                     }
-                    let before = planning.as_mut().and_then(|planning| planning.before(&converter, &shown));
+                    let before = planning.as_mut().and_then(|planning| planning.before(&converter, &item));
                     let before = before.map(|event| EventFrame { event: event.encode_to_vec().into() });
-                    [before.map(Ok), Some(Ok(converter.frame(&shown)))]
+                    [before.map(Ok), Some(Ok(converter.frame(&item)))]
                 }
                 Err(error) => {
                     // The server ends the stream, so this is not a disconnect of the caller.

@@ -1,9 +1,9 @@
 //! Assigns fragments of tool calls to their calls.
 //!
 //! According to the protocol, the first fragment of a call has its id and name, and all fragments have its
-//! index. Real servers send fragments without index, calls without id, one index for all calls, ids and names
-//! repeated in every fragment, a new id in every fragment, and complete calls in one fragment with the
-//! arguments as an object. The rules here, in this order:
+//! index. Real servers leave out indices and ids, give all calls one index, and repeat ids and names in every fragment.
+//! Some send a new id in every fragment, or a complete call in one fragment with the arguments as an object. The rules
+//! here, in this order:
 //!
 //! 1. A fragment with an index belongs to the last call that began with this index. A fragment without index belongs
 //!    to the call with its id, or else to the last call.

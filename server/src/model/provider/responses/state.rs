@@ -1,7 +1,7 @@
 //! State of a response that the API needs back, and the rules for sending it.
 //!
-//! A reasoning item is sent as received, and only before the very item that it preceded: before any other
-//! item, or without its encrypted content, the API refuses it, because the provider stores nothing
+//! A reasoning item is sent as received, and only before the very item that it preceded. Before another item, or
+//! without its encrypted content, the API refuses it, because the provider stores nothing
 //! (<https://platform.openai.com/docs/guides/reasoning>). So each text and each call is stored with a
 //! digest of its content and of the reasoning before it. An item that was edited since is a different item
 //! and is sent without reasoning.

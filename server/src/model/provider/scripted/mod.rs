@@ -30,8 +30,8 @@
 //! - `tool_result_contains`: part of any tool result that follows the model's last message;
 //! - `model`: the model's name, whole.
 //!
-//! A reply has these pieces, all optional and in this order: `reasoning` and `text`, word by word; `tool_calls`, whose
-//! `arguments` are a table or, to try what is no valid JSON, a text; then `error`, or the end. `finish` is the reason
+//! A reply has these pieces, all optional and in this order: `reasoning` and `text`, word by word; `tool_calls`; then
+//! `error`, or the end. The `arguments` of a call are a table or, to try what is no valid JSON, a text. `finish` is the reason
 //! of the end: `stop`, `tool_calls`, `length`, `context_window`, `content_filter`, `refusal` or any other word.
 //! `delay_ms` is waited before each piece and counts against the request's timeouts. In texts and in the texts within
 //! arguments `{{user}}` stands for the last user message and `{{result}}` for the last tool result. Tokens are words.
@@ -48,7 +48,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use serde_json::Value;
 
 pub use self::script::Script;
-use self::script::{Arguments, Reply, When};
+use self::script::{Arguments, ScriptedReply, When};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
 /// A model that responds from a script.
@@ -156,7 +156,7 @@ impl RequestView {
     }
 
     /// Returns every piece with the wait before it, up to the timeout that a real provider would reach.
-    fn play(&self, reply: &Reply, timeouts: &ModelTimeouts) -> Vec<TimedDelta> {
+    fn play(&self, reply: &ScriptedReply, timeouts: &ModelTimeouts) -> Vec<TimedDelta> {
         let (mut timed, mut waited) = (Vec::new(), Millis(0));
         for item in self.pieces(reply) {
             let allowed = if timed.is_empty() { timeouts.first_token } else { timeouts.idle };
@@ -173,7 +173,7 @@ impl RequestView {
         timed
     }
 
-    fn pieces(&self, reply: &Reply) -> Vec<Result<Delta, ModelError>> {
+    fn pieces(&self, reply: &ScriptedReply) -> Vec<Result<Delta, ModelError>> {
         let mut deltas = Vec::new();
         let mut output_words = 0;
         if let Some(reasoning) = &reply.reasoning {

@@ -18,12 +18,12 @@ use crate::model::{ModelError, ModelErrorKind};
 #[serde(deny_unknown_fields)]
 pub struct Script {
     #[serde(rename = "reply")]
-    pub(super) replies: Vec<Reply>,
+    pub(super) replies: Vec<ScriptedReply>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Reply {
+pub(super) struct ScriptedReply {
     #[serde(default)]
     pub(super) when: When,
     pub(super) reasoning: Option<String>,

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::{read, rows};
-use crate::store::sql::search::Search;
+use crate::store::sql::search::EntrySearch;
 use crate::store::write::closed;
 use crate::store::{SearchFilter, SearchHit, SearchStore, StoreError};
 
@@ -19,7 +19,7 @@ impl SearchStore for PostgresStore {
         limit: u32,
     ) -> Result<Vec<SearchHit>, StoreError> {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
-        let Some(search) = Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
+        let Some(search) = EntrySearch::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         index.filled().await?;
         let _place = self.searching.acquire().await.map_err(|_| closed())?;
         let found = read::find(&search, &self.readers).await;

@@ -10,13 +10,13 @@ use crate::store::postgres::words;
 use crate::store::sql::entry::stored_entry;
 use crate::store::sql::query::Query;
 use crate::store::sql::read::all;
-use crate::store::sql::search::{Found, Search};
+use crate::store::sql::search::{EntrySearch, Found};
 
 /// Documents that are ranked: the newest that pass the filter. SQLite has the same bound.
 const RANKED_MAX: u32 = 50_000;
 
-/// The best documents that pass the filter, each with the entry that it is shown as: the one of the session
-/// that was asked for, else the original one, else that of any fork. A short text ranks above a long one with the same words.
+/// The best documents that pass the filter, each with one of its entries: the one of the session that was asked for, else the
+/// original one, else that of any fork. A short text ranks above a long one with the same words.
 /// To rank a document costs more than to find it, so a word that very many have is ranked in the newest `$7` of them.
 const SEARCH: &str = "
     WITH asked AS MATERIALIZED (SELECT to_tsquery('agentloop', $1) AS query),
@@ -61,7 +61,10 @@ const SEARCH: &str = "
 ///
 /// # Errors
 /// SQL's own.
-pub(in crate::store::postgres) async fn find(search: &Search<'_>, db: &Readers) -> Result<Vec<Found>, Error> {
+pub(in crate::store::postgres) async fn find(
+    search: &EntrySearch<'_>,
+    db: &Readers,
+) -> Result<Vec<Found>, Error> {
     let Some(words) = words::query(&search.terms) else { return Ok(Vec::new()) };
     let query = Query::new(SEARCH)
         .with(words)

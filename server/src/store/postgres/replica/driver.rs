@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::lease::LeaseWatch;
-use super::link::Link;
+use super::link::DatabaseLink;
 use super::seen::{self, Seen};
 use super::statements;
 use super::{ReplicaShards, ServerNotice};
@@ -51,7 +51,7 @@ pub(in crate::store::postgres) enum End {
 #[derive(Debug)]
 pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) lease: Rc<LeaseWatch>,
-    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
+    pub(in crate::store::postgres) shards: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     /// The shards that the store may write to. They are taken away by the store.
     pub(in crate::store::postgres) scope: Scope,
@@ -63,7 +63,7 @@ pub(in crate::store::postgres) struct Driver {
     me: OwnerNo,
     times: LeaseTimes,
     member: Member,
-    link: Link,
+    link: DatabaseLink,
     seen: Seen,
     /// Sending of the last beat that was answered.
     confirmed: Timestamp,
@@ -90,7 +90,7 @@ impl Driver {
     pub(in crate::store::postgres) fn new(
         me: OwnerNo,
         times: LeaseTimes,
-        link: Link,
+        link: DatabaseLink,
         pulse: Arc<AtomicU64>,
         out: Outputs,
     ) -> Self {
@@ -128,7 +128,7 @@ impl Driver {
                 let actions = self.beat(now).await;
                 if self.perform(actions, now).await == Some(End::Fenced) {
                     self.out.lease.give_up();
-                    self.out.holdings.send_replace(ReplicaShards::default());
+                    self.out.shards.send_replace(ReplicaShards::default());
                     return End::Fenced;
                 }
                 self.link.share_lock().await;
@@ -355,8 +355,8 @@ impl Driver {
         if self.out.scope.commit_lasts(SystemClock.now()) >= LONG_COMMIT {
             return;
         }
-        let held: Vec<ShardNo> = self.member.owned().map(|(shard, _)| shard).collect();
-        let chosen = held.iter().rev().filter(|shard| **shard != HUB);
+        let owned: Vec<ShardNo> = self.member.owned().map(|(shard, _)| shard).collect();
+        let chosen = owned.iter().rev().filter(|shard| **shard != HUB);
         for shard in chosen.take(count.min(SHED_MAX)) {
             if let Some(term) = self.member.release(*shard) {
                 self.shedding.insert(*shard, term);
@@ -389,21 +389,21 @@ impl Driver {
     /// Tells others where this replica stands.
     fn tell(&self) {
         self.out.seen.send_replace(self.seen.clone());
-        let held: BTreeMap<ShardNo, Term> = self.member.owned().collect();
-        let new = ReplicaShards { held: held.clone(), shedding: self.shedding.keys().copied().collect() };
-        self.out.holdings.send_if_modified(|holdings| {
-            let is_new = *holdings != new;
-            if is_new && new.held.len() != holdings.held.len() {
+        let owned: BTreeMap<ShardNo, Term> = self.member.owned().collect();
+        let new = ReplicaShards { owned: owned.clone(), shedding: self.shedding.keys().copied().collect() };
+        self.out.shards.send_if_modified(|shards| {
+            let is_new = *shards != new;
+            if is_new && new.owned.len() != shards.owned.len() {
                 tracing::info!(
                     replica = self.me.0,
-                    shards = new.held.len(),
+                    shards = new.owned.len(),
                     "the number of this replica's shards has changed"
                 );
             }
-            *holdings = new;
+            *shards = new;
             is_new
         });
-        let owners = self.seen.owners(self.me, SHARDS, |shard| held.contains_key(&ShardNo(shard)));
+        let owners = self.seen.owners(self.me, SHARDS, |shard| owned.contains_key(&ShardNo(shard)));
         let is_valid = self.member.is_valid(SystemClock.now());
         let ownership = Ownership::new(self.me, is_valid, owners, self.seen.peers(self.me));
         self.out.lease.tell(ownership, self.confirmed.after(self.times.trusted));

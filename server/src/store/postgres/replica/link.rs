@@ -11,7 +11,7 @@ use crate::store::postgres::{owner, rows, settings};
 
 /// The connection, and how it is used.
 #[derive(Debug)]
-pub(in crate::store::postgres) struct Link {
+pub(in crate::store::postgres) struct DatabaseLink {
     options: PgConnectOptions,
     /// `None` after a failure.
     db: Option<PgConnection>,
@@ -23,7 +23,7 @@ pub(in crate::store::postgres) struct Link {
     lock_wait: u32,
 }
 
-impl Link {
+impl DatabaseLink {
     /// Uses a connection that has the lock.
     pub(in crate::store::postgres) fn new(
         connection: ReplicaConnection,

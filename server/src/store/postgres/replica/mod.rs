@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::seen::Seen;
-use self::thread::{Joined, ReplicaThread, Signals};
+use self::thread::{JoinedReplica, ReplicaThread, Signals};
 use super::PostgresOptions;
 use super::open;
 use super::open_error::OpenError;
@@ -56,7 +56,7 @@ pub struct ReplicaOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplicaShards {
     /// Those that it owns, each with the term of its claim.
-    pub held: BTreeMap<ShardNo, Term>,
+    pub owned: BTreeMap<ShardNo, Term>,
     /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`].
     pub shedding: BTreeSet<ShardNo>,
 }
@@ -79,7 +79,7 @@ pub(in crate::store::postgres) enum ServerNotice {
 pub struct Replica {
     number: OwnerNo,
     ownership: Ownerships,
-    holdings: watch::Receiver<ReplicaShards>,
+    shards: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
     scope: Scope,
     notices: mpsc::UnboundedSender<ServerNotice>,
@@ -104,7 +104,7 @@ impl Replica {
         let pulse = Arc::new(AtomicU64::new(SystemClock.now().0));
         let pulses = show_pulse(pulse.clone(), me.lease / PULSES_OF_LEASE, signals.ended.clone());
         drop(tasks.spawn("pulse", pulses));
-        let (holdings_sender, holdings) = watch::channel(ReplicaShards::default());
+        let (shards_sender, shards) = watch::channel(ReplicaShards::default());
         let (notices, notices_receiver) = mpsc::unbounded_channel();
         let scope = Scope::none();
         let (seen_sender, seen) = watch::channel(Seen::default());
@@ -113,19 +113,19 @@ impl Replica {
             options: options.clone(),
             me,
             pulse,
-            holdings: holdings_sender,
+            shards: shards_sender,
             scope: scope.clone(),
             notices: notices_receiver,
             seen: seen_sender,
             signals: signals.clone(),
         };
         thread.start(joined).map_err(|error| failed(format!("no thread for the replica: {error}")))?;
-        let Joined { number, ownership } =
+        let JoinedReplica { number, ownership } =
             answer.await.unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
         Ok(Self {
             number,
             ownership,
-            holdings,
+            shards,
             seen,
             scope,
             notices,
@@ -156,8 +156,8 @@ impl Replica {
 
     /// The shards of this replica. There are none any more once it has left, or is fenced.
     #[must_use]
-    pub fn holdings(&self) -> watch::Receiver<ReplicaShards> {
-        self.holdings.clone()
+    pub fn shards(&self) -> watch::Receiver<ReplicaShards> {
+        self.shards.clone()
     }
 
     /// Takes shards from now on: the server can do their work.

@@ -1,10 +1,10 @@
-//! The clock of this replica beside that of the database, which all replicas can ask. Leases compare no two clocks; but timeouts
-//! and the times of events follow the clock of whoever is the owner, so a replica that has a wrong one says so when it joins.
+//! The clock of this replica beside that of the database, which all replicas can ask. Leases compare no two clocks. But timeouts
+//! and the times of events follow the owner's clock. So a replica whose clock is wrong says so when it joins.
 
 use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection};
 
-use super::link::Link;
+use super::link::DatabaseLink;
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::rows;
 
@@ -33,7 +33,7 @@ impl Skew {
 }
 
 /// Asks the database for its time, and warns if that of this replica is another one.
-pub(super) async fn warn(link: &mut Link) -> Result<(), Error> {
+pub(super) async fn warn(link: &mut DatabaseLink) -> Result<(), Error> {
     let sent = SystemClock.now();
     let theirs = link.execute(time_of_database).await?;
     let seconds = |skew: Millis| skew.0 / 1_000;

@@ -32,12 +32,15 @@ const BEAT: &str = "
     FROM listed AS r CROSS JOIN ownership AS o LEFT JOIN owned ON r.place = 1
     ORDER BY r.place";
 
-/// A replica of an earlier version takes nothing from the moment at which a newer one has joined: it could not read what an owner of
-/// that version may have written. Nobody takes anything while a replica of an earlier version owns the whole database. Rows of
-/// owners that are no replicas are of servers without `[cluster]`, whose lock is gone: the replicas hold it.
+/// Claims free shards, up to a number of them.
 ///
-/// Claims wait for each other at the gate. Side by side, one that writes who owns the first shard would wait for all others, and
-/// these may wait for a shard of it, `SKIP LOCKED` or not: a row that was changed at that moment is waited for.
+/// A replica claims nothing once a replica of a later version has joined, because it cannot read the events of that version.
+/// Nobody claims anything while a replica of an earlier version owns the whole database. Owners that are no replicas are
+/// servers without `[cluster]`. They are gone, since the replicas hold their lock, and their rows are deleted.
+///
+/// Claims take turns at the gate. Side by side they could wait for each other: the claim of the first shard also writes
+/// `ownership`, and would wait for all others. These may wait for one of its shards, because `SKIP LOCKED` still waits for a
+/// row that was changed at that moment.
 const CLAIM: &str = "
     WITH me AS MATERIALIZED (
         SELECT replica_no FROM replicas WHERE replica_no = $1 AND NOT fenced FOR NO KEY UPDATE),

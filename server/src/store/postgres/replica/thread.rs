@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::driver::{Driver, End, Outputs};
 use super::lease::LeaseWatch;
-use super::link::Link;
+use super::link::DatabaseLink;
 use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::{Ownership, Ownerships};
@@ -28,7 +28,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) options: PostgresOptions,
     pub(in crate::store::postgres) me: ReplicaOptions,
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
-    pub(in crate::store::postgres) holdings: watch::Sender<ReplicaShards>,
+    pub(in crate::store::postgres) shards: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
     pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
@@ -36,7 +36,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
 }
 
 /// The facts that the database gave this replica when it joined.
-pub(in crate::store::postgres) struct Joined {
+pub(in crate::store::postgres) struct JoinedReplica {
     pub(in crate::store::postgres) number: OwnerNo,
     pub(in crate::store::postgres) ownership: Ownerships,
 }
@@ -65,7 +65,7 @@ impl ReplicaThread {
     )]
     pub(in crate::store::postgres) fn start(
         self,
-        joined: oneshot::Sender<Result<Joined, OpenError>>,
+        joined: oneshot::Sender<Result<JoinedReplica, OpenError>>,
     ) -> io::Result<()> {
         // Dropped at the end of the thread, also where it does not start.
         let ended = self.signals.ended.clone().drop_guard();
@@ -84,7 +84,7 @@ impl ReplicaThread {
     }
 
     /// `None`: the replica did not join.
-    async fn run(self, joined: oneshot::Sender<Result<Joined, OpenError>>) -> Option<End> {
+    async fn run(self, joined: oneshot::Sender<Result<JoinedReplica, OpenError>>) -> Option<End> {
         let times = LeaseTimes::from_lease(Millis::of(self.me.lease));
         let (number, link) = match self.join(times).await {
             Ok((number, link)) => (number, link),
@@ -96,23 +96,23 @@ impl ReplicaThread {
         };
         let (sender, ownership) = watch::channel(Ownership::unknown(number));
         let lease = Rc::new(LeaseWatch::new(sender));
-        let (holdings, seen, scope) = (self.holdings, self.seen, self.scope);
-        let out = Outputs { lease: lease.clone(), holdings, seen, scope };
+        let (shards, seen, scope) = (self.shards, self.seen, self.scope);
+        let out = Outputs { lease: lease.clone(), shards, seen, scope };
         let driver = Driver::new(number, times, link, self.pulse, out);
-        let _ = joined.send(Ok(Joined { number, ownership }));
+        let _ = joined.send(Ok(JoinedReplica { number, ownership }));
         tokio::select! { biased;
             end = driver.run(self.signals.leaving, self.notices) => Some(end),
             () = lease.run() => unreachable!("it never ends"),
         }
     }
 
-    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, Link), OpenError> {
+    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, DatabaseLink), OpenError> {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
         let failed = |error: sqlx::Error| failure(&at, &error);
         // After this time, an answer proves no lease.
         let patience = times.trusted.duration();
-        let mut link = Link::new(connection, patience, times.beat_every.duration() / 2);
+        let mut link = DatabaseLink::new(connection, patience, times.beat_every.duration() / 2);
         link.begin().await.map_err(failed)?;
         skew::warn(&mut link).await.map_err(failed)?;
         let me = self.me.clone();

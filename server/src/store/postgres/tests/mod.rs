@@ -2,7 +2,7 @@
 //!
 //! They need a PostgreSQL, whose address `AGENTLOOP_TEST_POSTGRES` has: `tests/with-postgres` starts one. An address where
 //! none answers fails them. Without an address they test nothing, but the test runner counts them as passed, since a test
-//! cannot leave itself out: then one line on standard error says so, which `tests/run` looks for. Each test has a schema of
+//! cannot leave itself out. One line on standard error then says so, and `tests/run` looks for it. Each test has a schema of
 //! its own.
 
 mod blobs;

@@ -2,8 +2,8 @@
 //! durable.
 //!
 //! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. Either begins with
-//! the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
-//! the commit happened, and carries it out again if it did not.
+//! the owner's row, which gets the number of the commit. If the connection breaks before the response, a new one reads there
+//! whether the commit happened, and carries it out again if it did not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +150,7 @@ impl Writer {
     }
 
     /// Commits these writes together and answers each. If the database refuses one of them, each is tried alone, so that the
-    /// others do not fail with it: they do only if the database itself is known to be at fault. Likewise if they and another
+    /// others do not fail with it. They fail only if the database itself is known to be at fault. Likewise if they and another
     /// replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
         if requests.is_empty() {

@@ -19,7 +19,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqlitePool};
 
 pub(in crate::store::sqlite) use self::folder::BlobFolder;
-use self::read::Reader;
+use self::read::StoredBlobReader;
 use self::upload::Upload;
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, readable, referred};
 use super::write::own::SqliteOp;
@@ -108,15 +108,15 @@ impl Blobs {
         self.0.bounds.check_size(size)
     }
 
-    /// Takes room for so many more bytes.
+    /// Reserves so many more bytes.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         self.usage().reserve(bytes, self.0.bounds)
     }
 
-    /// Checks that there is room for so many bytes beside those that are stored, unless they are this stored blob.
-    async fn check_room(&self, key: &BlobKey, size: u64) -> Result<(), StoreError> {
-        let room = self.usage().check_room(size, self.0.bounds);
-        if room.is_err() && self.is_stored(key).await? { Ok(()) } else { room }
+    /// Checks that the bounds leave so many bytes beside those that are stored, unless they are this stored blob.
+    async fn check_bounds(&self, key: &BlobKey, size: u64) -> Result<(), StoreError> {
+        let checked = self.usage().check_bounds(size, self.0.bounds);
+        if checked.is_err() && self.is_stored(key).await? { Ok(()) } else { checked }
     }
 
     async fn is_stored(&self, key: &BlobKey) -> Result<bool, StoreError> {
@@ -256,7 +256,7 @@ impl BlobStore for SqliteStore {
     }
 
     async fn read_blob(&self, row: &BlobRow, offset: u64) -> Result<Box<dyn BlobReader>, StoreError> {
-        Ok(Box::new(Reader::open(self.blobs.clone(), row.clone(), offset).await?))
+        Ok(Box::new(StoredBlobReader::open(self.blobs.clone(), row.clone(), offset).await?))
     }
 
     async fn claim_blobs(

@@ -29,13 +29,13 @@ impl ReadFile {
 }
 
 /// A read under way.
-pub(super) struct Reader {
+pub(super) struct StoredBlobReader {
     pieces: CheckedPieces,
     /// `None` at the end.
     file: Option<ReadFile>,
 }
 
-impl Reader {
+impl StoredBlobReader {
     pub(super) async fn open(blobs: Blobs, row: BlobRow, skipped: u64) -> Result<Self, StoreError> {
         let digest = row.digest.clone();
         let open = move || match File::open(blobs.folder().file(&digest)) {
@@ -56,7 +56,7 @@ impl Reader {
 }
 
 #[async_trait]
-impl BlobReader for Reader {
+impl BlobReader for StoredBlobReader {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         while let Some(mut file) = self.file.take() {
             let (piece, file) =

@@ -41,7 +41,7 @@ impl UploadFile {
     }
 }
 
-/// The reservation of an upload: its file and its share of the room. Dropped, it gives both back.
+/// The reservation of an upload: its file and its bytes. Dropped, it gives both back.
 struct UploadReservation {
     blobs: Blobs,
     path: PathBuf,
@@ -70,7 +70,7 @@ impl Upload {
         blobs.check_size(new.size.unwrap_or_default())?;
         blobs.count().await?;
         if let (Some(digest), Some(size)) = (&new.digest, new.size) {
-            blobs.check_room(&key_of(&new, digest), size).await?;
+            blobs.check_bounds(&key_of(&new, digest), size).await?;
         }
         let create = move || -> io::Result<(File, UploadReservation)> {
             let (file, path) = blobs.folder().new_upload(blobs.next_upload())?;
@@ -134,7 +134,7 @@ async fn keep(upload: Upload, digest: BlobDigest, now: Timestamp) -> Result<Stor
     let (blobs, size) = (place.blobs.clone(), place.bytes);
     let key = key_of(&new, &digest);
     let _files = blobs.lock_files().await;
-    blobs.check_room(&key, size).await?;
+    blobs.check_bounds(&key, size).await?;
     let announce = BlobOp::Announce { key: key.clone(), size, media_type: new.media_type, now };
     let BlobResult::Announced { existed, is_first, media_type } = blobs.write(announce).await? else {
         unreachable!("an announcement has its own answer")

@@ -98,7 +98,7 @@ impl Index {
     /// # Errors
     /// [`StoreError::Unavailable`] if that takes longer than ten seconds, or fails.
     pub(in crate::store::sqlite) async fn filled(&self) -> Result<SearchConnections, StoreError> {
-        let filled = self.ask(IndexCommand::Fill);
+        let filled = self.send_command(IndexCommand::Fill);
         tokio::time::timeout(FILLED_TIMEOUT, filled).await.unwrap_or_else(|_| {
             let what =
                 "the search index is being filled, which takes minutes for a large database; try again later"
@@ -118,16 +118,16 @@ impl Index {
     /// # Errors
     /// [`StoreError::Unavailable`]. The next deletion and the next start try again.
     pub(in crate::store::sqlite) async fn delete(&self) -> Result<(), StoreError> {
-        self.ask(IndexCommand::Delete).await
+        self.send_command(IndexCommand::Delete).await
     }
 
     /// Ends the task after its current step. Searches that wait fail.
     pub(in crate::store::sqlite) async fn close(&self) {
         // A task that does not answer has ended.
-        let _ended = self.ask(IndexCommand::Close).await;
+        let _ended = self.send_command(IndexCommand::Close).await;
     }
 
-    async fn ask<T>(
+    async fn send_command<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> IndexCommand,
     ) -> Result<T, StoreError> {

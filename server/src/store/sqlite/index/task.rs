@@ -46,7 +46,7 @@ pub(in crate::store::sqlite) const STATE: &str = "
 /// Bytes of events after which a batch takes no further one.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+type CommandReply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// Connections to an index that has all messages up to the time of the search.
 #[derive(Debug, Clone)]
@@ -67,13 +67,13 @@ impl SearchConnections {
 #[derive(Debug)]
 pub(super) enum IndexCommand {
     /// Fill the index with every message that is acknowledged by now. Answered with connections to it.
-    Fill(Reply<SearchConnections>),
+    Fill(CommandReply<SearchConnections>),
     /// Delete the documents of deleted sessions.
-    Delete(Reply<()>),
+    Delete(CommandReply<()>),
     /// A search over connections of this opening found the index damaged.
     Damaged(u64),
     /// End the task. Answered when the file is closed.
-    Close(Reply<()>),
+    Close(CommandReply<()>),
 }
 
 /// An error of the task, by the file that it came from.
@@ -122,7 +122,7 @@ pub(super) struct IndexTask {
     /// True if the index was deleted and nothing was added since. Deleting it again would not repair a failure then.
     discarded: bool,
     /// Searches that wait, each with the number up to which the index has to be filled.
-    waiting: Vec<(i64, Reply<SearchConnections>)>,
+    waiting: Vec<(i64, CommandReply<SearchConnections>)>,
 }
 
 impl IndexTask {

@@ -27,7 +27,7 @@ use self::check::inspect;
 /// Length of the write-ahead log, in bytes, at which its pages are moved into the file.
 const CHECKPOINT_BYTES: u32 = 16_384_000;
 /// `SQLITE_IOERR` and `SQLITE_FULL`.
-const NO_ROOM: [i32; 2] = [10, 13];
+const DISK_FAILED_OR_FULL: [i32; 2] = [10, 13];
 /// Length that the write-ahead log is cut to after a burst, in bytes.
 const LOG_BYTES_MAX: &str = "67108864";
 
@@ -220,8 +220,8 @@ async fn connect(
         ops::renew_identity(&mut db).await.map_err(|error| failure(path, &error))?;
     }
     if is_other || applied(&mut db).await != before {
-        // A log that is cut off later then has neither: the database is known by what is in its file. If this fails, for
-        // want of room, nothing is lost but that.
+        // A log that is cut off later then has neither: the database is known by what is in its file. If this fails, because
+        // the disk is full, nothing is lost but that.
         let _moved = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut db).await;
     }
     Ok(db)
@@ -237,11 +237,11 @@ async fn applied(db: &mut SqliteConnection) -> i64 {
 /// The epoch of this start.
 struct EpochBegun {
     epoch: Epoch,
-    /// False if there was no room for it. The writer begins it before its first write.
+    /// False if the disk was too full for it. The writer begins it before its first write.
     is_written: bool,
 }
 
-/// Begins an epoch. Without room on the disk, the store is opened all the same, so that what it has can be read.
+/// Begins an epoch. Also on a full disk, the store is opened, so that what it has can be read.
 async fn new_epoch(
     path: &Path,
     db: &mut SqliteConnection,
@@ -250,7 +250,7 @@ async fn new_epoch(
     let failed = |error: Error| failure(path, &error);
     match ops::write_epoch(db).await {
         Ok(epoch) => Ok(EpochBegun { epoch, is_written: true }),
-        Err(error) if rows::primary_code(&error).is_some_and(|code| NO_ROOM.contains(&code)) => {
+        Err(error) if rows::primary_code(&error).is_some_and(|code| DISK_FAILED_OR_FULL.contains(&code)) => {
             tracing::error!(
                 %error, path = %path.display(),
                 "the database cannot be written; it can be read, and is written again when its disk has room"

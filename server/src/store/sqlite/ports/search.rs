@@ -3,7 +3,7 @@
 use agentloop_core::id::TenantId;
 use async_trait::async_trait;
 
-use crate::store::sql::search::Search;
+use crate::store::sql::search::EntrySearch;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::{index, read, rows};
 use crate::store::{SearchFilter, SearchHit, SearchStore, StoreError};
@@ -18,7 +18,7 @@ impl SearchStore for SqliteStore {
         limit: u32,
     ) -> Result<Vec<SearchHit>, StoreError> {
         let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
-        let Some(search) = Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
+        let Some(search) = EntrySearch::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
         let searchers = index.filled().await?;
         let mut found = read::find(&search, &searchers.pool).await;
         if let Err(error) = &found

@@ -1,8 +1,8 @@
 //! Rows that are written together, in one trip.
 //!
 //! Every trip to SQLite's thread costs more than what a small statement does there, and so does the preparation of a
-//! text that was not there before. So a commit travels as one text from BEGIN to COMMIT, and its rows are filled up
-//! with empty ones, which write nothing, to the next of a few sizes: there are few texts, and each is prepared once.
+//! text that was not there before. So a commit travels as one text from BEGIN to COMMIT. Its rows are filled up to the
+//! next of a few sizes with empty ones, which write nothing. So there are few texts, and each is prepared once.
 
 use std::sync::Arc;
 
@@ -67,13 +67,13 @@ pub(in crate::store::sqlite) struct BatchStatement {
     pub(in crate::store::sqlite) before: &'static str,
     pub(in crate::store::sqlite) columns: usize,
     pub(in crate::store::sqlite) after: &'static str,
-    /// Rows that one append has, as a rule. They decide for how many rows a text of a size has room.
+    /// Rows that one append has, as a rule. They decide how many rows a text of a size takes.
     pub(in crate::store::sqlite) rows_per_append: usize,
 }
 
 impl BatchStatement {
-    /// Rows for which a text of this size has room.
-    fn room(&self, size: usize) -> usize {
+    /// The most rows in a text of this size.
+    fn rows_max(&self, size: usize) -> usize {
         size * self.rows_per_append
     }
 
@@ -98,10 +98,10 @@ impl StatementRows {
         self.values.len() / self.statement.columns
     }
 
-    /// The smallest size of a text in which they have room.
+    /// The smallest size of a text that takes them.
     fn size(&self) -> usize {
         let mut size = 1;
-        while self.statement.room(size) < self.len() {
+        while self.statement.rows_max(size) < self.len() {
             size *= 2;
         }
         size
@@ -152,7 +152,7 @@ impl WriteBatch {
         }
     }
 
-    /// The size of a text that has room for all rows. `None` if that would exceed the largest one.
+    /// The size of a text that takes all rows. `None` if that would exceed the largest one.
     fn size(&self) -> Option<usize> {
         let size = self.0.iter().map(StatementRows::size).max().unwrap_or(1);
         (size <= SIZE_MAX).then_some(size)
@@ -169,10 +169,10 @@ impl WriteBatch {
         let mut arguments = SqliteArguments::default();
         // Growing a list of this length step by step would copy it again and again.
         let values =
-            |StatementRows { statement, .. }: &StatementRows| statement.room(size) * statement.columns;
+            |StatementRows { statement, .. }: &StatementRows| statement.rows_max(size) * statement.columns;
         arguments.reserve(self.0.iter().map(values).sum(), 0);
         for StatementRows { statement, values } in self.0 {
-            let rows = statement.room(size);
+            let rows = statement.rows_max(size);
             sql.push(';');
             sql.push_str(&statement.sql(rows));
             let padding = rows * statement.columns - values.len();
@@ -185,7 +185,7 @@ impl WriteBatch {
 
     async fn execute_one_by_one(self, db: &mut SqliteConnection) -> Result<(), Error> {
         for StatementRows { statement, values } in self.0 {
-            let rows = statement.room(SIZE_MAX);
+            let rows = statement.rows_max(SIZE_MAX);
             let sql = statement.sql(rows);
             let mut values = values.into_iter().peekable();
             while values.peek().is_some() {

@@ -46,7 +46,7 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) epoch: Epoch,
     /// True if there is a search index, which has to drop the documents of deleted sessions too.
     pub(in crate::store::sqlite) has_index: bool,
-    /// False if there was no room for the epoch when the store was opened. It is written before anything else.
+    /// False if the disk was too full for the epoch when the store was opened. It is written before anything else.
     pub(in crate::store::sqlite) epoch_is_written: bool,
     pub(in crate::store::sqlite) requests: WriteQueue,
     /// Cancelled to end the task once the queue is written.
@@ -270,7 +270,7 @@ impl Writer {
             },
         };
         let closed = match db {
-            // There is nothing to mark, and no room for a mark.
+            // There is nothing to mark, and the disk is too full for a mark.
             Ok(db) if !self.epoch_is_written => db.close().await,
             Ok(mut db) => match ops::end_epoch(&mut db).await {
                 Ok(()) => {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agentloop_core::host::ConnectionId;
-use agentloop_core::host::frame::{RefusalKind, Refused};
+use agentloop_core::host::frame::{CapabilityRefusal, RefusalKind};
 use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::limits::TOOL_TERMS_PER_TENANT_MAX;
 use agentloop_core::time::Timestamp;
@@ -141,8 +141,8 @@ impl TermsBook {
         self.by_tenant.retain(|_, names| !names.is_empty());
     }
 
-    /// Notes the terms of an admitted declaration.
-    pub(in crate::tool) fn admit(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
+    /// Adopts the terms of a declaration that was accepted.
+    pub(in crate::tool) fn adopt(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
         let names = self.by_tenant.entry(tenant.clone()).or_default();
         match names.get_mut(name) {
             Some(known) => {
@@ -166,7 +166,7 @@ impl TermsBook {
         tenant: &TenantId,
         declared: &Declaration<'_>,
         coming: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CapabilityRefusal> {
         let name = declared.name();
         if let Some(checked) = self.check_configured(tenant, declared) {
             return checked;
@@ -177,7 +177,7 @@ impl TermsBook {
             names.entry(name.to_owned()).or_insert_with(|| KnownTerms::strictest(name));
         }
         match names.get(name).map(|known| known.terms.clone()) {
-            None => check_room(names.len() + coming),
+            None => check_name_bound(names.len() + coming),
             Some(known) => self.check_known(tenant, declared, &known),
         }
     }
@@ -187,7 +187,7 @@ impl TermsBook {
         &mut self,
         tenant: &TenantId,
         declared: &Declaration<'_>,
-    ) -> Option<Result<(), Refused>> {
+    ) -> Option<Result<(), CapabilityRefusal>> {
         let Declaration { tool, by, .. } = declared;
         let name = declared.name();
         let configured = self.options.configured.get(name)?;
@@ -209,7 +209,7 @@ impl TermsBook {
         tenant: &TenantId,
         declared: &Declaration<'_>,
         known: &ToolTerms,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CapabilityRefusal> {
         let Declaration { tool, by, .. } = declared;
         let name = declared.name();
         let Some(part) = weaker(&tool.terms, known.effect, known.requires_approval) else {
@@ -239,7 +239,7 @@ impl TermsBook {
 
     /// Notes terms that an operator accepts.
     pub(in crate::tool) fn accept(&mut self, tenant: &TenantId, name: &str, terms: Arc<ToolTerms>) {
-        self.admit(tenant, name, terms);
+        self.adopt(tenant, name, terms);
         if let Some(known) = self.by_tenant.get_mut(tenant).and_then(|names| names.get_mut(name)) {
             known.accepted = true;
         }
@@ -353,8 +353,8 @@ impl KnownTerms {
     }
 }
 
-/// Checks that there is room for the terms of one more name, beside this number of them.
-fn check_room(names: usize) -> Result<(), Refused> {
+/// Checks the bound on names that have terms: one more, beside this number of them.
+fn check_name_bound(names: usize) -> Result<(), CapabilityRefusal> {
     if names < TOOL_TERMS_PER_TENANT_MAX {
         return Ok(());
     }

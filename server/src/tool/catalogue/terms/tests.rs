@@ -38,18 +38,18 @@ fn check_by_h(
     tenant: &TenantId,
     tool: &CheckedTool,
     coming: usize,
-) -> Result<(), Refused> {
+) -> Result<(), CapabilityRefusal> {
     book.check(tenant, &Declaration { tool, by: &by("h"), now: NOW }, coming)
 }
 
 /// Declares a tool, and admits it if it is not refused.
-fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), Refused> {
+fn declare(book: &mut TermsBook, tool: &CheckedTool) -> Result<(), CapabilityRefusal> {
     check_by_h(book, &local(), tool, 0)?;
-    book.admit(&local(), "pay", tool.terms.clone());
+    book.adopt(&local(), "pay", tool.terms.clone());
     Ok(())
 }
 
-fn kind(refused: Result<(), Refused>) -> RefusalKind {
+fn kind(refused: Result<(), CapabilityRefusal>) -> RefusalKind {
     refused.expect_err("it is refused").kind
 }
 
@@ -150,7 +150,7 @@ fn lost_terms_are_the_strictest_until_others_are_declared_or_accepted() {
     assert_eq!(kind(others), RefusalKind::Weaker, "another tenant said nothing");
 
     let mut book = lost();
-    book.admit(&local(), "pay", weak.terms.clone());
+    book.adopt(&local(), "pay", weak.terms.clone());
     declare(&mut book, &weak).expect("another row has its terms");
 }
 
@@ -206,7 +206,7 @@ fn names_without_end_are_refused() {
     let mut book = TermsBook::default();
     let terms = tool(EffectClass::ReadOnly, false, "a").terms;
     for number in 0..TOOL_TERMS_PER_TENANT_MAX {
-        book.admit(&local(), &number.to_string(), terms.clone());
+        book.adopt(&local(), &number.to_string(), terms.clone());
     }
     assert_eq!(kind(declare(&mut book, &tool(EffectClass::ReadOnly, false, "a"))), RefusalKind::Other);
     book.forget(&local(), "0");

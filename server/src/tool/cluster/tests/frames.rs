@@ -9,7 +9,9 @@ use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
 use agentloop_core::time::Millis;
 use futures_util::{FutureExt as _, StreamExt as _};
 
-use super::super::frame::{Command, CommandNo, MarkNo, Reply, RequestNo, ToHub, ToOwner, decode, encode};
+use super::super::frame::{
+    Command, CommandNo, EngineReply, MarkNo, RequestNo, ToHub, ToOwner, decode, encode,
+};
 use super::super::queue::channel;
 use super::super::routes::Routes;
 use super::harness::result_of;
@@ -35,7 +37,7 @@ fn a_frame_is_read_as_it_was_written() {
                 reason: "why".to_owned(),
             },
         },
-        ToHub::Reply { no: RequestNo(3), reply: Reply::Verdict(Verdict::Duplicate) },
+        ToHub::Reply { no: RequestNo(3), reply: EngineReply::Verdict(Verdict::Duplicate) },
     ];
     for frame in to_hub {
         assert_eq!(decode::<ToHub>(&encode(&frame)), Some(frame));
@@ -61,7 +63,7 @@ fn a_frame_is_read_as_it_was_written() {
                 outcome: result.outcome,
             },
         },
-        ToOwner::Answered { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
+        ToOwner::ExtensionResponded { id: "i".to_owned(), connection: 4, result: Err(ExtensionError::Lost) },
         ToOwner::ToolsListed {},
         ToOwner::Mark { no: MarkNo(3) },
     ];
@@ -83,6 +85,13 @@ fn frames_have_the_names_that_earlier_versions_know() {
     let command = Command::ReleaseCall { tenant: tenant(), call: call_ref("r/1.0", 2) };
     let text = String::from_utf8(encode(&ToHub::Command { no: CommandNo(1), command })).unwrap();
     assert!(text.ends_with(r#"{"release_call":{"tenant":"local","call":"r/1.0","attempt":2}}}}"#), "{text}");
+    let (id, connection) = (|| "i".to_owned(), 4);
+    let request = ToHub::ExtensionRequest { id: id(), connection, time_left: Millis(5), encoded: id() };
+    let text = String::from_utf8(encode(&request)).unwrap();
+    assert_eq!(text, r#"{"ask":{"id":"i","connection":4,"time_left":5,"encoded":"i"}}"#);
+    let responded = ToOwner::ExtensionResponded { id: id(), connection, result: Err(ExtensionError::Lost) };
+    let text = String::from_utf8(encode(&responded)).unwrap();
+    assert!(text.starts_with(r#"{"answered":{"id":"i","connection":4,"#), "{text}");
 }
 
 #[test]
@@ -118,7 +127,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let (routes, (sender, mut frames)) = (Routes::default(), channel());
     let (link, _) = routes.open(OwnerNo(2), sender);
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
-    let finished = |no: RequestNo| ToOwner::Answered {
+    let finished = |no: RequestNo| ToOwner::ExtensionResponded {
         id: "x".repeat(3 * 1024 * 1024),
         connection: no.0,
         result: Err(ExtensionError::Lost),
@@ -126,7 +135,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let large = encoded_len(&finished(RequestNo(1)));
     assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
-    let asked = (0..16).map(|count| routes.ask_in_turn(OwnerNo(2), bytes(count), finished, until));
+    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), bytes(count), finished, until));
     let all = futures_util::future::join_all(asked);
     tokio::pin!(all);
     let mut no = 0;
@@ -136,7 +145,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
         assert_eq!(waiting.len(), at_once);
         for _ in 0..at_once {
             no += 1;
-            routes.reply(link, RequestNo(no), Reply::Verdict(Verdict::Recorded));
+            routes.reply(link, RequestNo(no), EngineReply::Verdict(Verdict::Recorded));
         }
     }
 }

@@ -72,8 +72,8 @@ impl HostStream {
         None
     }
 
-    /// Admits the host with what it offers. If that cannot be, the connection is ended with the reason.
-    pub(super) async fn admit(&self, hello: Hello) {
+    /// Connects the host with the capabilities of its hello. If that cannot be, the connection is ended with the reason.
+    pub(super) async fn handle_hello(&self, hello: Hello) {
         if !self.may_join().await {
             return;
         }
@@ -118,7 +118,7 @@ impl HostStream {
         if !self.tools.join(&self.tenant, offer) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
-        // Extensions are asked only now, because the welcome must be the first frame that the host gets.
+        // Extensions get requests only now, because the welcome must be the first frame that the host gets.
         self.tools.extensions().activate(self.id);
         self.mirrored().await;
         drop(paused);

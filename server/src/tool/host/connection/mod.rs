@@ -61,7 +61,7 @@ pub enum FrameError {
 pub enum Inbound {
     /// A frame of the tool-host protocol.
     Frame(HostFrame),
-    /// The answer of one of its extensions to a question.
+    /// The response of one of its extensions to a request.
     Reply(Box<ExtensionResponse>),
 }
 
@@ -83,7 +83,7 @@ pub struct HostStream {
     ended: CancellationToken,
     /// Holds back the frames for the host.
     pause: SendPause,
-    /// Sends questions to the host's extensions.
+    /// Sends requests to the host's extensions.
     extension_sender: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
 }
@@ -125,7 +125,7 @@ impl RemoteTools {
 
 impl HostStream {
     /// Serves the host until the stream ends from either side and its results are recorded.
-    /// Returns the host, if it said who it is.
+    /// Returns the host's id, if its hello came.
     pub async fn run<I: Into<Inbound>>(
         self,
         frames: impl Stream<Item = Result<I, FrameError>> + Send,
@@ -136,7 +136,7 @@ impl HostStream {
         let host = hello.host.clone();
         tracing::info!(host.id = %host, connection.id = %self.id, sdk = hello.sdk, "tool host connected");
         let open_runtimes = hello.open_runtimes.clone();
-        self.admit(hello).await;
+        self.handle_hello(hello).await;
         self.serve(&host, open_runtimes, &mut frames).await;
         tracing::info!(host.id = %host, connection.id = %self.id, "tool host disconnected");
         Some(host)

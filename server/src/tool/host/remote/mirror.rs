@@ -18,7 +18,7 @@ use super::RemoteTools;
 use crate::extension::changes::Changes;
 use crate::tool::catalogue::registry::{CheckedTool, KnownTool, StoredTool, check};
 use crate::tool::host::rows::{CheckedRows, StoredCatalogue};
-use crate::tool::host::state::{HostQueue, LinkNo, State};
+use crate::tool::host::state::{HostQueue, HostsState, LinkNo};
 
 /// Longest wait for the replicas that mirror the tools. One that stands still loses its link within some seconds.
 const MIRRORED_WAIT: Duration = Duration::from_millis(500);
@@ -141,7 +141,7 @@ impl RemoteTools {
     }
 
     /// Begins with a fleet without hosts. None counts as away before `expected_by`.
-    fn renew_fleet(&self, state: &mut State, expected_by: Timestamp) {
+    fn renew_fleet(&self, state: &mut HostsState, expected_by: Timestamp) {
         let now = self.now();
         state.fleet = Fleet::after_another(self.options.fleet, expected_by);
         for (tenant, tools) in state.catalogue.names() {
@@ -156,7 +156,7 @@ impl RemoteTools {
 
     /// Follows the tools and the terms of names, so that another replica can mirror them.
     pub(in crate::tool) fn follow_tools(&self) -> Arc<Changes<ToolKey>> {
-        let State { catalogue, terms, .. } = &mut *self.lock();
+        let HostsState { catalogue, terms, .. } = &mut *self.lock();
         catalogue.follow(terms.names())
     }
 
@@ -193,7 +193,7 @@ impl RemoteTools {
                 return;
             }
             match terms {
-                Some(terms) => state.terms.admit(&tenant, &name, Arc::new(terms)),
+                Some(terms) => state.terms.adopt(&tenant, &name, Arc::new(terms)),
                 None => drop(state.terms.forget(&tenant, &name)),
             }
             match known {

@@ -3,7 +3,7 @@
 //! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and updates are queued
 //! while it is held, so they leave in the order in which they were decided.
 
-mod admission;
+mod join;
 mod mirror;
 mod operator;
 mod results;
@@ -29,10 +29,10 @@ use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel};
 use crate::tool::host::ids::HostIds;
 use crate::tool::host::outbound::{Full, Sender};
-use crate::tool::host::state::{HostQueue, State, Timeline};
+use crate::tool::host::state::{HostQueue, HostsState, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
-pub(in crate::tool) use admission::CapabilityOffer;
+pub(in crate::tool) use join::CapabilityOffer;
 pub(in crate::tool) use mirror::{Mark, MirroredTool, Mirrors};
 pub(in crate::tool) use results::UNARY;
 pub(in crate::tool) use shutdown::TakesHosts;
@@ -44,7 +44,7 @@ pub struct RemoteTools {
     options: RemoteToolsOptions,
     /// A permit for each host stream that may still be opened.
     pub(in crate::tool) connection_slots: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<HostsState>,
     /// Wakes the timer when the fleet's next deadline became earlier.
     deadline_moved: Notify,
     /// Tells hosts that wait for their welcome that this replica has become the hub, or that a shutdown has begun.
@@ -92,7 +92,7 @@ impl RemoteTools {
         let mut terms = TermsBook::new(options.terms.clone());
         for row in &stored {
             let known = row.terms.clone().unwrap_or_else(|| row.declaration.terms());
-            terms.admit(&row.tenant, &row.declaration.name, Arc::new(known));
+            terms.adopt(&row.tenant, &row.declaration.name, Arc::new(known));
         }
         let catalogue = Catalogue::new(options.tool_retention, own.0, stored, now);
         let mut fleet = Fleet::new(options.fleet);
@@ -105,7 +105,7 @@ impl RemoteTools {
         Arc::new(Self {
             connection_slots: Arc::new(Semaphore::new(options.connections_max)),
             options,
-            state: Mutex::new(State {
+            state: Mutex::new(HostsState {
                 fleet,
                 catalogue,
                 terms,
@@ -143,8 +143,8 @@ impl RemoteTools {
         &self.options
     }
 
-    /// Has ids kept for the principals of hosts. Without it, and for hosts that nobody asked who they are, an id is free once its
-    /// host is gone. A second call does nothing.
+    /// Has ids kept for the principals of hosts. Without it, and for unauthenticated hosts, an id is free once its host is
+    /// gone. A second call does nothing.
     pub fn keep_ids(&self, ids: Arc<dyn HostIds>) {
         let _first = self.ids.set(ids);
     }
@@ -193,7 +193,7 @@ impl RemoteTools {
     }
 
     /// The same, with the state locked by the caller.
-    fn handle_locked(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
+    fn handle_locked(&self, state: &mut HostsState, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.perform(state, out, now)
@@ -202,7 +202,7 @@ impl RemoteTools {
     /// Performs the fleet's outputs. A host whose send queue is full is dropped, which may lead to more outputs.
     pub(in crate::tool) fn perform(
         &self,
-        state: &mut State,
+        state: &mut HostsState,
         out: Vec<Output>,
         now: Timestamp,
     ) -> Vec<AcceptedResult> {
@@ -263,7 +263,7 @@ impl RemoteTools {
         self.timeline.now()
     }
 
-    pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, HostsState> {
         // After a panic under the lock the state is still usable, so one fault does not stop all tools.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

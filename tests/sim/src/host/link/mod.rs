@@ -173,9 +173,9 @@ impl Host {
                             return;
                         }
                     }
-                    Some(Outbound::Ask(ask)) => {
+                    Some(Outbound::ExtensionRequest(request)) => {
                         if dead_until.is_none() {
-                            self.ask_extension(&ask, &say);
+                            self.ask_extension(&request, &say);
                         }
                     }
                     // There is one server, so nobody passes requests on.

@@ -39,7 +39,7 @@ fn what_is_sent_while_a_run_is_under_way_waits_for_its_turn() {
     assert_eq!(waits(&app), [("then this", false)]);
     assert_eq!(app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() }), []);
     assert_eq!(waits(&app), [("then this", true)]);
-    assert_eq!(stop_following(&mut app), [Command::FollowOptions("1".into())]);
+    assert_eq!(stop_following(&mut app), [Command::FollowRun("1".into())]);
     assert_eq!((waits(&app), users(&app)), (vec![], vec!["hi".to_owned()]), "its words come with its events");
 }
 
@@ -51,7 +51,7 @@ fn what_is_taken_after_the_end_of_the_run_is_followed_then() {
     let input = send_to_busy(&mut app, "two", ENTER);
     assert_eq!(input.on_busy_session(), BusySessionPolicy::Enqueue, "what waits is not overtaken");
     let accepted = app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() });
-    assert_eq!(accepted, [Command::FollowOptions("1".into())]);
+    assert_eq!(accepted, [Command::FollowRun("1".into())]);
     assert_eq!(waits(&app), [("two", false)]);
 }
 
@@ -122,7 +122,7 @@ fn what_comes_too_late_for_a_run_is_one_of_its_own() {
     let mut app = running_counted();
     send_to_busy(&mut app, "by train", CTRL_S);
     assert_eq!(app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "1".into() }), []);
-    assert_eq!(stop_following(&mut app), [Command::FollowOptions("1".into())]);
+    assert_eq!(stop_following(&mut app), [Command::FollowRun("1".into())]);
 }
 
 #[test]

@@ -400,7 +400,7 @@ fn a_busy_session_shows_what_keeps_it_busy() {
     send(&mut app, "hi");
     let busy = CallError { busy_run: Some("other".into()), ..error("busy") };
     let done = app.handle(Event::RunLost { run_id: "r".into(), error: busy });
-    assert_eq!(done, [Command::FollowOptions("other".into())]);
+    assert_eq!(done, [Command::FollowRun("other".into())]);
     assert_eq!(app.editor.text(), "hi");
 }
 

@@ -14,7 +14,7 @@ fn a_session_is_opened_with_what_was_said() {
     };
     let entries = vec![entry("old", "before"), entry("live", "now")];
     let opened = OpenedSession { session: session("s", "live"), entries, ..OpenedSession::default() };
-    let then = [Command::FollowOptions("live".into()), Command::ListQueue("s".into())];
+    let then = [Command::FollowRun("live".into()), Command::ListQueue("s".into())];
     assert_eq!(app.handle(Event::SessionOpened(Box::new(opened))), then);
     assert_eq!(users(&app), ["before"], "the live run's words come with its events");
     assert!(!app.session.opening);
@@ -150,13 +150,13 @@ fn a_run_of_somebody_else_is_followed_at_once_or_after_the_one_on_the_screen() {
     assert_eq!(session_run(&mut app, "r"), [], "it is the one that is followed");
     assert_eq!(session_run(&mut app, "other"), [Command::ListQueue("s".into())], "it may wait in the queue");
     assert_eq!(session_run(&mut app, "other"), [], "it is known");
-    assert_eq!(stop_following(&mut app), [Command::FollowOptions("other".into())]);
+    assert_eq!(stop_following(&mut app), [Command::FollowRun("other".into())]);
     assert_eq!(app.live.as_ref().map(|live| live.run_id.as_str()), Some("other"));
     assert_eq!(session_run(&mut app, "other"), [], "it is followed");
 
     let mut idle = running();
     stop_following(&mut idle);
-    assert_eq!(session_run(&mut idle, "other"), [Command::FollowOptions("other".into())]);
+    assert_eq!(session_run(&mut idle, "other"), [Command::FollowRun("other".into())]);
     let elsewhere = Event::SessionRun { session_id: "elsewhere".into(), run_id: "x".into() };
     assert_eq!(idle.handle(elsewhere), []);
 }

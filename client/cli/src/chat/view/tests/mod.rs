@@ -312,7 +312,7 @@ fn the_conversation_scrolls() {
     press(&mut app, KeyCode::PageDown);
     press(&mut app, KeyCode::PageDown);
     sees(&mut app, &["one more"]);
-    assert_eq!(app.scroll, Scroll::FollowOptions);
+    assert_eq!(app.scroll, Scroll::AtEnd);
 
     app.handle(Event::Key(KeyEvent::new(KeyCode::Home, KeyModifiers::CONTROL)));
     assert!(screen(&mut app, 80, 24)[0].contains("message 1."));

@@ -6,8 +6,8 @@ use crate::run::state::RoundCall;
 
 const WARNING: &str = "it may have taken effect all the same";
 
-/// The output of a result, with a warning for the model if the status says that the call did not run or did not end, while
-/// the call may have taken effect and must not run twice. `last` tells if the last attempt ran.
+/// The output of a result, with a warning for the model if the status is misleading. It is if it says that the call did not
+/// run or end, while the call may have taken effect and must not run twice. `last` tells if the last attempt ran.
 pub(in crate::run::transition) fn warned(
     call: &RoundCall,
     status: ToolStatus,

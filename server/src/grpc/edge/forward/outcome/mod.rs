@@ -19,7 +19,7 @@ use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 use crate::telemetry::with_causes;
 
 /// The outcome of one attempt.
-pub(in crate::grpc::edge::forward) enum Outcome {
+pub(in crate::grpc::edge::forward) enum AttemptOutcome {
     /// The RPC was done, or refused.
     Responded(http::Response<Body>),
     /// The replica stops, or has lost the session. The response says so.
@@ -42,40 +42,40 @@ pub(in crate::grpc::edge::forward) enum ResponseExtent {
 }
 
 /// Sends an RPC over a link, and waits for its response.
-pub(in crate::grpc::edge::forward) async fn ask(
+pub(in crate::grpc::edge::forward) async fn send_over_link(
     link: Channel,
     request: http::Request<Body>,
     extent: ResponseExtent,
-) -> Outcome {
+) -> AttemptOutcome {
     let response = match link.oneshot(request).await {
         Ok(response) => response,
-        Err(error) if was_never_sent(&error) => return Outcome::NotReached(with_causes(&error)),
+        Err(error) if was_never_sent(&error) => return AttemptOutcome::NotReached(with_causes(&error)),
         Err(error) => {
             tracing::debug!(%error, "the link to another replica broke");
-            return Outcome::Broken;
+            return AttemptOutcome::Broken;
         }
     };
     match (outcome(response), extent) {
-        (Outcome::Responded(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
-            whole(response).await.map_or(Outcome::Broken, Outcome::Responded)
+        (AttemptOutcome::Responded(response), ResponseExtent::Whole) if refusal(&response).is_none() => {
+            whole(response).await.map_or(AttemptOutcome::Broken, AttemptOutcome::Responded)
         }
         (outcome, _) => outcome,
     }
 }
 
 /// Has an RPC done by the services of this replica.
-pub(in crate::grpc::edge::forward) async fn ask_here(
+pub(in crate::grpc::edge::forward) async fn serve_here(
     services: ServiceSet,
     request: http::Request<Body>,
-) -> Outcome {
+) -> AttemptOutcome {
     outcome(services.call(request).await)
 }
 
-fn outcome(response: http::Response<Body>) -> Outcome {
+fn outcome(response: http::Response<Body>) -> AttemptOutcome {
     match refusal(&response) {
-        _ if response.headers().contains_key(LOOK_AGAIN) => Outcome::NotDone,
-        Some(status) if leaves_it_to_another(&status) => Outcome::Stopping(response),
-        Some(_) | None => Outcome::Responded(response),
+        _ if response.headers().contains_key(LOOK_AGAIN) => AttemptOutcome::NotDone,
+        Some(status) if leaves_it_to_another(&status) => AttemptOutcome::Stopping(response),
+        Some(_) | None => AttemptOutcome::Responded(response),
     }
 }
 
@@ -114,28 +114,28 @@ fn was_never_sent(error: &tonic::transport::Error) -> bool {
 /// The owner of the RPC's session was not reached in time.
 pub(in crate::grpc::edge::forward) fn not_reached_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
-        "replica {number}, which has to do this call, cannot be reached by this one; try again"
+        "replica {number}, which has to do this RPC, cannot be reached by this one; try again"
     ))
 }
 
 /// The owner of the RPC's session did not take it in time.
 pub(in crate::grpc::edge::forward) fn not_taken_status(number: OwnerNo) -> Status {
     owner_unavailable(&format!(
-        "replica {number}, which has to do this call, does not take it: it cannot reach the database, or another replica has \
+        "replica {number}, which has to do this RPC, does not take it: it cannot reach the database, or another replica has \
          its address; try again"
     ))
 }
 
 /// No owner took the RPC in time.
 pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
-    owner_unavailable("no replica owns the session of this call for now; try again")
+    owner_unavailable("no replica owns the session of this RPC for now; try again")
 }
 
 /// A replica had the RPC, and its response did not come.
 pub(in crate::grpc::edge::forward) fn no_response_status() -> Status {
     owner_unavailable(
-        "the replica that did this call was lost, or its work moved to another one, before the answer came; look whether the \
-         call was done, and try again",
+        "the replica that did this RPC was lost, or its work moved to another one, before the answer came; look whether the \
+         RPC was done, and try again",
     )
 }
 

@@ -25,15 +25,15 @@ struct Report {
 /// Writes the report of another replica to the audit log, if there is one.
 pub(in crate::grpc::edge) async fn take(audit: Option<AuditLog>, request: http::Request<Body>) -> Status {
     let Some(bytes) = read(request.into_body(), REPORT_BYTES_MAX).await else {
-        return Status::invalid_argument("the report of refused calls is too large, or broke off");
+        return Status::invalid_argument("the report of refused RPCs is too large, or broke off");
     };
     let Ok(report) = serde_json::from_slice::<Report>(&bytes) else {
-        return Status::invalid_argument("the report of refused calls cannot be read");
+        return Status::invalid_argument("the report of refused RPCs cannot be read");
     };
     if let Some(audit) = audit {
         for mut refused in report.refused {
             refused.entry.allowed = false;
-            audit.refused(refused);
+            audit.record_refusal(refused);
         }
         audit.add_counted(report.counted);
     }

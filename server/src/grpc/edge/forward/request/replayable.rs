@@ -138,7 +138,7 @@ impl http_body::Body for AttemptBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<NextFrame>> {
         let mut requests = lock(&self.requests);
         if requests.newest != self.number {
-            return Poll::Ready(Some(Err(Status::cancelled("the call was sent to another replica"))));
+            return Poll::Ready(Some(Err(Status::cancelled("the RPC was sent to another replica"))));
         }
         requests.next(cx)
     }

@@ -17,7 +17,7 @@ const RUN: &str = "/agentloop.v1.AgentLoop/Run";
 const RUN_STREAM: &str = "/agentloop.v1.AgentLoop/RunStream";
 
 /// The position that a caller has reached.
-pub(in crate::grpc::edge::forward) enum Position {
+pub(in crate::grpc::edge::forward) enum StreamPosition {
     /// In the events that `Subscribe` shows: the last durable one, 0 before the first.
     Subscription(u64),
     /// In the events of a run that the caller started or joined.
@@ -81,7 +81,7 @@ struct ChangeMessage {
     resume_token: String,
 }
 
-impl Position {
+impl StreamPosition {
     /// The beginning of the stream of `RunStream` or `Subscribe`. The request of `Run` has the same first field.
     pub(in crate::grpc::edge::forward) fn before_events(rpc: &BufferedRpc) -> Self {
         if rpc.head().path() == SUBSCRIBE {

@@ -10,7 +10,7 @@ use tonic::service::Routes;
 use tower::Service as _;
 
 use crate::auth::Principal;
-use crate::grpc::edge::audit::{AuditLog, AuditedRpc, recorded};
+use crate::grpc::edge::audit::{AuditLog, AuditedRpc, record_rpc};
 
 /// The place for the services of this replica. Clones share it.
 #[derive(Clone)]
@@ -64,8 +64,8 @@ impl ServiceSet {
         let Some(audit) = self.audit else { return infallible(self.routes.call(request).await) };
         let principal = request.extensions().get::<Arc<Principal>>().cloned();
         let rpc = AuditedRpc::of(&request);
-        let act = audit.begins(&rpc, principal.as_deref());
-        infallible(recorded(audit, rpc, act, self.routes.call(request)).await)
+        let act = audit.begin_act(&rpc, principal.as_deref());
+        infallible(record_rpc(audit, rpc, act, self.routes.call(request)).await)
     }
 }
 

@@ -61,14 +61,14 @@ pub(in crate::grpc::edge::forward) enum ResolvedTarget {
         number: OwnerNo,
         /// The shard that it owns.
         shard: ShardNo,
-        /// The link to it.
+        /// The link over which the RPC is sent.
         link: Arc<Channel>,
     },
 }
 
 /// A search for the replica that does an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::grpc::edge::forward) enum Search {
+pub(in crate::grpc::edge::forward) enum OwnerSearch {
     First,
     /// The RPC was sent before: its run may exist by now, and a remembered shard may be wrong.
     Again,
@@ -168,7 +168,7 @@ impl Routing {
             ShardOwner::Peer(peer) => match self.links.to(&peer, &ownership) {
                 Ok(link) => Some(ResolvedTarget::Owner { number: peer.number, shard, link }),
                 Err(error) => {
-                    tracing::warn!(%error, "calls cannot be sent on; correct cluster.advertise there, or the certificates");
+                    tracing::warn!(%error, "RPCs cannot be sent on; correct cluster.advertise there, or the certificates");
                     None
                 }
             },
@@ -200,7 +200,7 @@ impl Routing {
     pub(in crate::grpc::edge::forward) async fn resolve(
         &self,
         route_key: &RouteKey,
-        search: Search,
+        search: OwnerSearch,
         until: Instant,
     ) -> Option<(ResolvedTarget, AskedReplica)> {
         loop {
@@ -215,17 +215,21 @@ impl Routing {
                     return Some((target, asked));
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a call waits for the database");
+                    tracing::debug!(%error, "an RPC waits for the database");
                     sleep_until(Instant::now() + ASK_AGAIN).await;
                 }
             }
         }
     }
 
-    async fn destination(&self, route_key: &RouteKey, search: Search) -> Result<Destination, LocateError> {
+    async fn destination(
+        &self,
+        route_key: &RouteKey,
+        search: OwnerSearch,
+    ) -> Result<Destination, LocateError> {
         let shard_of = async |key| match search {
-            Search::First => self.runs.find(key).await,
-            Search::Again => self.runs.look_up(key).await,
+            OwnerSearch::First => self.runs.find(key).await,
+            OwnerSearch::Again => self.runs.look_up(key).await,
         };
         Ok(match route_key {
             RouteKey::Here => Destination::Here,
@@ -234,7 +238,8 @@ impl Routing {
             RouteKey::Any(shard) => Destination::Owner(*shard),
             RouteKey::Run(key) => shard_of(key).await?.map_or(Destination::Here, Destination::Owner),
             RouteKey::Start { key, is_new } => {
-                let found = if *is_new && search == Search::First { None } else { shard_of(key).await? };
+                let found =
+                    if *is_new && search == OwnerSearch::First { None } else { shard_of(key).await? };
                 match found {
                     Some(shard) => Destination::Owner(shard),
                     // Nobody else has this id, so no other replica may be at work with it.
@@ -262,7 +267,7 @@ impl Routing {
 
     /// Resolves when the replica that was asked can do nothing more for the RPC.
     ///
-    /// For another replica: when it is held to be dead, or a different one owns the shard. Until then its engine may still be at
+    /// For another replica: when it is fenced, or a different one owns the shard. Until then its engine may still be at
     /// work, and would take the end of a stream for a caller that leaves.
     ///
     /// For this replica: when another one owns the shard, or it has had no valid lease for some time. Then it cannot reach the

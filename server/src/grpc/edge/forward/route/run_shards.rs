@@ -18,11 +18,12 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 /// Finds the shards of runs, and remembers them.
 pub(in crate::grpc::edge::forward) struct RunShards {
     locate: Arc<dyn Locate>,
-    known: Mutex<Known>,
+    cache: Mutex<ShardCache>,
 }
 
+/// The shards that were found lately.
 #[derive(Default)]
-struct Known {
+struct ShardCache {
     shards: HashMap<RunKey, (ShardNo, Instant)>,
     /// The same runs, oldest first. A run that was looked up again is here twice.
     by_age: VecDeque<(RunKey, Instant)>,
@@ -30,7 +31,7 @@ struct Known {
 
 impl RunShards {
     pub(in crate::grpc::edge::forward) fn new(locate: Arc<dyn Locate>) -> Self {
-        Self { locate, known: Mutex::default() }
+        Self { locate, cache: Mutex::default() }
     }
 
     /// The shard of a run; `None` if nobody knows the run.
@@ -38,7 +39,7 @@ impl RunShards {
         &self,
         key: &RunKey,
     ) -> Result<Option<ShardNo>, LocateError> {
-        let known = self.known().get(key);
+        let known = self.cache().get(key);
         if known.is_some() {
             return Ok(known);
         }
@@ -52,22 +53,22 @@ impl RunShards {
     ) -> Result<Option<ShardNo>, LocateError> {
         let found = self.locate.shard_of_run(&key.tenant, &key.run).await?;
         if let Some(shard) = found {
-            self.known().add(key.clone(), shard);
+            self.cache().add(key.clone(), shard);
         }
         Ok(found)
     }
 
     /// True if the shard of the run was found before.
     pub(in crate::grpc::edge::forward) fn remembers(&self, key: &RunKey) -> bool {
-        self.known().get(key).is_some()
+        self.cache().get(key).is_some()
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> std::sync::MutexGuard<'_, ShardCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl ShardCache {
     fn get(&self, key: &RunKey) -> Option<ShardNo> {
         let (shard, since) = self.shards.get(key)?;
         (since.elapsed() < KEPT_FOR).then_some(*shard)
@@ -139,7 +140,7 @@ mod tests {
         for number in 0..RUNS_MAX + 10 {
             shards.find(&key(&format!("r{number}"))).await.unwrap();
         }
-        let known = shards.known();
+        let known = shards.cache();
         assert_eq!((known.shards.len(), known.by_age.len()), (RUNS_MAX, RUNS_MAX));
         assert!(known.get(&key("r9")).is_none() && known.get(&key("r10")).is_some());
     }

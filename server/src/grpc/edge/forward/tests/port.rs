@@ -110,7 +110,7 @@ async fn at_port(owner: &Owner, metadata: &[(&'static str, &str)]) -> Status {
 }
 
 #[tokio::test]
-async fn a_call_without_a_caller_is_refused_where_callers_must_be_known() {
+async fn an_rpc_without_a_caller_is_refused_where_callers_must_be_known() {
     let mut owner = Owner::with_acceptors(1, None, Authentication::Required).await;
     for metadata in
         [&[("agentloop-replica", "1")][..], &[("agentloop-replica", "1"), ("agentloop-shard", "7")]]

@@ -1,4 +1,4 @@
-//! Calls that are refused at a replica, and the audit logs.
+//! RPCs that are refused at a replica, and the audit logs.
 
 use tower::ServiceExt as _;
 
@@ -15,7 +15,7 @@ struct Audited {
     peer: Peer,
     local: LocalServices,
     store: Arc<SqliteStore>,
-    calls_ended: CancellationToken,
+    rpcs_ended: CancellationToken,
     writing: tokio::task::JoinHandle<()>,
     _tasks: Tasks,
     _ownership: watch::Sender<Ownership>,
@@ -24,8 +24,8 @@ struct Audited {
 impl Audited {
     async fn start() -> Self {
         let store = Arc::new(SqliteStore::in_memory().await.unwrap());
-        let (scope, calls_ended) = (AuditScope { required: false, reads: false }, CancellationToken::new());
-        let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), calls_ended.clone());
+        let (scope, rpcs_ended) = (AuditScope { required: false, reads: false }, CancellationToken::new());
+        let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), rpcs_ended.clone());
         let local = LocalServices::none();
         local.open(Routes::default(), Some(log));
         let (ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
@@ -36,7 +36,7 @@ impl Audited {
             port.serve(listener, None, std::future::pending()).await.unwrap();
         }));
         let (peer, writing) = (Peer { number: OwnerNo(1), address }, tokio::spawn(writing));
-        Self { peer, local, store, calls_ended, writing, _tasks: tasks, _ownership: ownership }
+        Self { peer, local, store, rpcs_ended, writing, _tasks: tasks, _ownership: ownership }
     }
 
     /// A replica of an earlier version tells of refusals.
@@ -53,7 +53,7 @@ impl Audited {
 
     /// The rows, once everything that it was told is written.
     async fn rows(self) -> Vec<AuditRow> {
-        self.calls_ended.cancel();
+        self.rpcs_ended.cancel();
         soon(self.writing).await.unwrap();
         self.store.audit_after(0).await.unwrap()
     }

@@ -1,4 +1,4 @@
-//! Calls with one answer.
+//! RPCs with a single response.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn answer<T>(rpc: tokio::task::JoinHandle<Option<T>>) -> T {
 }
 
 #[tokio::test]
-async fn a_call_reaches_the_owner_with_its_caller_and_without_its_credentials() {
+async fn an_rpc_reaches_the_owner_with_its_caller_and_without_its_credentials() {
     let mut owner = Owner::start(7).await;
     let replica = Replica::start(owned_by(&owner)).await;
     let mut request = tonic::Request::new(wire::GetRunRequest { run_id: "r".to_owned() });
@@ -255,7 +255,7 @@ async fn an_input_without_anything_gets_no_id_since_it_would_name_a_run_then() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_ends_its_call_at_the_owner() {
+async fn a_caller_that_leaves_ends_its_rpc_at_the_owner() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
     let rpc = replica.run(prompt());
@@ -279,7 +279,7 @@ async fn an_owner_can_tell_a_replica_that_is_gone_from_a_caller_that_has_left() 
 
 /// The services of the replica that callers dial are told the same.
 #[tokio::test]
-async fn an_owner_can_tell_a_call_of_its_own_that_moves_from_a_caller_that_has_left() {
+async fn an_owner_can_tell_an_rpc_of_its_own_that_moves_from_a_caller_that_has_left() {
     let other = Owner::start(1).await;
     let replica = Replica::start(owned_here()).await;
     let mut rpcs = replica.serves();

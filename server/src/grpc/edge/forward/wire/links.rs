@@ -52,10 +52,10 @@ pub struct BadLink {
 
 /// The links to other replicas. Clones share them.
 #[derive(Clone, Default)]
-pub struct Links(Arc<Mutex<State>>);
+pub struct Links(Arc<Mutex<LinksState>>);
 
 #[derive(Default)]
-struct State {
+struct LinksState {
     tls: Option<LinkTls>,
     /// The peers that were called, by their numbers.
     links: BTreeMap<OwnerNo, (Peer, Arc<Channel>)>,
@@ -67,7 +67,7 @@ impl Links {
     /// Links with TLS, or plain ones.
     #[must_use]
     pub fn new(tls: Option<LinkTls>) -> Self {
-        Self(Arc::new(Mutex::new(State { tls, ..State::default() })))
+        Self(Arc::new(Mutex::new(LinksState { tls, ..LinksState::default() })))
     }
 
     /// Other links, with the same certificates.
@@ -120,7 +120,7 @@ impl Links {
         links.map(|channel| (*channel).clone()).collect()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, LinksState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -89,7 +89,7 @@ impl Decoder for MessagesDecoder {
             return Err(ModelError::malformed("the stream ends before the answer does"));
         };
         if reason == FinishReason::ContextWindow && !self.has_content {
-            return Err(ModelError::no_room());
+            return Err(ModelError::context_full());
         }
         let reason = match reason {
             FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,

@@ -135,8 +135,8 @@ fn head(
     Ok(out)
 }
 
-/// Returns if the history that is sent has the thinking that a model needs to think within a budget: before the calls of its
-/// last turn, which may have been made without thinking.
+/// Tells if the history that is sent has the thinking that a model needs to think within a budget. It has to come before the
+/// calls of the last turn, which may have been made without thinking.
 fn past_thinking(messages: &[SharedMessage], rules: &StateRules) -> PastThinking {
     let last = messages.iter().rfind(|message| message.role == Role::Assistant);
     let loops_without = last.is_some_and(|message| {

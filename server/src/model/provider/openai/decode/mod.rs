@@ -66,7 +66,7 @@ impl Decoder for ChatDecoder {
             return Err(ModelError::malformed("the stream ends before the answer does"));
         };
         if reason == FinishReason::ContextWindow && !self.has_content {
-            return Err(ModelError::no_room());
+            return Err(ModelError::context_full());
         }
         self.calls.end(deltas);
         self.end_reasoning(deltas);

@@ -37,7 +37,7 @@ async fn a_fenced_owner_writes_nothing_and_stops() {
     assert!(!server.replica.ownerships().borrow().is_valid());
     server.replica.leave().await;
     server.replica.leave().await;
-    assert!(server.replica.holdings().borrow().held.is_empty());
+    assert!(server.replica.shards().borrow().owned.is_empty());
 }
 
 #[tokio::test]

@@ -69,17 +69,15 @@ impl Server {
         let store = Arc::new(opened.await.unwrap().unwrap());
         self.replica.ready();
         let (replica, shedding) = (Arc::downgrade(&self.replica), Arc::downgrade(&store));
-        let mut holdings = self.replica.holdings();
+        let mut shards = self.replica.shards();
         runtime.spawn(async move {
-            while let Ok(held) =
-                holdings.wait_for(|held| !held.shedding.is_empty()).await.map(|held| held.clone())
-            {
+            while let Ok(now) = shards.wait_for(|now| !now.shedding.is_empty()).await.map(|now| now.clone()) {
                 let (Some(replica), Some(store)) = (replica.upgrade(), shedding.upgrade()) else { return };
-                let shards: Vec<_> = held.shedding.iter().copied().collect();
-                if store.forget_shards(&shards).await.is_ok() {
-                    replica.given_away(shards);
+                let leaving: Vec<_> = now.shedding.iter().copied().collect();
+                if store.forget_shards(&leaving).await.is_ok() {
+                    replica.given_away(leaving);
                 }
-                let gone = holdings.wait_for(|now| now.shedding != held.shedding).await.is_err();
+                let gone = shards.wait_for(|later| later.shedding != now.shedding).await.is_err();
                 if gone {
                     return;
                 }
@@ -107,7 +105,7 @@ impl Server {
 
     /// The highest term of its shards.
     fn term(&self) -> u64 {
-        self.replica.holdings().borrow().held.values().map(|term| term.0).max().unwrap_or_default()
+        self.replica.shards().borrow().owned.values().map(|term| term.0).max().unwrap_or_default()
     }
 
     /// Ends the server without a word to anybody.

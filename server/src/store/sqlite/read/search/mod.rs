@@ -13,7 +13,7 @@ use self::rank::{MATCHES_MAX, Ranked, Ranking};
 use super::rows;
 use crate::store::codec::text;
 use crate::store::sql::entry::stored_entry;
-use crate::store::sql::search::{Found, Search};
+use crate::store::sql::search::{EntrySearch, Found};
 use crate::store::sqlite::words::TenantWords;
 
 /// The documents of each expression, the newest first, and the number of all documents in the scope of the search: those of
@@ -52,8 +52,8 @@ pub(in crate::store::sqlite) const MATCHES: &str = "
 pub(in crate::store::sqlite) const LENGTHS: &str = "
     SELECT d.id, d.sz FROM json_each(?1) AS a CROSS JOIN search.search_index_docsize AS d ON d.id = a.value";
 
-/// The first documents of a list that pass the filter, each with the entry that it is shown as: the one of the
-/// session that was asked for, else the original one, else that of any fork.
+/// The first documents of a list that pass the filter, each with one of its entries. That is the one of the session
+/// that was asked for, else the original one, else that of any fork.
 ///
 /// Each look-up goes by the numbers of document and session, so its cost does not depend on how many sessions a tenant has.
 pub(in crate::store::sqlite) const HITS: &str = "
@@ -81,7 +81,7 @@ pub(in crate::store::sqlite) const HITS: &str = "
 /// # Errors
 /// SQL's own.
 pub(in crate::store::sqlite) async fn find(
-    search: &Search<'_>,
+    search: &EntrySearch<'_>,
     db: &SqlitePool,
 ) -> Result<Vec<Found>, Error> {
     // In one transaction, so that all queries see the same.
@@ -92,7 +92,7 @@ pub(in crate::store::sqlite) async fn find(
     hits(search, &ranking.ranked(&best, &lengths), &mut db).await
 }
 
-async fn matches(search: &Search<'_>, db: &mut SqliteConnection) -> Result<Ranking, Error> {
+async fn matches(search: &EntrySearch<'_>, db: &mut SqliteConnection) -> Result<Ranking, Error> {
     let expressions: Vec<String> = TenantWords::of(search.tenant)
         .expressions(&search.terms)
         .into_iter()
@@ -140,7 +140,7 @@ fn length(size: &[u8]) -> u32 {
 }
 
 async fn hits(
-    search: &Search<'_>,
+    search: &EntrySearch<'_>,
     ranked: &[Ranked],
     db: &mut SqliteConnection,
 ) -> Result<Vec<Found>, Error> {

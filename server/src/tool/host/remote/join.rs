@@ -7,7 +7,7 @@ use agentloop_core::id::{HostId, TenantId};
 use super::RemoteTools;
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::terms::Declarer;
-use crate::tool::host::state::{CheckedOffer, State, served_tool};
+use crate::tool::host::state::{CheckedOffer, HostsState, served_tool};
 
 /// An offer of a host, at its hello or later.
 pub(in crate::tool) struct CapabilityOffer<I, E> {
@@ -34,8 +34,8 @@ impl RemoteTools {
         }
     }
 
-    /// Admits a host with what it offers, see [`Self::admit`]. Returns `false` and does nothing once the shutdown has begun,
-    /// because nothing would end its stream.
+    /// Connects a host with its capabilities, see [`Self::enter_capabilities`]. Returns `false` and does nothing once the
+    /// shutdown has begun, because nothing would end its stream.
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
@@ -45,24 +45,24 @@ impl RemoteTools {
         if state.closing || !state.is_hub {
             return false;
         }
-        self.admit(&mut state, tenant, offer);
+        self.enter_capabilities(&mut state, tenant, offer);
         true
     }
 
-    /// Replaces what a connected host offers, see [`Self::admit`].
+    /// Replaces the capabilities of a connected host, see [`Self::enter_capabilities`].
     pub(in crate::tool) fn replace(
         &self,
         tenant: &TenantId,
         offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
     ) {
-        self.admit(&mut self.lock(), tenant, offer);
+        self.enter_capabilities(&mut self.lock(), tenant, offer);
     }
 
-    /// Admits what a host offers, at its hello or later. The lock is held until the accepted tools are in the catalogue. The
-    /// extensions are offered if the fleet takes the host: a late hello changes nothing of a newer connection.
-    fn admit(
+    /// Enters the capabilities of a host, at its hello or later. The lock is held until the accepted tools are in the
+    /// catalogue. The extensions are offered if the fleet takes the host: a late hello changes nothing of a newer connection.
+    fn enter_capabilities(
         &self,
-        state: &mut State,
+        state: &mut HostsState,
         tenant: &TenantId,
         offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
     ) {
@@ -72,12 +72,12 @@ impl RemoteTools {
         let mut offered = state.make_room(tenant, &by, offered, now);
         let served = offered.iter().flatten().map(served_tool).collect();
         let mut out = state.fleet.handle(tenant, input(served), now);
-        let admitted = out
+        let taken = out
             .iter()
             .position(|output| matches!(output, Output::Joined { .. } | Output::ToolsReplaced { .. }));
-        if let Some(admitted) = admitted {
+        if let Some(taken) = taken {
             offer_extensions(&mut offered);
-            let frame = match out.remove(admitted) {
+            let frame = match out.remove(taken) {
                 Output::Joined { tools, calls, .. } => {
                     self.welcome_frame(connection, state.enter(tenant, &by, offered, tools, now), calls)
                 }
