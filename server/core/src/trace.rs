@@ -81,7 +81,7 @@ pub enum RunSpan<'a> {
     Model {
         /// Number of the model call, from 1.
         call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt of the model call.
         attempt: Attempt,
     },
     /// A tool call with all its attempts.

@@ -57,7 +57,7 @@ pub struct ToolExecution {
     pub session: SessionId,
     /// The call's id, the same for every attempt.
     pub call: CallId,
-    /// Attempt number, counted from 1.
+    /// The attempt to execute. Its number tells a repeat.
     pub attempt: Attempt,
     /// The tool, by the name that it is declared with.
     pub tool: String,
@@ -98,7 +98,7 @@ pub(crate) struct InProcess {
 type Running = HashMap<CallKey, RunningAttempt>;
 
 struct RunningAttempt {
-    /// Attempt number, counted from 1.
+    /// The attempt that runs here.
     attempt: Attempt,
     abort: AbortHandle,
 }

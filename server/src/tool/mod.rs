@@ -201,7 +201,7 @@ pub trait Tools: Send + Sync + 'static {
 /// A host's result for one attempt of a call, as received.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportedResult {
-    /// Attempt number, counted from 1.
+    /// The attempt that the host had. The run may be at a later one.
     pub attempt: Attempt,
     /// The lease that the host returned. Not checked yet.
     pub lease: String,

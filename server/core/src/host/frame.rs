@@ -127,7 +127,7 @@ pub enum CancelOutcome {
 pub struct CallRef {
     /// The call, with its run.
     pub call: CallId,
-    /// Attempt number, counted from 1.
+    /// The attempt of that call. Frames about an earlier one are late.
     pub attempt: Attempt,
 }
 
@@ -390,7 +390,7 @@ pub struct CallRequest {
     pub lease: Digest,
     /// Same for all attempts of the call, so that the tool can recognise a repeated one.
     pub idempotency_key: String,
-    /// Name of the tool.
+    /// The tool to run, by the name that the host declared.
     pub tool: String,
     /// The arguments, as JSON text.
     pub arguments: String,

@@ -81,14 +81,14 @@ pub enum Input {
     },
     /// Forgets a tool, unless a host serves it or a call waits for it.
     Forget {
-        /// Name of the tool.
+        /// The tool to forget, by its name in the tenant.
         tool: String,
     },
     /// A call needs a host. Leads to [`CallUpdate::Granted`] or [`CallUpdate::Denied`], at once or later.
     Seek {
         /// The call to place.
         call: CallId,
-        /// Name of its tool.
+        /// The tool that the host has to serve.
         tool: String,
         /// The only host to place it on, while that host is connected or within its grace period.
         on: Option<HostId>,
@@ -275,14 +275,14 @@ pub enum Output {
     Served {
         /// Tenant of the tool.
         tenant: TenantId,
-        /// Name of the tool.
+        /// The tool, by its name in the tenant.
         tool: String,
     },
     /// A tool has no connected host any more.
     Unserved {
         /// Tenant of the tool.
         tenant: TenantId,
-        /// Name of the tool.
+        /// The tool, by its name in the tenant.
         tool: String,
     },
 }
@@ -307,14 +307,14 @@ pub enum CallUpdate {
     },
     /// The host confirmed that it works on the call.
     Accepted {
-        /// Attempt number, counted from 1.
+        /// The attempt that the host confirmed.
         attempt: Attempt,
         /// The host that works on it.
         host: HostId,
     },
     /// The call saved its progress.
     Checkpoint {
-        /// Attempt number, counted from 1.
+        /// The attempt that saved it.
         attempt: Attempt,
         /// Bytes for the next attempt, which only the tool understands.
         #[serde(with = "crate::hex")]
@@ -322,7 +322,7 @@ pub enum CallUpdate {
     },
     /// The call left a state to go on from, and waits until it is recorded.
     Resumable {
-        /// Attempt number, counted from 1.
+        /// The attempt that left it.
         attempt: Attempt,
         /// Number of the state within the attempt, counted from 1.
         resume_no: u64,
@@ -332,7 +332,7 @@ pub enum CallUpdate {
     },
     /// The call asks a person.
     InputNeeded {
-        /// Attempt number, counted from 1.
+        /// The attempt that asks.
         attempt: Attempt,
         /// The question, with the host's name for it.
         question: Box<QuestionContent>,
@@ -344,7 +344,7 @@ pub enum CallUpdate {
     },
     /// The host will not send a result of this attempt.
     Lost {
-        /// Attempt number, counted from 1.
+        /// The attempt that is lost.
         attempt: Attempt,
         /// The reason, as people read it. Programs should not depend on its words.
         message: String,
@@ -356,7 +356,7 @@ pub enum CallUpdate {
     /// The host stopped an attempt that was cancelled. Reported where the attempt was not begun, or its deadline was the
     /// reason of the cancel.
     Stopped {
-        /// Attempt number, counted from 1.
+        /// The attempt that was stopped.
         attempt: Attempt,
         /// The lease of the attempt. Another run may have the call's id by now.
         lease: String,
@@ -365,7 +365,7 @@ pub enum CallUpdate {
     },
     /// Progress that the tool reports.
     Progress {
-        /// Attempt number, counted from 1.
+        /// The attempt that reports it.
         attempt: Attempt,
         /// The tool's report, for people. May be empty.
         message: String,
@@ -374,7 +374,7 @@ pub enum CallUpdate {
     },
     /// A piece of output of the running tool.
     Output {
-        /// Attempt number, counted from 1.
+        /// The attempt that wrote it.
         attempt: Attempt,
         /// Number of the piece, from 1 and rising. A gap means lost output.
         chunk_seq: u64,

@@ -18,7 +18,7 @@ pub enum Effect {
     CallModel {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt to make.
         attempt: Attempt,
         /// The last entry that the model reads.
         last_entry: EntryNo,
@@ -32,7 +32,7 @@ pub enum Effect {
     Compact {
         /// Number of the compaction in its run, counted from 1.
         number: u32,
-        /// Name of the strategy.
+        /// The strategy that the spec names.
         strategy: String,
         /// Reason for the compaction.
         reason: CompactionReason,
@@ -50,7 +50,7 @@ pub enum Effect {
     StopModel {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt to cancel.
         attempt: Attempt,
     },
     /// Call the run's hooks, then its context sources, before the waiting messages enter the session.
@@ -75,7 +75,7 @@ pub enum Effect {
     SeekHost {
         /// Slot of the call.
         slot: CallSlot,
-        /// Name of the tool.
+        /// The tool that the host has to serve.
         tool: String,
         /// The host with the runtime that the call needs. No other host may be granted while that one is there.
         on: Option<HostId>,
@@ -95,14 +95,14 @@ pub enum Effect {
     CloseRuntime {
         /// The host with the runtime.
         host: HostId,
-        /// Id of the runtime.
+        /// The runtime to close, as the host knows it.
         runtime: RuntimeId,
     },
     /// Tell the host the answer to a question of its call. Leads to nothing. A host that is away asks again.
     AnswerInput {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that asked.
         attempt: Attempt,
         /// The host's name for the question.
         input: String,
@@ -113,7 +113,7 @@ pub enum Effect {
     AckResumeState {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that left the state.
         attempt: Attempt,
         /// The greatest number that is recorded.
         resume_no: u64,
@@ -123,7 +123,7 @@ pub enum Effect {
     ReleaseCall {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that ends.
         attempt: Attempt,
     },
     /// Tell the host to stop the call. Leads to [`super::input::Input::CallStopped`] if the host says that it did; a run
@@ -131,7 +131,7 @@ pub enum Effect {
     CancelCall {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt to cancel.
         attempt: Attempt,
         /// The reason, for programs.
         cause: CancelCause,
@@ -145,7 +145,7 @@ pub enum Effect {
 pub struct Offer {
     /// Slot of the call.
     pub slot: CallSlot,
-    /// Attempt number, counted from 1.
+    /// The attempt that the offer begins.
     pub attempt: Attempt,
     /// The host that was granted.
     pub host: HostId,
@@ -155,7 +155,7 @@ pub struct Offer {
     pub lease: Digest,
     /// Key by which the tool recognises a repeated call.
     pub idempotency_key: String,
-    /// Name of the tool.
+    /// The tool to run, as the call was proposed.
     pub tool: String,
     /// Arguments as JSON text.
     pub arguments: String,

@@ -34,7 +34,7 @@ pub enum Input {
     ModelFailed {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt that failed.
         attempt: Attempt,
         /// Kind and reason of the failure.
         failure: ModelFailure,
@@ -43,7 +43,7 @@ pub enum Input {
     ContextTooLarge {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt that was not sent.
         attempt: Attempt,
         /// The limit that is passed.
         reason: CompactionReason,
@@ -81,7 +81,7 @@ pub enum Input {
     CallAccepted {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that the host confirmed.
         attempt: Attempt,
         /// The host that runs it.
         host: HostId,
@@ -90,7 +90,7 @@ pub enum Input {
     CallCheckpoint {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that saved it.
         attempt: Attempt,
         /// Opaque bytes of the tool.
         checkpoint: Vec<u8>,
@@ -100,7 +100,7 @@ pub enum Input {
     CallResumable {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that left it.
         attempt: Attempt,
         /// Number of the state within the attempt, counted from 1.
         resume_no: u64,
@@ -111,7 +111,7 @@ pub enum Input {
     InputNeeded {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that asks.
         attempt: Attempt,
         /// The question, with the host's name for it. Its bounds are checked already.
         question: QuestionContent,
@@ -126,7 +126,7 @@ pub enum Input {
     CallLost {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that is lost.
         attempt: Attempt,
         /// The reason, for people.
         message: String,
@@ -139,7 +139,7 @@ pub enum Input {
     CallStopped {
         /// Slot of the call.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that was stopped.
         attempt: Attempt,
         /// The lease of the attempt, as proof.
         lease: Digest,
@@ -214,9 +214,9 @@ pub enum Input {
 /// A run that starts: the content of [`Input::Start`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
-    /// Id of the run.
+    /// The run, by the id that its caller or the server chose.
     pub run: RunId,
-    /// Id of its session.
+    /// The session that it enters. It exists, or is created with the run.
     pub session: SessionId,
     /// The last entry of the session; 0 if the run is queued.
     pub last_entry: EntryNo,
@@ -261,7 +261,7 @@ pub struct Prepared {
 /// A message of a context source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourcedMessage {
-    /// Name of the source.
+    /// The context source that added it.
     pub source: String,
     /// The message that enters the session.
     pub message: SharedMessage,
@@ -272,7 +272,7 @@ pub struct SourcedMessage {
 pub struct ModelFinished {
     /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
-    /// Attempt number, counted from 1.
+    /// The attempt that has the response.
     pub attempt: Attempt,
     /// The whole response, reasoning and tool calls included.
     pub message: SharedMessage,
@@ -299,7 +299,7 @@ pub struct ModelFinished {
 pub struct CallFinished {
     /// Slot of the call.
     pub slot: CallSlot,
-    /// Attempt number, counted from 1.
+    /// The attempt that has the result. The call may be at a later one.
     pub attempt: Attempt,
     /// The lease of the attempt, as proof.
     pub lease: Digest,
@@ -318,7 +318,7 @@ pub struct CallFinished {
 pub struct ResponseSoFar {
     /// Number of the model call in its run, counted from 1.
     pub model_call: u32,
-    /// Attempt number, counted from 1.
+    /// The attempt that receives it.
     pub attempt: Attempt,
     /// Everything that has come. Tool calls and reasoning may be incomplete.
     pub message: SharedMessage,

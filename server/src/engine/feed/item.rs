@@ -64,7 +64,7 @@ pub enum LiveProgress {
     Call {
         /// The slot of the tool call in its run.
         slot: CallSlot,
-        /// The attempt, counted from 1.
+        /// The attempt that reports it.
         attempt: Attempt,
         /// The tool's message, for people.
         message: String,
@@ -75,7 +75,7 @@ pub enum LiveProgress {
     Output {
         /// The slot of the tool call in its run.
         slot: CallSlot,
-        /// The attempt, counted from 1.
+        /// The attempt that wrote it.
         attempt: Attempt,
         /// Number of the chunk, counted from 1 within the attempt.
         chunk_seq: u64,

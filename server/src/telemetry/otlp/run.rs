@@ -48,7 +48,7 @@ type Measurement = Box<dyn FnOnce(&Instruments) + Send + Sync>;
 /// A model call that has begun and not ended.
 struct CurrentModelCall {
     number: u32,
-    /// Attempt number, counted from 1.
+    /// The attempt under way, which has the open span.
     attempt: Attempt,
     began: Timestamp,
 }

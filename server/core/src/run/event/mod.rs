@@ -143,7 +143,7 @@ pub enum Event {
     CompactionStarted {
         /// Number of the compaction in its run, counted from 1.
         number: u32,
-        /// Name of the strategy.
+        /// The strategy that the spec names.
         strategy: String,
         /// Reason for the compaction.
         reason: CompactionReason,
@@ -184,7 +184,7 @@ pub enum Event {
     ModelCallStarted {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt that begins.
         attempt: Attempt,
         /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
         #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
@@ -196,7 +196,7 @@ pub enum Event {
     ModelCallFailed {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt that failed.
         attempt: Attempt,
         /// The reason of the failure.
         error: RunError,
@@ -208,7 +208,7 @@ pub enum Event {
     AssistantMessage {
         /// Number of the model call in its run, counted from 1.
         model_call: u32,
-        /// Attempt number, counted from 1.
+        /// The attempt that has the response.
         attempt: Attempt,
         /// Entry of the message.
         entry: EntryNo,
@@ -251,7 +251,7 @@ pub enum Event {
     CallProposed {
         /// Slot of the call in its run.
         slot: CallSlot,
-        /// Name of the tool.
+        /// The tool to run, as the model named it.
         tool: String,
         /// The effect of running the call twice.
         effect: EffectClass,
@@ -282,9 +282,9 @@ pub enum Event {
     CallOffered {
         /// Slot of the call in its run.
         slot: CallSlot,
-        /// Name of the tool.
+        /// The tool to run, as in the proposal.
         tool: String,
-        /// Attempt number, counted from 1.
+        /// The attempt that begins with this offer.
         attempt: Attempt,
         /// The host that has room for it.
         host: HostId,
@@ -304,7 +304,7 @@ pub enum Event {
     CallAccepted {
         /// Slot of the call in its run.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that the host confirmed.
         attempt: Attempt,
         /// The host that runs the call.
         host: HostId,
@@ -313,7 +313,7 @@ pub enum Event {
     CallCheckpoint {
         /// Slot of the call in its run.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that saved it.
         attempt: Attempt,
         /// Opaque bytes of the tool.
         #[serde(with = "hex")]
@@ -327,7 +327,7 @@ pub enum Event {
     CallAttemptFailed {
         /// Slot of the call in its run.
         slot: CallSlot,
-        /// Attempt number, counted from 1.
+        /// The attempt that failed.
         attempt: Attempt,
         /// The reason, for people.
         message: String,

@@ -155,7 +155,7 @@ pub enum BadAnswer {
     /// A field of the form has a fault; the name is empty if the fault is in the form as a whole.
     #[error("{problem}")]
     Field {
-        /// Name of the field.
+        /// The field, by its name in the form's schema.
         field: String,
         /// The fault of the field, for people.
         problem: String,

@@ -123,7 +123,7 @@ pub struct ResumeState {
 /// A question that an attempt of a call asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedInput {
-    /// Attempt number, counted from 1.
+    /// The attempt that asked.
     pub attempt: Attempt,
     /// Id of the question.
     pub request: RequestId,

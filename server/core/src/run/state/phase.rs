@@ -53,7 +53,7 @@ pub enum Phase {
 pub struct ModelCall {
     /// Number of the model call in its run, counted from 1.
     pub number: u32,
-    /// Attempt number, counted from 1.
+    /// The attempt under way.
     pub attempt: Attempt,
     /// The first attempt that counts against the retries. A restart or an operator gives a new set of retries.
     pub first_counted: Attempt,
@@ -66,7 +66,7 @@ pub struct ModelCall {
 pub struct RunningCompaction {
     /// Number of the compaction in its run, counted from 1.
     pub number: u32,
-    /// Name of the strategy.
+    /// The strategy at work.
     pub strategy: String,
     /// Reason for the compaction.
     pub reason: CompactionReason,
