@@ -68,6 +68,7 @@ impl ServerBuilder {
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         let shared = ClusterParts {
             ownerships: replica.ownerships(),
+            busy_shards: replica.busy_shards().clone(),
             replicas: replica,
             locate: store.clone(),
             links,

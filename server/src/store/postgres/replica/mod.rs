@@ -35,6 +35,7 @@ use super::open;
 use super::open_error::OpenError;
 use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
+use crate::cluster::busy_shards::BusyShards;
 use crate::cluster::{Ownerships, ReplicaRow, Replicas};
 use crate::lifecycle::Tasks;
 
@@ -82,6 +83,7 @@ pub struct Replica {
     holdings: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
     scope: Scope,
+    busy: BusyShards,
     notices: mpsc::UnboundedSender<ServerNotice>,
     signals: Signals,
     /// Has the task that shows that the server's runtime moves.
@@ -106,7 +108,7 @@ impl Replica {
         drop(tasks.spawn("pulse", pulses));
         let (holdings_sender, holdings) = watch::channel(ReplicaShards::default());
         let (notices, notices_receiver) = mpsc::unbounded_channel();
-        let scope = Scope::none();
+        let (scope, busy) = (Scope::none(), BusyShards::default());
         let (seen_sender, seen) = watch::channel(Seen::default());
         let (joined, answer) = oneshot::channel();
         let thread = ReplicaThread {
@@ -115,6 +117,7 @@ impl Replica {
             pulse,
             holdings: holdings_sender,
             scope: scope.clone(),
+            busy: busy.clone(),
             notices: notices_receiver,
             seen: seen_sender,
             signals: signals.clone(),
@@ -128,6 +131,7 @@ impl Replica {
             holdings,
             seen,
             scope,
+            busy,
             notices,
             signals,
             #[cfg(test)]
@@ -152,6 +156,12 @@ impl Replica {
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// The shards with work that would be lost with them. They are given away last.
+    #[must_use]
+    pub fn busy_shards(&self) -> &BusyShards {
+        &self.busy
     }
 
     /// The shards of this replica. There are none any more once it has left, or is fenced.
