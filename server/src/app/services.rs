@@ -163,6 +163,7 @@ impl ServiceParts {
         let blobs_idle = self.config.blobs.idle_timeout.duration();
         let audited = self.config.audit.clone();
         let shared_database = self.cluster.as_ref().map(ClusterParts::shared_database);
+        let replicas = self.cluster.as_ref().map(|parts| parts.ownerships.clone());
         if let Some(parts) = &self.cluster {
             self.engine.busy_shards = parts.busy_shards.clone();
         }
@@ -182,7 +183,7 @@ impl ServiceParts {
         drive_tools(&host_shutdown, &tasks);
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
-        let audit = start_audit(audited, &store, &clock, &tasks, calls_ended)?;
+        let audit = start_audit(audited, &store, &clock, &tasks, replicas, calls_ended)?;
         let (tools, of_services) = (hosts.clone(), engine.clone());
         let services = serve::Services {
             engine: of_services,
@@ -383,6 +384,7 @@ fn start_audit(
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     tasks: &Tasks,
+    replicas: Option<Ownerships>,
     calls_ended: CancellationToken,
 ) -> Result<Option<AuditLog>, StartError> {
     let Some(AuditOptions { required, reads, path, stdout }) = options else { return Ok(None) };
@@ -391,7 +393,7 @@ fn start_audit(
         open_file(path).map_err(|cause| StartError::Audit { path: path.clone(), cause })?;
     }
     let scope = AuditScope { required, reads };
-    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), calls_ended);
+    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), replicas, calls_ended);
     let log_ended = CancellationToken::new();
     let ends = log_ended.clone().drop_guard();
     drop(tasks.spawn("audit log", async move {
