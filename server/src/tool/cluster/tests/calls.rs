@@ -83,6 +83,29 @@ async fn a_result_waits_for_the_verdict_of_a_slow_owner() {
     assert_eq!(back.frame().await, ack("r/1.0", ResultVerdict::Recorded));
 }
 
+/// One call of a run whose task takes nothing, at its owner and at the hub.
+#[tokio::test(start_paused = true)]
+async fn a_stuck_run_holds_up_no_other() {
+    for owner in [0, 1] {
+        let (_net, replicas) = Net::of([1, 2]);
+        let mut host = replicas[0].host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
+        let owner = &replicas[owner];
+        owner.ready().await;
+        owner.give("x/1.0").await;
+        owner.engine.stick("x", true);
+        host.take().await;
+        for number in 0..64 {
+            let call = format!("y{number}/1.0");
+            owner.give_to(&mut host, &call).await;
+            host.answer(&call, 1);
+            assert_eq!(host.frame().await, ack(&call, ResultVerdict::Recorded));
+        }
+        assert_eq!(owner.count("x/1.0", is_accepted), 0);
+        owner.engine.stick("x", false);
+        owner.nth("x/1.0", 1, is_accepted).await;
+    }
+}
+
 /// It may be about to stop, and another one records the result then.
 #[tokio::test(start_paused = true)]
 async fn a_result_waits_while_its_owner_cannot_record_it() {
