@@ -14,7 +14,7 @@
 //! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
 //!   the hub says if a host has the call. If none has, it says if the call may have begun;
-//! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
+//! - *finished*: the hub keeps the result until an owner of the run has recorded it, or the host's stream ends;
 //! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs)
 //!   later.
 
