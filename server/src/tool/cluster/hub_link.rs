@@ -1,5 +1,6 @@
 //! Keeps the connection to the hub: finds out which replica it is, and opens a link to it whenever there is none.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,9 +153,11 @@ impl ClusterTools {
     async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound) {
         let link = self.opened(sender.clone());
         let _close = CloseOnDrop { cluster: self, link };
+        let mut sending = pin!(self.keep_sending(link, &sender));
         loop {
             tokio::select! {
                 () = sender.ended() => return,
+                () = &mut sending => return,
                 frame = inbound.next() => match frame {
                     Some(frame) => {
                         if let Some(frame) = decode::<ToOwner>(&frame) {
