@@ -44,14 +44,13 @@ impl ClusterTools {
     /// is: the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
-        let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::default());
+        let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::new(self.me));
         while !self.lock().is_closed {
-            let hub = ownerships.borrow_and_update().owner(HUB);
-            hub_history.note(match &hub {
-                ShardOwner::Here => Some(self.me),
-                ShardOwner::Peer(peer) => Some(peer.number),
-                ShardOwner::Nobody => None,
-            });
+            let hub = {
+                let ownership = ownerships.borrow_and_update();
+                hub_history.note(&ownership);
+                ownership.owner(HUB)
+            };
             match hub {
                 ShardOwner::Here if self.is_hub() => {}
                 ShardOwner::Here => {
