@@ -29,8 +29,8 @@ use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreEr
 
 /// Paused runs that are read at a time after a restart.
 const PAUSED_PER_PAGE: u32 = 256;
-/// The wait before the first retry after a failure of the store. It doubles with each retry, because each one may call
-/// the model again.
+/// The wait before the first retry after a failure of the store. It doubles with each retry until the run has an event again,
+/// because each one may call the model again. It ends when the store answers again.
 pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait between two retries.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
@@ -316,12 +316,25 @@ impl Engine {
         }
     }
 
+    /// Ends the waits of all runs that are retried: the store answers again, after it did not.
+    pub fn store_answers_again(&self) {
+        self.deps().retries.wake_all();
+    }
+
     async fn retry_until_live(&self, key: RunKey, retry: RetryGuard) {
+        let mut wakes = retry.wakes();
         loop {
             let doublings = self.deps().store_failures.increment(&key).min(16) - 1;
-            if self.has_stopped_after((RETRY_WAIT * (1 << doublings)).min(RETRY_WAIT_MAX)).await {
-                return;
+            tokio::select! { biased;
+                has_stopped = self.has_stopped_after((RETRY_WAIT * (1 << doublings)).min(RETRY_WAIT_MAX)) => {
+                    if has_stopped {
+                        return;
+                    }
+                }
+                // The sender lives as long as the engine.
+                Ok(()) = wakes.changed() => {}
             }
+            wakes.mark_unchanged();
             retry.start_try();
             match self.ensure_live(&key).await {
                 Err(error) if error.is_transient() => continue,
@@ -354,7 +367,10 @@ impl RunTask {
             .expect("a run that has started can be taken over");
         self.seek_hosts(&mut transition, self.deps.clock.now());
         self.unwritten.extend(transition.records);
+        // The take-over is no event of the run's own: each retry has one.
+        self.is_past_failure = true;
         self.flush().await?;
+        self.is_past_failure = false;
         self.ask_open_questions();
         Ok(transition.effects)
     }
