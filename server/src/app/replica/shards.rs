@@ -51,12 +51,19 @@ impl Shards {
                 let is_gained = held.iter().any(|(shard, term)| known.get(shard) != Some(term));
                 known = held;
                 if is_gained {
-                    if let Err(error) = store.wake_runs_of_the_future().await {
-                        tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
-                    }
-                    // In a task of its own: runs come up only while there is memory, and the next gain does not wait for that.
+                    // In tasks of their own: runs come up only while there is memory, and the look at all parked runs takes its
+                    // time. Neither waits for the other, nor the next gain for them.
                     let gained = engine.clone();
                     drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
+                    let (store, gained) = (store.clone(), engine.clone());
+                    drop(tasks.spawn("gained waits", async move {
+                        match store.wake_runs_of_the_future().await {
+                            Ok(()) => gained.look_at_parked_runs(),
+                            Err(error) => {
+                                tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+                            }
+                        }
+                    }));
                 }
                 if holdings.changed().await.is_err() {
                     return;
