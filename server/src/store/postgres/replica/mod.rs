@@ -58,7 +58,7 @@ pub struct ReplicaOptions {
 pub struct ReplicaShards {
     /// Those that it owns, each with the term of its claim.
     pub held: BTreeMap<ShardNo, Term>,
-    /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`].
+    /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`], or else [`Replica::keep`].
     pub shedding: BTreeSet<ShardNo>,
 }
 
@@ -71,6 +71,12 @@ pub(in crate::store::postgres) enum ServerNotice {
     Stopping,
     /// Nothing is done for these shards any more, and nothing is written.
     GivenAway(Vec<ShardNo>),
+    /// These shards cannot be given away for now.
+    Keep {
+        shards: Vec<ShardNo>,
+        /// Told once they are no more among those to give away.
+        noted: oneshot::Sender<()>,
+    },
 }
 
 /// This server as one of several over a database.
@@ -186,6 +192,15 @@ impl Replica {
     /// [forgotten](super::PostgresStore::forget_shards) them.
     pub fn given_away(&self, shards: Vec<ShardNo>) {
         let _ended = self.notices.send(ServerNotice::GivenAway(shards));
+    }
+
+    /// Keeps shards that were [to be given away](ReplicaShards::shedding), because their sessions cannot be for now. The next
+    /// beat shows that they are this replica's, and it gains them again. Returns once they are no more among those to give away:
+    /// if they are later, they were chosen anew.
+    pub async fn keep(&self, shards: Vec<ShardNo>) {
+        let (noted, is_noted) = oneshot::channel();
+        let _ended = self.notices.send(ServerNotice::Keep { shards, noted });
+        let _ended = is_noted.await;
     }
 
     /// Cancelled when others have fenced this replica, or its thread has panicked. The process should end.
