@@ -130,6 +130,5 @@ pub(super) fn postgres_options(
         search: store.search,
         accept_loss: store.accept_loss,
         blobs: BlobBounds { max_bytes: blobs.max_bytes, total_bytes: blobs.total_bytes },
-        ..PostgresOptions::default()
     }
 }

@@ -49,7 +49,6 @@ pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
 use self::write::own::{WriteOp, WriteSender};
 use self::write::put_off::PutOffWrites;
 use self::write::task::Writer;
-use self::write::wait::WRITE_WAIT;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
@@ -73,8 +72,6 @@ pub struct PostgresOptions {
     pub statement_timeout: Duration,
     /// Time for which a write is tried again while the database cannot be reached.
     pub retry_for: Duration,
-    /// Longest time of writes that are committed together, such as the deletion of a large session and those beside it.
-    pub write_wait: Duration,
     /// Keeps a search index. If this is off, an index from before is emptied; when it is on again, the index is filled from
     /// the journals.
     pub search: bool,
@@ -92,7 +89,6 @@ impl Default for PostgresOptions {
             readers: 8,
             statement_timeout: Duration::from_secs(60),
             retry_for: Duration::from_secs(10),
-            write_wait: WRITE_WAIT,
             search: true,
             accept_loss: false,
             blobs: BlobBounds::default(),
@@ -228,7 +224,6 @@ impl PostgresStore {
             failed: tasks.soft().clone(),
             counters: counters.clone(),
             retry_for: options.retry_for,
-            write_wait: options.write_wait,
             specs_since: SystemClock.now(),
             audited: None,
         };

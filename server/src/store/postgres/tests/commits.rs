@@ -141,25 +141,6 @@ async fn a_commit_that_a_deadlock_ends_is_tried_again() {
     assert_eq!(entries.len(), 1);
 }
 
-/// Else it would be tried again without an end, and every other write would wait for it.
-#[tokio::test]
-async fn a_deletion_that_takes_too_long_fails_and_no_other_write_does() {
-    let Some(mut schema) = Schema::new().await else { return };
-    (schema.options.write_wait, schema.options.retry_for) = (Duration::from_secs(1), Duration::ZERO);
-    let store: Arc<dyn Store> = schema.open().await;
-    store.create_session(new_session("large", &labelled(&[]), Timestamp(1))).await.unwrap();
-    let mut owner = Owner::started(&store, "s", "r").await;
-    let mut other = schema.shell().await;
-    other.execute("BEGIN; SELECT 1 FROM sessions WHERE session_id = 'large' FOR UPDATE").await.unwrap();
-    let (tenant, large) = (tenant(), session("large"));
-    let both = async { tokio::join!(store.delete_session(&tenant, &large), owner.says("hello")) };
-    let (deleted, said) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("it is given up");
-    assert!(matches!(deleted, Err(StoreError::Unavailable { .. })), "{deleted:?}");
-    said.unwrap();
-    other.execute("ROLLBACK").await.unwrap();
-    assert!(store.delete_session(&tenant, &large).await.unwrap(), "nothing of it was deleted");
-}
-
 /// A standby that has to confirm each commit is away: the first attempt waits, and nobody knows what becomes of it.
 #[tokio::test]
 async fn a_commit_of_which_nothing_is_known_is_not_carried_out_once_more() {

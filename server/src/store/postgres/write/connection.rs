@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection};
+use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{AttemptError, Writer};
-use crate::store::postgres::write::wait::{COMMIT_WAIT, silent};
+use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, silent};
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -59,20 +59,6 @@ impl Writer {
         }
     }
 
-    /// Ends the connection of writes that were given up. Its statement would go on in the database for as long as it takes, and with
-    /// it the locks that the next connection needs.
-    pub(super) async fn end_given_up(&self) {
-        let ending = async {
-            let mut db = self.options.connect().await?;
-            owner::end_connection(&mut db, self.owner.no).await?;
-            db.close().await
-        };
-        if let Err(error) = tokio::time::timeout(CONNECT_WAIT, ending).await.unwrap_or_else(|_| Err(silent()))
-        {
-            tracing::warn!(%error, "the connection of writes that were given up was not ended; the next one waits for it");
-        }
-    }
-
     /// One try. A database whose machine is gone answers nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
         let connecting = owner::reconnect(&self.options, self.owner, self.server);
@@ -100,8 +86,9 @@ impl Writer {
         }
         let mut db = self.db.take().expect("it was opened");
         self.scope.begin_commit(SystemClock.now());
-        let writing = tokio::time::timeout(self.write_wait, self.write_to(&mut db, requests, batch));
-        let done = writing.await.unwrap_or(Err(AttemptError::TooLong));
+        let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
+        let done =
+            writing.await.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }));
         self.scope.end_commit();
         match done {
             Ok(replies) => {

@@ -12,4 +12,4 @@ pub(super) mod sessions;
 mod statement;
 pub(super) mod task;
 mod transaction;
-pub(super) mod wait;
+mod wait;

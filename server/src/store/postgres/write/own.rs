@@ -3,7 +3,7 @@
 use agentloop_core::id::TenantId;
 
 use crate::store::postgres::write::blobs::{BlobOp, BlobResult};
-use crate::store::write::{self, OwnOp, SessionOp};
+use crate::store::write::{self, OwnOp};
 
 pub(in crate::store::postgres) type WriteOp = write::WriteOp<BlobOp>;
 pub(in crate::store::postgres) type WriteRequest = write::WriteRequest<BlobOp>;
@@ -38,14 +38,4 @@ impl OwnOp for BlobOp {
     fn describe(&self) -> &'static str {
         "row of a blob"
     }
-}
-
-/// True for a write that touches as many rows as a session or a blob has. It has the time of all writes that are committed
-/// together.
-pub(super) fn may_be_long(op: &WriteOp) -> bool {
-    matches!(
-        op,
-        WriteOp::Session(SessionOp::Delete(_) | SessionOp::Fork(_))
-            | WriteOp::Own(BlobOp::Keep { .. } | BlobOp::Sweep { .. })
-    )
 }

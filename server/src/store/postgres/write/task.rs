@@ -22,9 +22,9 @@ use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 use crate::store::postgres::write::audit::ChainEnd;
-use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest, may_be_long};
+use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
-use crate::store::postgres::write::wait::{WRITE_WAIT, in_time, too_long};
+use crate::store::postgres::write::wait::{WRITE_WAIT, in_time};
 use crate::store::write::{WriteCounters, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
@@ -35,17 +35,12 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
 
-/// Time for a new connection after writes that were given up.
-const RECOVERY_WAIT: Duration = Duration::from_secs(10);
-
 /// The reason why an attempt of a commit failed.
 pub(super) enum AttemptError {
     /// The database refused it. Nothing is written.
     Refused(Error),
     /// The connection is lost. If `replies` are there, the commit may have happened.
     Lost { error: Error, replies: Option<Vec<WriteReply>> },
-    /// It took longer than [`WRITE_WAIT`](super::wait::WRITE_WAIT). It may have happened at the last moment.
-    TooLong,
     /// Another server has taken the database over. Nothing is written.
     Fenced,
 }
@@ -60,8 +55,6 @@ impl From<Error> for AttemptError {
 enum CommitError {
     /// The database refused them, so nothing is written. Others of them may succeed without the one that caused it.
     Refused(Error),
-    /// They took too long, and nothing is written. The others may succeed without those that may take long.
-    TooLong,
     /// The database is at fault, or cannot be reached. They may have been written, so none is carried out once more.
     Unknown(Error),
 }
@@ -108,8 +101,6 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) counters: Arc<WriteCounters>,
     /// Time for which a commit is tried again while the database cannot be reached.
     pub(in crate::store::postgres) retry_for: Duration,
-    /// Longest time of all writes that are committed together.
-    pub(in crate::store::postgres) write_wait: Duration,
     /// When this replica forgot the last time which specs are stored.
     pub(in crate::store::postgres) specs_since: Timestamp,
     /// The end of the audit log's chain, once it was read or written. Of use to a server alone.
@@ -171,14 +162,7 @@ impl Writer {
                     send_reply(request, reply);
                 }
             }
-            Err(error @ (CommitError::Refused(_) | CommitError::TooLong)) => {
-                if matches!(error, CommitError::TooLong) {
-                    // A further try would take as long, and every other write would wait for it.
-                    for long in requests.extract_if(.., |request| may_be_long(&request.op)) {
-                        let failure = rows::failure(long.op.describe(), &too_long());
-                        send_reply(long, Err(failure));
-                    }
-                }
+            Err(CommitError::Refused(_)) => {
                 let until = Instant::now() + WRITE_WAIT;
                 for request in requests.drain(..) {
                     // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
@@ -205,7 +189,6 @@ impl Writer {
             Err(CommitError::Refused(error) | CommitError::Unknown(error)) => {
                 Err(rows::failure(write.request.op.describe(), &error))
             }
-            Err(CommitError::TooLong) => Err(rows::failure(write.request.op.describe(), &too_long())),
         };
         send_reply(write.request, reply);
     }
@@ -228,7 +211,7 @@ impl Writer {
         self.batch += 1;
         let batch = self.batch;
         loop {
-            let (error, planned, is_too_long) = match self.attempt(requests, batch).await {
+            let (error, planned) = match self.attempt(requests, batch).await {
                 Ok(replies) => {
                     self.counters.count(requests, &replies);
                     return Ok(replies);
@@ -253,31 +236,13 @@ impl Writer {
                             return Err(CommitError::of_response(error));
                         }
                         AttemptError::Fenced => return Err(CommitError::Unknown(self.fenced())),
-                        AttemptError::Lost { error, replies } => (error, replies, false),
-                        AttemptError::TooLong => (too_long(), None, true),
+                        AttemptError::Lost { error, replies } => (error, replies),
                     }
                 }
             };
-            match is_too_long {
-                true => {
-                    tracing::warn!(%error, writes = requests.len(), "writes are given up; the others go on")
-                }
-                false => {
-                    tracing::warn!(%error, writes = requests.len(), "the connection to the database is lost; trying again");
-                }
-            }
+            tracing::warn!(%error, writes = requests.len(), "the connection to the database is lost; trying again");
             self.db = None;
-            let done = if is_too_long {
-                // A connection that takes so long has used the time of the retries up.
-                self.end_given_up().await;
-                self.reconnect(until.max(Instant::now() + RECOVERY_WAIT)).await
-            } else {
-                self.reconnect(until).await
-            };
-            let done = done.map_err(CommitError::Unknown)?;
-            if done != batch && is_too_long {
-                return Err(CommitError::TooLong);
-            }
+            let done = self.reconnect(until).await.map_err(CommitError::Unknown)?;
             if done == batch {
                 let replies = planned.ok_or(CommitError::Unknown(error))?;
                 set_recorded(requests, &replies);

@@ -7,17 +7,12 @@ use sqlx::Error;
 /// Longest time of a commit, and of each short write in a transaction. After that a new connection finds out if it happened.
 pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(15);
 /// Longest time of all writes that are committed together. Deletions and forks may take long.
-pub(in crate::store::postgres) const WRITE_WAIT: Duration = Duration::from_secs(120);
+pub(super) const WRITE_WAIT: Duration = Duration::from_secs(120);
 
 /// The result of a statement or a commit, or the error of a connection that was lost if there is none in time. If it was a
 /// commit, it is looked up then.
 pub(super) async fn in_time<T>(writing: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(COMMIT_WAIT, writing).await.unwrap_or_else(|_| Err(silent()))
-}
-
-/// The error of writes that are given up after [`WRITE_WAIT`]. Nothing of them is written.
-pub(super) fn too_long() -> Error {
-    Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the write takes too long, and was given up"))
 }
 
 /// The error of a database that does not answer.
