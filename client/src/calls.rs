@@ -1,4 +1,4 @@
-//! One method per RPC of the contract that has one answer. Each is retried after a passing failure.
+//! One method per RPC of the contract that has one answer. Each is retried after a passing failure, but for `abort_session`.
 
 use agentloop_proto::v1::{
     AbortRequest, AbortResponse, AcceptToolRequest, Agent, CheckPolicyRequest, CheckPolicyResponse,
@@ -38,21 +38,21 @@ impl Client {
         run_id: impl Into<String>,
         reason: impl Into<String>,
     ) -> Result<AbortResponse, Error> {
-        self.abort(abort_request::Target::RunId(run_id.into()), reason.into()).await
+        let target = abort_request::Target::RunId(run_id.into());
+        let request = AbortRequest { target: Some(target), reason: reason.into() };
+        self.unary(request, |c, r| async move { c.agent_loop().abort(r).await }).await
     }
 
-    /// Aborts the live run of a session, if it has one.
+    /// Aborts the live run of a session, if it has one. It is not retried once it may have reached a server: after an answer that
+    /// was lost, it would abort the session's next run. Then look whether the run has ended.
     pub async fn abort_session(
         &self,
         session_id: impl Into<String>,
         reason: impl Into<String>,
     ) -> Result<AbortResponse, Error> {
-        self.abort(abort_request::Target::SessionId(session_id.into()), reason.into()).await
-    }
-
-    async fn abort(&self, target: abort_request::Target, reason: String) -> Result<AbortResponse, Error> {
-        let request = AbortRequest { target: Some(target), reason };
-        self.unary(request, |c, r| async move { c.agent_loop().abort(r).await }).await
+        let target = abort_request::Target::SessionId(session_id.into());
+        let request = AbortRequest { target: Some(target), reason: reason.into() };
+        self.unary_once(request, |c, r| async move { c.agent_loop().abort(r).await }).await
     }
 
     /// Decides an approval of a tool call, and returns the request with its decision.

@@ -11,13 +11,15 @@ use tonic::{Response, Status};
 use crate::{
     Error, Service,
     connect::MESSAGE_BYTES_MAX,
+    error::is_unconnected,
     retry::{Backoff, Retries},
 };
 
 /// A client of one server. Cheap to clone; clones share the connection.
 ///
-/// The client fills in the ids that the caller leaves out, so every call may be repeated without harm. It repeats a call,
-/// within the bounds of [`Backoff`], when the server cannot be reached or is going away.
+/// The client fills in the ids that the caller leaves out, so every call may be repeated without harm, but for
+/// [`Self::abort_session`]. It repeats the others, within the bounds of [`Backoff`], when the server cannot be reached or is going
+/// away.
 #[derive(Debug, Clone)]
 pub struct Client {
     service: Service,
@@ -73,6 +75,28 @@ impl Client {
         self.call(request, Some(self.call_timeout), send).await
     }
 
+    /// As [`Self::unary`] for a request that must not be carried out twice: it is sent again only while there is no connection.
+    pub(crate) async fn unary_once<Q: Clone, A, F, Fut>(&self, request: Q, send: F) -> Result<A, Error>
+    where
+        F: Fn(Client, Q) -> Fut,
+        Fut: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut retries = self.retries();
+        loop {
+            let sent = tokio::time::timeout(self.call_timeout, send(self.clone(), request.clone())).await;
+            let status = match sent {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) => status,
+                Err(_) => return Err(no_answer(self.call_timeout)),
+            };
+            let is_unsent = is_unconnected(&status);
+            let error = Error::from(status);
+            let Some(wait) = retries.after(&error).filter(|_| is_unsent) else { return Err(error) };
+            tracing::debug!(%error, ?wait, "no connection; trying again");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
     /// Sends a request until there is an answer, a lasting error, or no retry left. `timeout` bounds each attempt.
     pub(crate) async fn call<Q: Clone, A, F, Fut>(
         &self,
@@ -106,6 +130,10 @@ async fn within<A>(
     let Some(timeout) = timeout else { return Ok(call.await?) };
     match tokio::time::timeout(timeout, call).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::Unreachable(format!("no answer within {timeout:?}"))),
+        Err(_) => Err(no_answer(timeout)),
     }
+}
+
+fn no_answer(timeout: Duration) -> Error {
+    Error::Unreachable(format!("no answer within {timeout:?}"))
 }

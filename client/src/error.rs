@@ -139,6 +139,18 @@ fn is_transport(status: &Status) -> bool {
     lost && status.source().is_some() && status.details().is_empty()
 }
 
+/// True if there was no connection, so that the server knows nothing of the call.
+pub(crate) fn is_unconnected(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// True if the answer is that of a balancer whose server is gone: a stream without a status at its end, or a page. The library
 /// tells them by nothing but its text.
 fn is_cut_by_balancer(status: &Status) -> bool {
@@ -181,6 +193,19 @@ mod tests {
         assert_eq!(error.status().expect("a status").metadata["run_id"], "r-1");
         assert_eq!(error.to_string(), "busy\n  input.prompt: is empty");
         assert!(!error.is_transient());
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_connection_was_not_sent() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
+        drop(listener);
+        let endpoint = tonic::transport::Endpoint::from_shared(url).expect("a good address");
+        let mut client =
+            agentloop_proto::v1::agent_loop_client::AgentLoopClient::new(endpoint.connect_lazy());
+        let status = client.get_run(agentloop_proto::v1::GetRunRequest::default()).await;
+        assert!(is_unconnected(&status.expect_err("nobody listens")));
+        assert!(!is_unconnected(&Status::unavailable("restarting")));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 #[path = "support/intercepted.rs"]
 mod intercepted;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ struct FlakyWrites {
     /// True if writes are made, and their answers are lost.
     deaf: AtomicBool,
     refused: Notify,
+    /// Number of writes that were refused.
+    refusals: AtomicUsize,
 }
 
 type Flaky = Intercepted<FlakyWrites>;
@@ -51,6 +53,7 @@ impl Intercept for FlakyWrites {
         write: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         if self.broken.load(Ordering::SeqCst) {
+            self.refusals.fetch_add(1, Ordering::SeqCst);
             self.refused.notify_one();
             return Err(StoreError::Unavailable { what: "the disk is full".to_owned() });
         }
@@ -320,4 +323,108 @@ async fn a_caller_that_leaves_while_the_store_is_away_takes_its_run_with_it() {
     store.intercept.refused.notified().await;
     store.intercept.broken.store(false, Ordering::SeqCst);
     assert_eq!(end_of(&store, &run).await, Some(RunErrorCode::AbortedByDisconnect));
+}
+
+/// Keeps a paused clock from going on by itself while the runtime waits for the store's thread.
+fn hold_clock() -> std::sync::mpsc::Sender<()> {
+    let (held, until_dropped) = std::sync::mpsc::channel();
+    drop(tokio::task::spawn_blocking(move || until_dropped.recv()));
+    held
+}
+
+/// Lets time pass until a write is refused. Returns the seconds.
+async fn seconds_until_refused(store: &Flaky) -> u64 {
+    let before = store.intercept.refusals.load(Ordering::SeqCst);
+    for second in 1..=1_000 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // The tasks get what they read before this does.
+        for _ in 0..5 {
+            store.run(&TenantId::local(), &RunId::parse("r").expect("an id")).await.expect("reading works");
+        }
+        if store.intercept.refusals.load(Ordering::SeqCst) > before {
+            return second;
+        }
+    }
+    panic!("nothing is written for a long time");
+}
+
+/// A run calls a tool, and the store is away for some minutes afterwards.
+#[tokio::test(start_paused = true)]
+async fn the_wait_of_a_retry_begins_anew_once_the_run_has_gone_on() {
+    let _held = hold_clock();
+    let store = flaky_store().await;
+    let model = Waiting::to_say(vec![
+        Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
+        Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
+        Delta::Finish { reason: FinishReason::ToolCalls },
+    ]);
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let (models, tools) = (Arc::new(One(Arc::new(model))), Arc::new(Keeping::default()));
+    let engine = EngineParts::default().start(store.clone(), models, tools.clone());
+    let tenant = TenantId::local();
+    let run = engine.start(request("r")).await.expect("a run").run;
+    called.notified().await;
+    store.intercept.broken.store(true, Ordering::SeqCst);
+    may_speak.notify_one();
+    store.intercept.refused.notified().await;
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        waits.push(seconds_until_refused(&store).await);
+    }
+    assert!(waits.is_sorted() && waits[5] >= 32, "{waits:?}");
+
+    // Nothing but the news of the store ends the long wait.
+    store.intercept.broken.store(false, Ordering::SeqCst);
+    engine.store_answers_again();
+    called.notified().await;
+    may_speak.notify_one();
+    while tools.offers.lock().expect("nobody has panicked").is_empty() {
+        tokio::task::yield_now().await;
+    }
+
+    store.intercept.broken.store(true, Ordering::SeqCst);
+    let refused = engine.abort(&tenant, &run, AbortCause::Caller, "").await;
+    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+    while engine.live_runs() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(seconds_until_refused(&store).await <= 2, "the run has gone on meanwhile");
+}
+
+/// Its model is called with each retry. Only the take-over is durable.
+#[tokio::test(start_paused = true)]
+async fn the_wait_of_a_run_that_fails_at_the_same_event_each_time_goes_on_to_grow() {
+    let _held = hold_clock();
+    let store = flaky_store().await;
+    let model = Waiting::to_say(vec![
+        Delta::Text { text: "Said.".to_owned() },
+        Delta::Finish { reason: FinishReason::Stop },
+    ]);
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let models = Arc::new(One(Arc::new(model)));
+    let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
+    engine.start(request("r")).await.expect("a run");
+    let mut waits = Vec::new();
+    called.notified().await;
+    for _ in 0..5 {
+        store.intercept.broken.store(true, Ordering::SeqCst);
+        may_speak.notify_one();
+        store.intercept.refused.notified().await;
+        while engine.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+        store.intercept.broken.store(false, Ordering::SeqCst);
+        let mut seconds = 0;
+        while called.notified().now_or_never().is_none() {
+            seconds += 1;
+            assert!(seconds < 1_000, "it is not tried again");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            for _ in 0..20 {
+                let run = RunId::parse("r").expect("an id");
+                store.run(&TenantId::local(), &run).await.expect("reading works");
+            }
+        }
+        waits.push(seconds);
+    }
+    assert!(waits.is_sorted() && waits[4] >= 16, "{waits:?}");
 }

@@ -89,6 +89,26 @@ async fn finished(engine: &Engine, request: StartRequest) {
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
 }
 
+/// The store puts it off, because another replica has locked what it needs.
+#[tokio::test]
+async fn a_deletion_that_takes_long_holds_up_no_other_session() {
+    let (store, model) = (held_store().await, Reader::default());
+    let engine = engine(store.clone(), &model);
+    finished(&engine, request("s", "r", "to be deleted")).await;
+    let hold = store.intercept.hold_next("delete_session");
+    let (tenant, deleted) = (TenantId::local(), session("s"));
+    let deletion = engine.delete_session(&tenant, &deleted);
+    let others = async {
+        hold.reached().await;
+        for other in 0..100 {
+            finished(&engine, request(&format!("s{other}"), &format!("r{other}"), "go on")).await;
+        }
+        hold.release();
+    };
+    let (deleted, ()) = Box::pin(in_time(async { tokio::join!(deletion, others) })).await;
+    assert!(deleted.expect("it is free"));
+}
+
 /// The start has read the session before the deletion, and goes on after it.
 #[tokio::test]
 async fn a_start_that_races_with_a_deletion_sees_nothing_of_the_deleted_session() {

@@ -51,6 +51,24 @@ impl Models for One {
     }
 }
 
+/// Tells which tenant asks, and never answers. Each tenant's runs say its name.
+struct Silent(mpsc::UnboundedSender<String>);
+
+impl Model for Silent {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let said = request.messages.last().expect("a prompt").plain_text();
+        // The test may have ended.
+        let _unheard = self.0.send(said);
+        stream::pending().boxed()
+    }
+}
+
+impl Models for Silent {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(Silent(self.0.clone())), reference.to_owned()))
+    }
+}
+
 /// Tools with a fixed result when a host is sought: the first for the first call of a message, the second for others.
 struct Answers {
     seek: [Seek; 2],
@@ -253,4 +271,54 @@ async fn a_session_that_is_given_away_does_not_wait_long_for_hosts_that_say_noth
     let shard = shard_of(&TenantId::local(), &SessionId::parse("s").unwrap());
     assert!(owner.engine.give_away_shards([shard].into(), PATIENCE).await, "the run has stopped");
     assert_eq!(owner.engine.live_runs(), 0);
+}
+
+/// An engine of a server process whose model is silent, with this much memory. Each tenant leaves some of it to others.
+fn silent_process(
+    store: &Arc<dyn Store>,
+    live_bytes_max: usize,
+) -> (Process, mpsc::UnboundedReceiver<String>) {
+    let (asking, asked) = mpsc::unbounded_channel();
+    let (sought, offered) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    let seek = [Seek::Queued, Seek::Queued];
+    let tools = Arc::new(Answers { seek, sought: sought.0, offered: offered.0 });
+    let options = EngineOptions { live_bytes_max, tenants_leave_memory: true, ..EngineOptions::default() };
+    let tasks = Tasks::new();
+    let parts = EngineParts { tasks: tasks.clone(), options, ..EngineParts::default() };
+    let engine = parts.start(store.clone(), Arc::new(Silent(asking)), tools);
+    (Process { engine, tasks, sought: sought.1, offered: offered.1 }, asked)
+}
+
+#[tokio::test]
+async fn runs_of_a_tenant_that_wait_for_memory_keep_no_other_tenant_from_recovering() {
+    const NOISY_RUNS: usize = 64;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let (before, mut asked) = silent_process(&store, 1 << 30);
+    let start = async |tenant: &str, number: usize| {
+        let name = format!("{tenant}-{number}");
+        let request = StartRequest {
+            tenant: TenantId::parse(tenant).unwrap(),
+            session: Some(SessionId::parse(&*name).unwrap()),
+            messages: vec![Arc::new(Message::text(Role::User, tenant))],
+            ..request(&name)
+        };
+        before.engine.start(request).await.expect("started");
+    };
+    for number in 0..NOISY_RUNS {
+        start("a-noisy", number).await;
+    }
+    start("quiet", 0).await;
+    for _ in 0..=NOISY_RUNS {
+        soon(asked.recv()).await.expect("the model is asked");
+    }
+    before.stop().await;
+
+    // Enough for few of the runs, and those never end.
+    let (after, mut asked) = silent_process(&store, 1 << 20);
+    let mut noisy = 0;
+    while soon(asked.recv()).await.expect("the model is asked") != "quiet" {
+        noisy += 1;
+    }
+    assert!((1..NOISY_RUNS / 2).contains(&noisy), "{noisy} runs of the other tenant have memory");
+    after.stop().await;
 }

@@ -374,6 +374,28 @@ async fn a_caller_works_with_its_own_and_others_are_as_if_they_were_not_there() 
     assert_eq!(soon(ada.get_session("ada")).await.expect("her own").created_by, "ada");
 }
 
+/// Its first answer may have been lost.
+#[tokio::test]
+async fn a_fork_is_confirmed_to_its_caller_although_its_source_is_gone() {
+    let model = Model::start().await;
+    let (_server, [ada, bob, _eve, _op]) = neighbours(&model).await;
+    model.says("noted");
+    soon(ada.run(in_session("ada", "r-ada", "hello"))).await.expect("it runs");
+    let fork = || wire::ForkSessionRequest {
+        session_id: "ada".to_owned(),
+        new_session_id: Some("fork".to_owned()),
+        ..Default::default()
+    };
+    let made = soon(ada.fork_session(fork())).await.expect("it is made");
+    assert!(soon(ada.delete_session("ada")).await.expect("it is deleted"));
+    assert_eq!(soon(ada.fork_session(fork())).await.expect("it is confirmed"), made);
+    let others = soon(bob.fork_session(fork())).await.expect_err("it is another's");
+    assert_eq!(others.code(), Some(Code::NotFound));
+    let never_made = wire::ForkSessionRequest { new_session_id: Some("other".to_owned()), ..fork() };
+    let refused = soon(ada.fork_session(never_made)).await.expect_err("the source is gone");
+    assert_eq!(refused.code(), Some(Code::NotFound));
+}
+
 #[tokio::test]
 async fn a_caller_is_reminded_of_its_own_words_alone() {
     let model = Model::start().await;

@@ -43,6 +43,7 @@ mod recall;
 mod recordings;
 mod remember;
 mod replay;
+mod replicas;
 mod run;
 mod runs;
 mod runtimes;

@@ -44,6 +44,7 @@ pub enum ReceivedCall {
     Subscribe { run_id: String, after_seq: u64 },
     GetRun,
     Abort { run_id: String },
+    AbortSession { session_id: String },
     SubmitApproval(Box<SubmitApprovalRequest>),
     SubmitInput(Box<SubmitInputRequest>),
 }
@@ -172,8 +173,12 @@ impl AgentLoop for Script {
     }
 
     async fn abort(&self, request: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {
-        let Some(abort_request::Target::RunId(run_id)) = request.into_inner().target else {
-            return Err(Status::unimplemented("not scripted"));
+        let run_id = match request.into_inner().target {
+            Some(abort_request::Target::RunId(run_id)) => run_id,
+            Some(abort_request::Target::SessionId(session_id)) => {
+                return self.answer(ReceivedCall::AbortSession { session_id }, AbortResponse::default());
+            }
+            None => return Err(Status::unimplemented("not scripted")),
         };
         self.note(ReceivedCall::Abort { run_id: run_id.clone() });
         self.decisions.add_permits(1);

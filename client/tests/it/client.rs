@@ -241,6 +241,17 @@ async fn a_call_that_is_refused_is_not_repeated() {
     assert_eq!(script.calls(), [ReceivedCall::GetRun]);
 }
 
+/// A second one would end the session's next run.
+#[tokio::test]
+async fn an_abort_of_a_session_is_not_repeated_once_a_server_may_have_it() {
+    let script =
+        Script::default().scene(vec![], End::Error(Status::unavailable("lost"))).scene(vec![], End::Ok);
+    let (_fake, client) = start(&script).await;
+    let error = soon(client.abort_session("s", "enough")).await.expect_err("nobody knows if it was done");
+    assert_eq!(error.code(), Some(Code::Unavailable));
+    assert_eq!(script.calls(), [ReceivedCall::AbortSession { session_id: "s".into() }]);
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unreachable() {
     let (fake, _) = start(&Script::default()).await;

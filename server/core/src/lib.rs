@@ -59,6 +59,7 @@
 //! | suspect | a replica whose counter stands still for longer than any lease lasts |
 //! | fence | to mark a replica, so that nothing that it writes is accepted any more |
 //! | share | the number of shards that a replica should have |
+//! | busy shard | a shard with work in its owner's process that another replica could not go on with: a tool call |
 //! | drain of a replica | to claim no shards and give away its own, before its end |
 //! | write lane | a connection on which a replica writes, one statement after the other |
 //!

@@ -200,8 +200,8 @@ impl ServerBuilder {
             soft.cancelled().await;
             host_shutdown.send_hosts_away().await;
         };
-        let serving =
-            serve::serve(caller_listener, routes, None, Readiness::of_store(store), stopped, tasks.clone());
+        let readiness = Readiness::of_store(store).telling(engine.clone());
+        let serving = serve::serve(caller_listener, routes, None, readiness, stopped, tasks.clone());
         let rpcs = rpcs_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;

@@ -13,6 +13,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::cluster::{Ownership, Ownerships};
+use crate::engine::Engine;
 use crate::lifecycle::Tasks;
 use crate::store::Store;
 
@@ -47,6 +48,8 @@ pub(super) struct Readiness {
     /// A replica also needs its lease, an owner of each shard, because RPCs may come for all of them, and the tools that it
     /// offers to its runs.
     replica: Option<ReplicaReadiness>,
+    /// Its runs whose store failed are tried at once when the server is ready again.
+    engine: Option<Engine>,
 }
 
 struct ReplicaReadiness {
@@ -69,7 +72,12 @@ struct Lacks {
 impl Readiness {
     /// The readiness of a server without other replicas.
     pub(super) fn of_store(store: Arc<dyn Store>) -> Self {
-        Self { store, replica: None }
+        Self { store, replica: None, engine: None }
+    }
+
+    /// The same, which tells this engine when the store answers again.
+    pub(super) fn telling(self, engine: Engine) -> Self {
+        Self { engine: Some(engine), ..self }
     }
 
     /// The readiness of a replica.
@@ -79,7 +87,8 @@ impl Readiness {
         tools_known: watch::Receiver<bool>,
     ) -> Self {
         let (lacks, started) = (Lacks::new(), Instant::now());
-        Self { store, replica: Some(ReplicaReadiness { ownerships, lacks, tools_known, started }) }
+        let replica = Some(ReplicaReadiness { ownerships, lacks, tools_known, started });
+        Self { store, replica, engine: None }
     }
 
     /// The reason why the server takes no RPCs.
@@ -90,6 +99,13 @@ impl Readiness {
         match tokio::time::timeout(CHECK_EVERY, self.store.check()).await {
             Ok(checked) => checked.map_err(|error| format!("the store does not answer: {error}")),
             Err(_) => Err(format!("the store has not answered for {CHECK_EVERY:?}")),
+        }
+    }
+
+    /// The server takes calls again.
+    fn is_back(&self) {
+        if let Some(engine) = &self.engine {
+            engine.store_answers_again();
         }
     }
 
@@ -185,9 +201,10 @@ async fn set_readiness(health: &HealthReporter, status: ServingStatus) {
 async fn check(health: &HealthReporter, readiness: &mut Readiness, before: Option<bool>) -> bool {
     let now = readiness.check().await;
     match (&now, before) {
+        (Ok(()), Some(false)) => readiness.is_back(),
         (Err(why), None) => tracing::info!(%why, "not ready yet"),
         (Err(why), Some(true)) => tracing::error!(%why, "not ready"),
-        (Err(_), Some(false)) | (Ok(()), _) => {}
+        (Err(_), Some(false)) | (Ok(()), None | Some(true)) => {}
     }
     if before != Some(now.is_ok()) {
         let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };

@@ -16,6 +16,7 @@ use crate::app::store::OwnStore;
 use crate::app::{StartError, metrics, offers_wait};
 use crate::auth::{Authentication, Quota, Quotas, Scope};
 use crate::clock::Clock;
+use crate::cluster::busy_shards::BusyShards;
 use crate::cluster::locate::Locate;
 use crate::cluster::{Ownerships, Replicas};
 use crate::config::{AuditOptions, Config};
@@ -65,6 +66,8 @@ pub(super) struct ClusterParts {
     pub(super) replicas: Arc<dyn Replicas>,
     /// Tells, as it changes, which replica owns which shards.
     pub(super) ownerships: Ownerships,
+    /// The shards with work that would be lost with them.
+    pub(super) busy_shards: BusyShards,
     /// Finds the shards of runs.
     pub(super) locate: Arc<dyn Locate>,
     /// The links to other replicas.
@@ -160,6 +163,10 @@ impl ServiceParts {
         let blobs_idle = self.config.blobs.idle_timeout.duration();
         let audited = self.config.audit.clone();
         let shared_database = self.cluster.as_ref().map(ClusterParts::shared_database);
+        let replicas = self.cluster.as_ref().map(|parts| parts.ownerships.clone());
+        if let Some(parts) = &self.cluster {
+            self.engine.busy_shards = parts.busy_shards.clone();
+        }
         let (cluster, linking) =
             self.cluster.take().map(|parts| parts.tools(hosts.clone(), store.clone())).unzip();
         let engine = self.start_engine(store.clone(), hosts.clone(), cluster.clone());
@@ -176,7 +183,7 @@ impl ServiceParts {
         drive_tools(&host_shutdown, &tasks);
         let remembering = remember_tools(hosts.clone(), store.clone(), tasks.soft().clone());
         tasks.spawn("remember tools", remembering);
-        let audit = start_audit(audited, &store, &clock, &tasks, rpcs_ended)?;
+        let audit = start_audit(audited, &store, &clock, &tasks, replicas, rpcs_ended)?;
         let (tools, of_services) = (hosts.clone(), engine.clone());
         let services = serve::Services {
             engine: of_services,
@@ -331,7 +338,7 @@ impl ClusterParts {
         hosts: Arc<RemoteTools>,
         store: Arc<dyn Store>,
     ) -> (Arc<ClusterTools>, impl Future<Output = ()> + Send + use<>) {
-        let Self { replicas: _, ownerships, locate, links } = self;
+        let Self { replicas: _, ownerships, locate, links, busy_shards: _ } = self;
         let me = ownerships.borrow().me();
         let owners = Arc::new(LocatedOwners::new(locate, ownerships.clone()));
         let tools = ClusterTools::new(me, hosts, owners, Arc::new(StoreToolRows(store)), ENCODE_REQUEST);
@@ -378,6 +385,7 @@ fn start_audit(
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     tasks: &Tasks,
+    replicas: Option<Ownerships>,
     rpcs_ended: CancellationToken,
 ) -> Result<Option<AuditLog>, StartError> {
     let Some(AuditOptions { required, reads, path, stdout }) = options else { return Ok(None) };
@@ -386,7 +394,7 @@ fn start_audit(
         open_file(path).map_err(|cause| StartError::Audit { path: path.clone(), cause })?;
     }
     let scope = AuditScope { required, reads };
-    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), rpcs_ended);
+    let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), replicas, rpcs_ended);
     let log_ended = CancellationToken::new();
     let ends = log_ended.clone().drop_guard();
     drop(tasks.spawn("audit log", async move {

@@ -3,6 +3,7 @@
 //! Sessions are divided into shards. Each shard has one owner, which does all the work of its sessions. Any replica takes any
 //! call, and sends it on to the owner that it concerns. The store decides who owns what (`store/postgres/replica`).
 
+pub mod busy_shards;
 pub mod locate;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::clock::{Clock, SystemClock};
+use crate::cluster::busy_shards::BusyShards;
 use crate::engine::after::follow_up::FollowUps;
 use crate::engine::after::notes::Notes;
 use crate::engine::after::runner;
@@ -56,6 +57,8 @@ pub struct EngineParts {
     pub job_executors: Vec<Arc<dyn JobExecutor>>,
     /// The tracker on which the engine starts its tasks.
     pub tasks: Tasks,
+    /// Knows the shards for which tools run in this process. Of a replica, it is the one that its replica has.
+    pub busy_shards: BusyShards,
     /// Bounds and times of the engine.
     pub options: EngineOptions,
 }
@@ -73,6 +76,7 @@ impl Default for EngineParts {
             compactors: Compactors::new(),
             job_executors: Vec::new(),
             tasks: Tasks::new(),
+            busy_shards: BusyShards::default(),
             options: EngineOptions::default(),
         }
     }
@@ -85,7 +89,7 @@ impl EngineParts {
     pub fn start(self, store: Arc<dyn Store>, models: Arc<dyn Models>, tools: Arc<dyn Tools>) -> Engine {
         let executors = ExecutorTable { engine: self.executors, agents: self.agent_executors };
         let in_process = executors.of_tools(self.tool_executors);
-        let tools = InProcess::around(tools, in_process, self.tasks.clone());
+        let tools = InProcess::around(tools, in_process, self.busy_shards, self.tasks.clone());
         let notes = Notes::new(store.clone(), models.clone());
         let mut job_executors = self.job_executors;
         job_executors.push(Arc::new(notes));

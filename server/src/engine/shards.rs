@@ -62,6 +62,11 @@ impl Engine {
         self.clone().recover().await;
     }
 
+    /// Takes up parked runs whose time has come, after their times in the store have changed.
+    pub fn look_at_parked_runs(&self) {
+        self.wake_signal().run_parked();
+    }
+
     /// Ends the work for the sessions of these shards. Each run stops at its next durable point, and goes on at the next owner.
     /// Then subscribers are told to look there. Returns when all runs have stopped, or after `wait`: a run that is slower writes
     /// nothing once the store has forgotten the shards. `false`: some were slower.

@@ -4,11 +4,13 @@
 //! like a host's. So all rules on calls (approvals, limits, retries) hold here too. A call that a restart interrupts
 //! is lost; its tool's effect class decides what follows.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{Attempt, CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
@@ -22,6 +24,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
+use crate::cluster::busy_shards::{BusyShard, BusyShards};
 use crate::lifecycle::Tasks;
 use crate::tool::catalogue::schema::or_empty_object;
 use crate::tool::{BadOutput, CallOrigin, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools};
@@ -91,23 +94,36 @@ pub(crate) struct InProcess {
     executors: ToolExecutors,
     tasks: Tasks,
     sink: OnceLock<Arc<dyn CallSink>>,
-    running: Arc<Mutex<Running>>,
+    /// The shards of calls in [`Calls`]. A replica that is above its share gives away other ones first.
+    busy_shards: BusyShards,
+    calls: Arc<Mutex<Calls>>,
 }
 
-/// Attempts that run now, by call.
-type Running = HashMap<CallKey, RunningAttempt>;
+#[derive(Default)]
+struct Calls {
+    /// Calls that were granted this process, until their attempt runs.
+    granted: HashMap<CallKey, BusyShard>,
+    /// Attempts that run now, by call.
+    running: HashMap<CallKey, RunningAttempt>,
+}
 
 struct RunningAttempt {
     /// The attempt that runs here.
     attempt: Attempt,
     abort: AbortHandle,
+    _shard: Option<BusyShard>,
 }
 
 impl InProcess {
     /// Adds the executors to the tools of hosts.
-    pub(crate) fn around(hosted: Arc<dyn Tools>, executors: ToolExecutors, tasks: Tasks) -> Arc<Self> {
-        let (sink, running) = (OnceLock::new(), Arc::default());
-        Arc::new(Self { hosted, executors, tasks, sink, running })
+    pub(crate) fn around(
+        hosted: Arc<dyn Tools>,
+        executors: ToolExecutors,
+        busy_shards: BusyShards,
+        tasks: Tasks,
+    ) -> Arc<Self> {
+        let (sink, calls) = (OnceLock::new(), Arc::default());
+        Arc::new(Self { hosted, executors, tasks, sink, busy_shards, calls })
     }
 
     /// Sets the receiver of results. Separate from the constructor because the engine is made after its tools.
@@ -124,10 +140,13 @@ impl InProcess {
     /// rejected: the call may be of an earlier process, whose tool had another one.
     fn run(&self, executor: Arc<dyn ToolExecutor>, execution: ToolExecution, offer: Offer) {
         let (tenant, call, attempt) = (execution.tenant.clone(), execution.call.clone(), execution.attempt);
-        let (sink, running) = (self.sink(), self.running.clone());
+        let (sink, calls) = (self.sink(), self.calls.clone());
         let key = CallKey::new(tenant.clone(), call.clone());
         let (abort, registration) = AbortHandle::new_pair();
-        lock(&self.running).insert(key.clone(), RunningAttempt { attempt, abort });
+        let mut all = lock(&self.calls);
+        let _shard = all.granted.remove(&key);
+        all.running.insert(key.clone(), RunningAttempt { attempt, abort, _shard });
+        drop(all);
         let fits = self.hosted.validate(&tenant, &execution.tool, &execution.arguments);
         let work = async move {
             let outcome = match fits {
@@ -140,13 +159,26 @@ impl InProcess {
             let result = ReportedResult { attempt, lease: lease.to_string(), host, outcome };
             // If the store does not answer, the run is recovered later, and the call with it.
             let _verdict = sink.finished(&tenant, &call, result).await;
-            let mut running = lock(&running);
+            let running = &mut lock(&calls).running;
             if running.get(&key).is_some_and(|last| last.attempt == attempt) {
                 running.remove(&key);
             }
         };
         let work = futures_util::future::Abortable::new(work, registration);
         drop(self.tasks.spawn_contained("tool", work));
+    }
+
+    /// Grants this process to a call, and keeps the shard of its session here.
+    fn grant(&self, origin: &CallOrigin, call: &CallId) -> Seek {
+        let key = CallKey::new(origin.tenant.clone(), call.clone());
+        if let Entry::Vacant(vacant) = lock(&self.calls).granted.entry(key) {
+            match self.busy_shards.begin(shard_of(&origin.tenant, &origin.session)) {
+                Some(shard) => drop(vacant.insert(shard)),
+                // The run is about to stop, and its next owner seeks again. A call that was granted here would be lost.
+                None => return Seek::Queued,
+            }
+        }
+        Seek::Granted { host: in_process(), instance: None, terms: None }
     }
 
     /// Reports an attempt as lost that ran in an earlier process.
@@ -189,13 +221,14 @@ impl Tools for InProcess {
 
     fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         match self.executors.of(&origin.agent, tool) {
-            Some(_) => Seek::Granted { host: in_process(), instance: None, terms: None },
+            Some(_) => self.grant(origin, call),
             None => self.hosted.seek(origin, call, tool, on),
         }
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {
-        let running = lock(&self.running).contains_key(&CallKey::new(tenant.clone(), call.clone()));
+        let key = CallKey::new(tenant.clone(), call.clone());
+        let running = lock(&self.calls).running.contains_key(&key);
         !running && self.hosted.is_offer_open(tenant, call)
     }
 
@@ -204,6 +237,7 @@ impl Tools for InProcess {
     }
 
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
+        lock(&self.calls).granted.remove(&CallKey::new(tenant.clone(), call.clone()));
         self.hosted.stop_seeking(tenant, call);
     }
 
@@ -237,7 +271,7 @@ impl Tools for InProcess {
 
     fn cancel(&self, tenant: &TenantId, call: &CallRef, cause: CancelCause, reason: &str) {
         let key = CallKey::new(tenant.clone(), call.call.clone());
-        let mut running = lock(&self.running);
+        let running = &mut lock(&self.calls).running;
         match running.get(&key).map(|last| last.attempt == call.attempt) {
             Some(true) => running.remove(&key).into_iter().for_each(|last| last.abort.abort()),
             Some(false) => {}
@@ -258,13 +292,16 @@ impl Tools for InProcess {
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {
-        lock(&self.running).retain(|key, running| {
-            let released = key.tenant == *tenant && key.call.run == *run;
-            if released {
+        let is_released = |key: &CallKey| key.tenant == *tenant && key.call.run == *run;
+        let mut calls = lock(&self.calls);
+        calls.granted.retain(|key, _| !is_released(key));
+        calls.running.retain(|key, running| {
+            if is_released(key) {
                 running.abort.abort();
             }
-            !released
+            !is_released(key)
         });
+        drop(calls);
         self.hosted.release(tenant, run);
     }
 }
@@ -279,9 +316,9 @@ fn panicked() -> CallOutcome {
     }
 }
 
-fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
-    // No operation leaves the map half changed, so it is still good after a panic.
-    running.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+    // No operation leaves the maps half changed, so they are still good after a panic.
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -309,10 +346,40 @@ mod tests {
         let hosted = RemoteTools::with_own(RemoteToolsOptions::default(), NOW, own, Vec::new());
         let (sender, mut given) = mpsc::unbounded_channel();
         let executors = ToolExecutors { all: Some(Arc::new(Recorder(sender))), ..ToolExecutors::default() };
-        let tools = InProcess::around(hosted, executors, Tasks::new());
+        let tools = InProcess::around(hosted, executors, BusyShards::default(), Tasks::new());
         tools.report_to(Arc::new(FakeEngine::default()));
         let blank = Offer { arguments: " ".to_owned(), ..offer("r/1.0", 1, &in_process(), "now") };
         tools.offer(&origin(), &call_id("r/1.0"), blank);
         assert_eq!(given.recv().await.as_deref(), Some("{}"));
+    }
+
+    #[tokio::test]
+    async fn the_shard_of_a_call_is_busy_from_its_grant_to_its_end() {
+        let (shard, call, shards) =
+            (shard_of(&origin().tenant, &origin().session), call_id("r/1.0"), BusyShards::default());
+        let hosted = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
+        let (sender, _given) = mpsc::unbounded_channel();
+        let executors = ToolExecutors { all: Some(Arc::new(Recorder(sender))), ..ToolExecutors::default() };
+        let tools = InProcess::around(hosted, executors, shards.clone(), Tasks::new());
+        let is_busy = || {
+            let mut found = false;
+            drop(shards.leave(|busy| {
+                found = busy.contains(&shard);
+                Vec::new()
+            }));
+            found
+        };
+        let seek = || tools.seek(&origin(), &call, "now", None);
+        assert!(matches!(seek(), Seek::Granted { .. }) && is_busy());
+        assert!(matches!(seek(), Seek::Granted { .. }), "it has the room already");
+        tools.stop_seeking(&origin().tenant, &call);
+        assert!(!is_busy());
+        assert!(matches!(seek(), Seek::Granted { .. }) && is_busy());
+        tools.release(&origin().tenant, &call.run);
+        assert!(!is_busy());
+        drop(shards.leave(|_| vec![shard]));
+        assert_eq!(seek(), Seek::Queued, "its next owner runs it");
+        shards.gain(shard);
+        assert!(matches!(seek(), Seek::Granted { .. }) && is_busy());
     }
 }

@@ -249,6 +249,17 @@ pub trait CallSink: Send + Sync + 'static {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable>;
 
+    /// True while results that cannot be recorded are kept and tried again, and the streams of their hosts stay: several replicas
+    /// own the runs of one host, and the results of the others can be recorded.
+    fn keeps_results(&self) -> bool {
+        false
+    }
+
+    /// True if several replicas own runs, and the owner of this one is known without a look-up.
+    fn has_owner(&self, _tenant: &TenantId, _run: &RunId) -> bool {
+        false
+    }
+
     /// True if a run still uses a runtime that a host reports as open, also when the run is not in memory.
     ///
     /// # Errors

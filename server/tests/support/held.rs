@@ -1,8 +1,9 @@
-//! Reads that share one connection, and can be held back by a test.
+//! Reads that share one connection, and deletions, which a test can hold back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use agentloop_server::store::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::intercepted::Intercept;
@@ -42,11 +43,19 @@ impl Default for HeldReads {
 }
 
 impl HeldReads {
-    /// Holds back the next answer of the method of this name.
+    /// Holds back the next answer of the read of this name, or the next `delete_session`.
     pub(crate) fn hold_next(&self, method: &'static str) -> Hold {
         let hold = Hold::default();
         self.holds.lock().expect("nobody has panicked").insert(method, hold.clone());
         hold
+    }
+
+    async fn wait_if_held(&self, method: &'static str) {
+        let hold = self.holds.lock().expect("nobody has panicked").remove(method);
+        if let Some(hold) = hold {
+            hold.reached.notify_one();
+            hold.released.notified().await;
+        }
     }
 }
 
@@ -59,11 +68,15 @@ impl Intercept for HeldReads {
             }
             read.await
         };
-        let hold = self.holds.lock().expect("nobody has panicked").remove(method);
-        if let Some(hold) = hold {
-            hold.reached.notify_one();
-            hold.released.notified().await;
-        }
+        self.wait_if_held(method).await;
         answer
+    }
+
+    async fn delete<T: Send>(
+        &self,
+        delete: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.wait_if_held("delete_session").await;
+        delete.await
     }
 }

@@ -41,6 +41,14 @@ pub(crate) trait Intercept: Send + Sync + 'static {
         write
     }
 
+    /// Deletes a session.
+    fn delete<T: Send>(
+        &self,
+        delete: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        self.write(delete)
+    }
+
     /// Performs an append, or refuses it.
     fn append(
         &self,
@@ -204,7 +212,7 @@ impl<I: Intercept> SessionStore for Intercepted<I> {
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
-        self.intercept.write(self.inner.delete_session(tenant, session)).await
+        self.intercept.delete(self.inner.delete_session(tenant, session)).await
     }
 }
 

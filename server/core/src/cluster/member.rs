@@ -14,7 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cluster::lease::{LeaseTimes, OwnerLease};
 use crate::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
 use crate::cluster::suspicion::{Suspect, Suspicion};
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
+
+/// Longest time for which a replica stays above its share because work under way in this process would be lost. Most calls of
+/// tools end sooner. A replica that has joined to take load over does not wait for longer.
+pub const BUSY_KEPT_MAX: Millis = Millis::secs(60);
 
 /// The rows that one beat reads, in the same transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,13 +82,39 @@ pub enum MemberAction {
     FinishFence(OwnerNo),
     /// Claim free shards, as many as there are up to this number.
     Claim(u16),
-    /// Choose this many shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them
-    /// here asks for as many again.
-    Shed(u16),
+    /// Choose shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them here asks
+    /// for as many again.
+    Shed(Shed),
     /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),
     /// The replica owns nothing any more. Stop at once: no memory is mended, and nothing is written.
     Stop,
+}
+
+/// The shards that a replica is to give away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shed {
+    /// Number of shards.
+    pub count: u16,
+    /// True if those with work under way that would be lost, such as calls of tools in the process, stay for the moment.
+    pub keeps_busy: bool,
+}
+
+impl Shed {
+    /// The shards to give away, in the order of `held`. Busy ones are the last, and only where they do not stay.
+    pub fn choose(
+        self,
+        held: impl IntoIterator<Item = ShardNo>,
+        is_busy: impl Fn(ShardNo) -> bool,
+    ) -> Vec<ShardNo> {
+        let (busy, mut chosen): (Vec<ShardNo>, Vec<ShardNo>) =
+            held.into_iter().partition(|shard| is_busy(*shard));
+        if !self.keeps_busy {
+            chosen.extend(busy);
+        }
+        chosen.truncate(usize::from(self.count));
+        chosen
+    }
 }
 
 /// The state of one replica in the protocol.
@@ -101,6 +131,8 @@ pub struct Member {
     is_claiming: bool,
     /// Time of the first of the latest views without a break that showed free shards.
     free_since: Option<Timestamp>,
+    /// Time of the first of the latest views without a break in which it had more than its share.
+    above_since: Option<Timestamp>,
     is_draining: bool,
     is_over: bool,
 }
@@ -119,6 +151,7 @@ impl Member {
             released_at: None,
             is_claiming: false,
             free_since: None,
+            above_since: None,
             is_draining: false,
             is_over: false,
         }
@@ -247,8 +280,11 @@ impl Member {
         let owned = u16::try_from(self.owned.len()).unwrap_or(u16::MAX);
         // Nothing is given away for a replica that has just come: it may end at once, again and again, and take nothing.
         let steady = self.share(view, |owner| self.suspicion.is_steady(owner));
+        self.above_since = if owned > steady { self.above_since.or(Some(now)) } else { None };
         if owned > steady && self.releasing.is_empty() {
-            return Some(MemberAction::Shed(owned - steady));
+            let has_waited = self.above_since.is_some_and(|since| now.since(since) >= BUSY_KEPT_MAX);
+            let keeps_busy = !self.is_draining && !has_waited;
+            return Some(MemberAction::Shed(Shed { count: owned - steady, keeps_busy }));
         }
         if self.is_draining || self.is_claiming || view.free == 0 || !self.lease.is_valid(now) {
             return None;

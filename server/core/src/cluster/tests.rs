@@ -1,5 +1,5 @@
 use super::lease::{LeaseTimes, OwnerLease};
-use super::member::{ClusterView, Member, MemberAction, MemberInput, OwnerSeen};
+use super::member::{BUSY_KEPT_MAX, ClusterView, Member, MemberAction, MemberInput, OwnerSeen, Shed};
 use super::shard::{Beat, OwnerNo, ShardNo, Term};
 use super::suspicion::{Suspect, Suspicion};
 use crate::time::Timestamp;
@@ -26,6 +26,10 @@ fn view(owners: &[(OwnerNo, u64)], mine: &[(u16, u64)], free: u16) -> ClusterVie
 
 fn beaten(member: &mut Member, sent: u64, answered: u64, view: ClusterView) -> Vec<MemberAction> {
     member.handle(MemberInput::Beaten { sent: at(sent), view }, at(answered))
+}
+
+fn shed(count: u16) -> MemberAction {
+    MemberAction::Shed(Shed { count, keeps_busy: true })
 }
 
 /// No owner trusts its lease for as long as another waits before it fences.
@@ -111,7 +115,7 @@ fn a_new_replica_gets_its_share() {
     for time in (500..3_000).step_by(500) {
         assert_eq!(beat(&mut member, time, time + 1), [], "it has just come: {time}");
     }
-    assert_eq!(beat(&mut member, 3_000, 3_001), [MemberAction::Shed(4)]);
+    assert_eq!(beat(&mut member, 3_000, 3_001), [shed(4)]);
     assert_eq!(member.release(ShardNo(0)), Some(Term(1)));
     assert_eq!(member.release(ShardNo(0)), None);
     assert!(!member.may_act(ShardNo(0), at(3_002)), "nothing is done for a shard that is given away");
@@ -119,7 +123,7 @@ fn a_new_replica_gets_its_share() {
     assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(3_600)), []);
     // Asked before the release was answered: it may list the shard, and says nothing.
     let late = beat(&mut member, 3_550, 3_601);
-    assert_eq!(late, [MemberAction::Shed(3)]);
+    assert_eq!(late, [shed(3)]);
     assert_eq!(member.term(ShardNo(0)), None);
 }
 
@@ -133,6 +137,33 @@ fn replicas_that_come_and_end_at_once_are_given_nothing() {
         let actions = beaten(&mut member, time, time + 1, view(&[(ME, time), (short_lived, 1)], &all, 0));
         assert!(!actions.iter().any(|action| matches!(action, MemberAction::Shed(_))), "{time}: {actions:?}");
     }
+}
+
+#[test]
+fn idle_shards_go_in_place_of_busy_ones() {
+    let held = || (0..6).map(ShardNo);
+    let is_busy = |shard: ShardNo| shard.0 < 4;
+    let choose = |count, keeps_busy| Shed { count, keeps_busy }.choose(held(), is_busy);
+    assert_eq!(choose(1, true), [ShardNo(4)]);
+    assert_eq!(choose(3, true), [ShardNo(4), ShardNo(5)], "the others stay");
+    assert_eq!(choose(3, false), [ShardNo(4), ShardNo(5), ShardNo(0)]);
+}
+
+#[test]
+fn busy_shards_above_the_share_stay_for_a_while() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
+    let both = || view(&[(ME, 1), (OTHER, 1)], &all, 0);
+    beaten(&mut member, 0, 1, view(&[(ME, 1)], &all, 0));
+    let last = |actions: Vec<MemberAction>| actions.last().cloned();
+    let mut asked = |time: u64, view| last(beaten(&mut member, time, time, view));
+    assert_eq!(asked(500, both()), Some(shed(4)));
+    assert_eq!(asked(499 + BUSY_KEPT_MAX.0, both()), Some(shed(4)));
+    let anything = MemberAction::Shed(Shed { count: 4, keeps_busy: false });
+    assert_eq!(asked(500 + BUSY_KEPT_MAX.0, both()), Some(anything));
+    // The other one has left: the next that joins waits anew.
+    assert_eq!(asked(61_000, view(&[(ME, 1)], &all, 0)), None);
+    assert_eq!(asked(62_000, both()), Some(shed(4)));
 }
 
 #[test]
@@ -178,7 +209,7 @@ fn a_replica_that_drains_gives_everything_away_and_takes_nothing() {
     assert_eq!(member.handle(MemberInput::Drain, at(2)), []);
     let both = [(ME, 2), (OTHER, 1)];
     let actions = beaten(&mut member, 500, 501, view(&both, &[(0, 1), (1, 1)], 6));
-    assert_eq!(actions, [MemberAction::Shed(2)]);
+    assert_eq!(actions, [MemberAction::Shed(Shed { count: 2, keeps_busy: false })]);
     for shard in [ShardNo(0), ShardNo(1)] {
         assert_eq!(member.release(shard), Some(Term(1)));
         assert_eq!(member.handle(MemberInput::Released(shard), at(600)), []);

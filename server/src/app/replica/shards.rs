@@ -18,8 +18,8 @@ const FENCED_WAIT: Duration = Duration::from_millis(200);
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// The same for runs that were starting at that time. They write nothing.
 const LEAVE_AGAIN_WAIT: Duration = Duration::from_millis(100);
-/// The wait before sessions that could not be given away are tried again.
-const FORGET_AGAIN: Duration = Duration::from_millis(500);
+/// Longest wait for the writes under way before sessions are given away. They would be nobody's until those have ended.
+const WRITES_WAIT: Duration = Duration::from_millis(500);
 
 /// The parts of a started replica that follow its shards.
 #[derive(Clone)]
@@ -51,12 +51,19 @@ impl Shards {
                 let is_gained = owned.iter().any(|(shard, term)| known.get(shard) != Some(term));
                 known = owned;
                 if is_gained {
-                    if let Err(error) = store.wake_runs_of_the_future().await {
-                        tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
-                    }
-                    // In a task of its own: runs come up only while there is memory, and the next gain does not wait for that.
+                    // In tasks of their own: runs come up only while there is memory, and the look at all parked runs takes its
+                    // time. Neither waits for the other, nor the next gain for them.
                     let gained = engine.clone();
                     drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
+                    let (store, gained) = (store.clone(), engine.clone());
+                    drop(tasks.spawn("gained waits", async move {
+                        match store.wake_runs_of_the_future().await {
+                            Ok(()) => gained.look_at_parked_runs(),
+                            Err(error) => {
+                                tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+                            }
+                        }
+                    }));
                 }
                 if shards.changed().await.is_err() {
                     return;
@@ -69,7 +76,7 @@ impl Shards {
 
     /// Ends the work of shards that this replica gives away, until it stops.
     async fn give_away(self) {
-        let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
+        let (replica, tasks) = (&self.replica, &self.tasks);
         let (mut shards, mut given) = (replica.shards(), BTreeSet::new());
         let following = async {
             loop {
@@ -78,20 +85,15 @@ impl Shards {
                 let leaving: BTreeSet<ShardNo> = shedding.difference(&given).copied().collect();
                 if !leaving.is_empty() {
                     let shards: Vec<ShardNo> = leaving.iter().copied().collect();
-                    store.leave_shards(&shards);
-                    if !engine.give_away_shards(leaving.clone(), LEAVE_WAIT).await {
-                        tracing::warn!(
-                            "some runs did not stop in time before their sessions were given away; they write nothing more"
-                        );
+                    if self.let_go(&leaving).await {
+                        given.extend(leaving);
+                        replica.given_away(shards);
+                    } else {
+                        tracing::warn!("sessions cannot be given away yet; trying again");
+                        replica.keep(shards).await;
+                        drop(tasks.spawn("kept shards", self.clone().go_on_with(leaving)));
+                        continue;
                     }
-                    while let Err(error) = store.forget_shards(&shards).await {
-                        tracing::warn!(%error, "sessions cannot be given away yet; trying again");
-                        tokio::time::sleep(FORGET_AGAIN).await;
-                    }
-                    // A run that was starting at first has come up by now. Nothing that it does counts.
-                    engine.give_away_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
-                    given.extend(leaving);
-                    replica.given_away(shards);
                 }
                 if shards.changed().await.is_err() {
                     return;
@@ -99,6 +101,41 @@ impl Shards {
             }
         };
         let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
+    }
+
+    /// Ends the work of these shards, and has the store forget them. `false`: a write goes on for long, and they are to be kept.
+    async fn let_go(&self, leaving: &BTreeSet<ShardNo>) -> bool {
+        let Self { store, engine, .. } = self;
+        let shards: Vec<ShardNo> = leaving.iter().copied().collect();
+        if !store.writes_within(WRITES_WAIT).await {
+            return false;
+        }
+        store.leave_shards(&shards);
+        if !engine.give_away_shards(leaving.clone(), LEAVE_WAIT).await {
+            tracing::warn!(
+                "some runs did not stop in time before their sessions were given away; they write nothing more"
+            );
+        }
+        // A long write may have begun since.
+        let forgotten = tokio::time::timeout(WRITES_WAIT, store.forget_shards(&shards)).await;
+        if !matches!(forgotten, Ok(Ok(()))) {
+            return false;
+        }
+        // A run that was starting at first has come up by now. Nothing that it does counts.
+        engine.give_away_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
+        true
+    }
+
+    /// Goes on with the work of shards that were kept, once the replica has gained them again. Their runs may have stopped.
+    async fn go_on_with(self, kept: BTreeSet<ShardNo>) {
+        let Self { replica, engine, tasks, .. } = self;
+        let mut shards = replica.shards();
+        let gained = async {
+            shards.wait_for(|now| kept.iter().any(|shard| now.owned.contains_key(shard))).await.is_ok()
+        };
+        if tasks.soft().run_until_cancelled(gained).await == Some(true) {
+            engine.continue_gained_shards().await;
+        }
     }
 
     /// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one

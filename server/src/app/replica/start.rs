@@ -68,6 +68,7 @@ impl ServerBuilder {
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
         let shared = ClusterParts {
             ownerships: replica.ownerships(),
+            busy_shards: replica.busy_shards().clone(),
             replicas: replica,
             locate: store.clone(),
             links,
@@ -205,10 +206,10 @@ impl ReplicaListeners {
     /// Serves callers and hosts.
     fn serve_callers(self, listeners: Listeners, quotas: Option<Quotas>, clock: Arc<dyn Clock>) {
         let stopped = self.hosts_sent_away();
-        let Self { forward, local, cluster, ownerships, store, marks, tasks, .. } = self;
+        let Self { forward, local, engine, cluster, ownerships, store, marks, tasks, .. } = self;
         let tools_known =
             cluster.map_or_else(|| watch::Sender::new(true).subscribe(), |cluster| cluster.tools_known());
-        let readiness = Readiness::of_replica(store, ownerships, tools_known);
+        let readiness = Readiness::of_replica(store, ownerships, tools_known).telling(engine);
         let caller_listener =
             listeners.start(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
         let serving = serve::serve(

@@ -5,11 +5,16 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::RunKey;
+use tokio::sync::watch;
 
-/// Runs that a task is trying to make live again, one task for each run. The flag is true if another failure of the run
-/// was reported since the last try began.
+/// Runs that a task is trying to make live again, one task for each run.
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct RunRetries(Arc<Mutex<HashMap<RunKey, bool>>>);
+pub(in crate::engine) struct RunRetries {
+    /// The flag is true if another failure of the run was reported since the last try began.
+    runs: Arc<Mutex<HashMap<RunKey, bool>>>,
+    /// Changes when the waits of all of them end.
+    wakes: watch::Sender<()>,
+}
 
 /// Held by the one task that retries a run.
 pub(in crate::engine) struct RetryGuard {
@@ -33,17 +38,27 @@ impl RunRetries {
         }
     }
 
+    /// Ends the waits of all retries: the store answers again.
+    pub(in crate::engine) fn wake_all(&self) {
+        self.wakes.send_replace(());
+    }
+
     /// Number of runs that are retried.
     pub(in crate::engine) fn len(&self) -> usize {
         self.runs().len()
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RetryGuard {
+    /// Follows the ends of waits, from the last try on.
+    pub(in crate::engine) fn wakes(&self) -> watch::Receiver<()> {
+        self.retries.wakes.subscribe()
+    }
+
     /// Called before each try. Failures reported until now are covered by it.
     pub(in crate::engine) fn start_try(&self) {
         self.retries.runs().insert(self.key.clone(), false);

@@ -77,6 +77,7 @@ impl Engine {
             running_effect: None,
             memory_wait: None,
             recovery_place: None,
+            is_past_failure: false,
             _base_charge: base_charge,
             running_hooks: RunningHooks::default(),
             unwritten: Vec::new(),

@@ -1,6 +1,7 @@
 //! Starts the task of an existing run from its journal: after a restart, when an input reaches a parked run, or after a
 //! failure of the store.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentloop_core::error::ModelErrorKind;
@@ -11,6 +12,7 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, RunState};
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use futures_util::StreamExt as _;
+use tokio::sync::Semaphore;
 
 use crate::engine::Engine;
 use crate::engine::deps::retries::RetryGuard;
@@ -27,8 +29,8 @@ use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreEr
 
 /// Paused runs that are read at a time after a restart.
 const PAUSED_PER_PAGE: u32 = 256;
-/// The wait before the first retry after a failure of the store. It doubles with each retry, because each one may call
-/// the model again.
+/// The wait before the first retry after a failure of the store. It doubles with each retry until the run has an event again,
+/// because each one may call the model again. It ends when the store answers again.
 pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait between two retries.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
@@ -52,7 +54,8 @@ pub(in crate::engine) struct Opening {
     pub(in crate::engine) place: Option<RecoveryPlace>,
 }
 
-/// The work that the last process left behind.
+/// The work that the last process left behind, of one tenant.
+#[derive(Default)]
 struct Unfinished {
     /// Runs to start: those under way, and the first of each queue whose session is free.
     runs: Vec<RunKey>,
@@ -60,10 +63,20 @@ struct Unfinished {
     interrupts: Vec<Interrupted>,
 }
 
+/// Bounds of a recovery, which all tenants share.
+struct RecoveryBounds {
+    /// Runs that are brought up at the same time.
+    together: Semaphore,
+    /// Lists of paused runs that are read at the same time.
+    lists: Semaphore,
+}
+
 impl Engine {
-    /// Continues the work of the last process: starts every unfinished run, then ends those that are to be interrupted.
+    /// Continues the work of the last process. Of each tenant it starts every unfinished run, then ends those that are to be
+    /// interrupted, then lets those go on that an earlier process paused because no provider served their model, and whose model
+    /// has one now. A tenant whose runs wait for memory holds up no other.
     pub(in crate::engine) async fn recover(self) {
-        let Unfinished { runs, interrupts } = loop {
+        let unfinished = loop {
             match self.unfinished().await {
                 Ok(unfinished) => break unfinished,
                 Err(error) => {
@@ -74,60 +87,69 @@ impl Engine {
                 }
             }
         };
-        if !runs.is_empty() {
-            tracing::info!(runs = runs.len(), "continuing unfinished runs");
+        let runs: usize = unfinished.values().map(|left| left.runs.len()).sum();
+        if runs > 0 {
+            tracing::info!(runs, "continuing unfinished runs");
         }
-        let engine = &self;
+        let bounds = RecoveryBounds { together: Semaphore::new(BRING_UP_TOGETHER), lists: Semaphore::new(1) };
+        let (engine, bounds) = (&self, &bounds);
+        futures_util::stream::iter(unfinished)
+            .for_each_concurrent(None, |(tenant, left)| async move {
+                engine.start_unfinished(left.runs, bounds).await;
+                engine.end_interrupted(left.interrupts, bounds).await;
+                let _list = bounds.lists.acquire().await;
+                engine.resume_runs_of(tenant).await;
+            })
+            .await;
+    }
+
+    /// Starts runs of one tenant. They come up in their order, and only while there is memory. While one waits for that, it takes
+    /// no place of those that come up together.
+    async fn start_unfinished(&self, runs: Vec<RunKey>, bounds: &RecoveryBounds) {
         let mut order = RecoveryOrder::default();
-        let runs = runs.into_iter().map(|key| (order.next(&key.tenant), key));
         futures_util::stream::iter(runs)
-            .for_each_concurrent(BRING_UP_TOGETHER, |(place, key)| async move {
-                // Runs come up in their order, and only while there is memory.
-                let _reserved = engine.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
+            .then(|key| {
+                let place = order.next(&key.tenant);
+                async move {
+                    let reserved =
+                        self.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
+                    (key, place, reserved, bounds.together.acquire().await)
+                }
+            })
+            .for_each_concurrent(None, |(key, place, _reserved, _place_together)| async move {
                 let opening = Opening { place: Some(place), ..Opening::default() };
-                match engine.ensure_live_with(&key, opening).await {
+                match self.ensure_live_with(&key, opening).await {
                     Ok(()) | Err(EngineError::ShuttingDown) => {}
                     // It is retried, as all others are that fail with it.
                     Err(error) if error.is_transient() => {
-                        engine.deps().lost_runs.note(&error, &engine.deps().tasks);
+                        self.deps().lost_runs.note(&error, &self.deps().tasks);
                     }
                     Err(EngineError::Store(StoreError::Elsewhere)) => {}
                     Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
                 }
             })
             .await;
+    }
+
+    /// Ends runs of one tenant that queued runs are to interrupt.
+    async fn end_interrupted(&self, interrupts: Vec<Interrupted>, bounds: &RecoveryBounds) {
         futures_util::stream::iter(interrupts)
             .for_each_concurrent(BRING_UP_TOGETHER, |found| async move {
-                while let Err(error) = engine.interrupt(&found).await {
+                let interrupt = async || {
+                    let _place_together = bounds.together.acquire().await;
+                    self.interrupt(&found).await
+                };
+                while let Err(error) = interrupt().await {
                     tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
-                    if !error.is_transient() || engine.has_stopped_after(RETRY_WAIT).await {
+                    if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
                         break;
                     }
                 }
             })
             .await;
-        self.resume_runs_with_a_model().await;
     }
 
-    /// Lets runs go on that an earlier process paused because no provider served their model, and whose model has one
-    /// now.
-    async fn resume_runs_with_a_model(&self) {
-        let tenants = loop {
-            match self.store().tenants_with_sessions().await {
-                Ok(tenants) => break tenants,
-                Err(error) => {
-                    tracing::error!(%error, "cannot read the paused runs from the store; trying again");
-                    if self.has_stopped_after(RETRY_WAIT).await {
-                        return;
-                    }
-                }
-            }
-        };
-        for tenant in tenants {
-            self.resume_runs_of(tenant).await;
-        }
-    }
-
+    /// Lets paused runs of a tenant go on whose model has a provider again.
     async fn resume_runs_of(&self, tenant: TenantId) {
         let mut after = None;
         loop {
@@ -165,10 +187,19 @@ impl Engine {
             && self.deps().models.resolve(&row.model).is_ok()
     }
 
-    async fn unfinished(&self) -> Result<Unfinished, StoreError> {
-        let mut runs = self.store().unfinished().await?;
-        runs.extend(self.store().queue_heads().await?);
-        Ok(Unfinished { runs, interrupts: self.store().interrupted().await? })
+    /// The work that the last process left behind, by tenant. A tenant without any may have paused runs.
+    async fn unfinished(&self) -> Result<BTreeMap<TenantId, Unfinished>, StoreError> {
+        let (store, mut left) = (self.store(), BTreeMap::<TenantId, Unfinished>::new());
+        for key in store.unfinished().await?.into_iter().chain(store.queue_heads().await?) {
+            left.entry(key.tenant.clone()).or_default().runs.push(key);
+        }
+        for found in store.interrupted().await? {
+            left.entry(found.tenant.clone()).or_default().interrupts.push(found);
+        }
+        for tenant in store.tenants_with_sessions().await? {
+            left.entry(tenant).or_default();
+        }
+        Ok(left)
     }
 
     /// Claims a run and starts its task. If the store fails in between, it is unknown what was written; the run is then
@@ -285,12 +316,25 @@ impl Engine {
         }
     }
 
+    /// Ends the waits of all runs that are retried: the store answers again, after it did not.
+    pub fn store_answers_again(&self) {
+        self.deps().retries.wake_all();
+    }
+
     async fn retry_until_live(&self, key: RunKey, retry: RetryGuard) {
+        let mut wakes = retry.wakes();
         loop {
             let doublings = self.deps().store_failures.increment(&key).min(16) - 1;
-            if self.has_stopped_after((RETRY_WAIT * (1 << doublings)).min(RETRY_WAIT_MAX)).await {
-                return;
+            tokio::select! { biased;
+                has_stopped = self.has_stopped_after((RETRY_WAIT * (1 << doublings)).min(RETRY_WAIT_MAX)) => {
+                    if has_stopped {
+                        return;
+                    }
+                }
+                // The sender lives as long as the engine.
+                Ok(()) = wakes.changed() => {}
             }
+            wakes.mark_unchanged();
             retry.start_try();
             match self.ensure_live(&key).await {
                 Err(error) if error.is_transient() => continue,
@@ -323,7 +367,10 @@ impl RunTask {
             .expect("a run that has started can be taken over");
         self.seek_hosts(&mut transition, self.deps.clock.now());
         self.unwritten.extend(transition.records);
+        // The take-over is no event of the run's own: each retry has one.
+        self.is_past_failure = true;
         self.flush().await?;
+        self.is_past_failure = false;
         self.ask_open_questions();
         Ok(transition.effects)
     }

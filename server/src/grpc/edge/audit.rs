@@ -18,6 +18,7 @@ use tonic::codegen::http::{self, HeaderMap};
 use crate::audit::{self, Act, ActLog, AuditCounts, AuditEntry};
 use crate::auth::Principal;
 use crate::clock::Clock;
+use crate::cluster::Ownerships;
 use crate::grpc::edge::incoming::RemoteEnd;
 use crate::grpc::edge::refusal_rate::RefusalBuckets;
 pub(in crate::grpc) use crate::grpc::edge::refusal_rate::{CountedRefusals, count};
@@ -54,6 +55,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     queue: mpsc::Sender<AuditEntry>,
     refusals: Mutex<RefusalBuckets>,
+    /// Tells which replicas write refusals, if there are several.
+    replicas: Option<Ownerships>,
     /// Rows that are durable, and rows that are lost, since the start.
     written: AtomicU64,
     failed: AtomicU64,
@@ -150,11 +153,12 @@ impl ActLog for AuditLog {
 }
 
 impl AuditLog {
-    /// A log that writes to this store, and the task that writes what can wait.
+    /// A log that writes to this store, and the task that writes what can wait. `replicas` tells who else writes to the store.
     pub fn new(
         scope: AuditScope,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
+        replicas: Option<Ownerships>,
         rpcs_ended: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUED_MAX);
@@ -164,6 +168,7 @@ impl AuditLog {
             clock,
             queue,
             refusals: Mutex::default(),
+            replicas,
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         };
@@ -174,7 +179,7 @@ impl AuditLog {
 
     /// Writes that an RPC was refused. Beyond a rate, refusals are only counted: a flood must not fill the disk.
     pub(in crate::grpc) fn record_refusal(&self, refused: RefusedRpc) {
-        let may_write = self.refusals().take(refused.bucket(), &refused.cause);
+        let may_write = self.may_write(refused.bucket(), &refused.cause);
         let RefusedRpc { cause, entry } = refused;
         if may_write && self.0.queue.try_send(entry).is_err() {
             count(&mut self.refusals().counted, &cause, 1);
@@ -235,7 +240,7 @@ impl AuditLog {
         let is_wanted = Rpc::of(&rpc.path).changes || self.0.scope.reads;
         if let Some((cause, why)) = refusal(act, refused.as_ref(), is_wanted && !act.is_recorded()) {
             let entry = AuditEntry { allowed: false, why, ..act.entry() };
-            let may_write = self.refusals().take(&entry.tenant, cause);
+            let may_write = self.may_write(&entry.tenant, cause);
             return if may_write { self.write(entry).await } else { Ok(()) };
         }
         if refused.is_some() || act.is_recorded() || !is_wanted {
@@ -274,6 +279,13 @@ impl AuditLog {
             why: format!("{all} more refused calls: {}", causes.join(", ")),
             ..AuditEntry::default()
         })
+    }
+
+    /// True if a refusal may be written now. The bound is that of all replicas together.
+    fn may_write(&self, bucket: &str, cause: &str) -> bool {
+        let others = self.0.replicas.as_ref().map_or(0, |replicas| replicas.borrow().peers().count());
+        let replicas = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+        self.refusals().take(bucket, cause, replicas)
     }
 
     fn refusals(&self) -> std::sync::MutexGuard<'_, RefusalBuckets> {
@@ -355,7 +367,7 @@ mod tests {
         let store = SqliteStore::in_memory().await.unwrap();
         store.close().await;
         let (scope, stop) = (AuditScope { required, reads: false }, CancellationToken::new());
-        let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), stop);
+        let (log, _writing) = AuditLog::new(scope, Arc::new(store), Arc::new(SystemClock), None, stop);
         let rpc = AuditedRpc { path: path.to_owned(), from: String::new() };
         let act = log.begin_act(&rpc, None);
         log.record_end(&rpc, &act, &HeaderMap::new()).await.map_err(|status| status.code())
@@ -365,7 +377,7 @@ mod tests {
     async fn log() -> (AuditLog, impl Future<Output = ()> + Send, Arc<SqliteStore>, CancellationToken) {
         let store = Arc::new(SqliteStore::in_memory().await.unwrap());
         let (scope, stop) = (AuditScope { required: false, reads: false }, CancellationToken::new());
-        let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), stop.clone());
+        let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), None, stop.clone());
         (log, writing, store, stop)
     }
 
@@ -430,7 +442,7 @@ mod tests {
         let store = Arc::new(SqliteStore::in_memory().await.unwrap());
         let (scope, stop) = (AuditScope { required: false, reads: false }, CancellationToken::new());
         let clock = Arc::new(TestClock::at(Timestamp(1_000)));
-        let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), stop.clone());
+        let (log, writing) = AuditLog::new(scope, store.clone(), clock.clone(), None, stop.clone());
         let rpc = AuditedRpc { path: "/agentloop.v1.ToolHost/Connect".to_owned(), from: String::new() };
         let act = log.begin_act(&rpc, None);
         clock.advance(Millis::secs(60));

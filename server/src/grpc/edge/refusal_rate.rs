@@ -1,5 +1,5 @@
 //! The refusals that the audit log writes. Each tenant has its own bucket of them, and beyond it refusals are only counted: a
-//! flood must not fill the disk, nor hide what others are refused.
+//! flood must not fill the disk, nor hide what others are refused. Replicas share the bound: each writes an equal part.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,16 +34,20 @@ pub(super) struct RefusalBuckets {
 }
 
 impl RefusalBuckets {
-    /// True if a refusal may be written now. Otherwise it is counted.
-    pub(super) fn take(&mut self, bucket: &str, cause: &str) -> bool {
+    /// True if a refusal may be written now. Otherwise it is counted. `replicas` write rows of this bucket, each its part: one row
+    /// here takes as much as each of them may write meanwhile.
+    pub(super) fn take(&mut self, bucket: &str, cause: &str, replicas: u32) -> bool {
         let now = Instant::now();
         if self.buckets.len() >= BUCKETS_MAX && !self.buckets.contains_key(bucket) {
             self.buckets.retain(|_, bucket| bucket.filled(now).left < REFUSALS_BURST);
         }
         let known = self.buckets.get(bucket).copied().unwrap_or(Bucket { left: REFUSALS_BURST, at: now });
         let mut filled = known.filled(now);
-        let may_write = filled.left > 0;
-        filled.left = filled.left.saturating_sub(1);
+        let taken = replicas.clamp(1, REFUSALS_BURST);
+        let may_write = filled.left >= taken;
+        if may_write {
+            filled.left -= taken;
+        }
         self.buckets.insert(bucket.to_owned(), filled);
         if !may_write {
             count(&mut self.counted, cause, 1);
@@ -80,13 +84,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_in_one_bucket_leaves_the_others_alone() {
         let mut buckets = RefusalBuckets::default();
-        let written = (0..10_000).filter(|_| buckets.take("noisy", "denied")).count();
+        let written = (0..10_000).filter(|_| buckets.take("noisy", "denied", 1)).count();
         assert_eq!(written, REFUSALS_BURST as usize);
-        assert!(buckets.take("quiet", "denied") && !buckets.take("noisy", "denied"));
+        assert!(buckets.take("quiet", "denied", 1) && !buckets.take("noisy", "denied", 1));
         assert_eq!(buckets.counted["denied"], 10_001 - u64::from(REFUSALS_BURST));
         tokio::time::advance(Duration::from_secs(1)).await;
-        let written = (0..100).filter(|_| buckets.take("noisy", "denied")).count();
+        let written = (0..100).filter(|_| buckets.take("noisy", "denied", 1)).count();
         assert_eq!(written, REFUSALS_PER_SECOND as usize);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replicas_write_as_much_together_as_one_alone() {
+        let (one, several) = ((REFUSALS_BURST, REFUSALS_PER_SECOND), [2, 3, 4, 30]);
+        for replicas in several {
+            let mut all: Vec<RefusalBuckets> = (0..replicas).map(|_| RefusalBuckets::default()).collect();
+            let mut flood = || {
+                let rows = all
+                    .iter_mut()
+                    .map(|buckets| (0..1_000).filter(|_| buckets.take("noisy", "denied", replicas)).count());
+                u32::try_from(rows.sum::<usize>()).unwrap()
+            };
+            let burst = flood();
+            tokio::time::advance(Duration::from_secs(10)).await;
+            let later = flood();
+            assert!(burst <= one.0 && burst + replicas > one.0, "{replicas}: {burst}");
+            assert!(later <= 10 * one.1 + replicas && later + replicas > 10 * one.1, "{replicas}: {later}");
+        }
+        let mut buckets = RefusalBuckets::default();
+        assert!(buckets.take("noisy", "denied", u32::MAX), "very many replicas write, too");
     }
 
     #[test]

@@ -175,6 +175,13 @@ impl PostgresStore {
         }
     }
 
+    /// True if a write that is queued now is done within this time. It is not while one goes on for longer, such as the deletion
+    /// of a large session, or the database does not answer.
+    pub async fn writes_within(&self, time: Duration) -> bool {
+        let written = tokio::time::timeout(time, self.writes.done(WriteOp::Check)).await;
+        matches!(written, Ok(Ok(())))
+    }
+
     /// Writes nothing more to the sessions of these shards. Returns after the last commit that may have.
     ///
     /// # Errors

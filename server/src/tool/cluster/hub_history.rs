@@ -10,29 +10,52 @@ use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::time::Millis;
 use tokio::time::Instant;
 
-use crate::cluster::DEPOSED_AFTER;
+use crate::cluster::{DEPOSED_AFTER, HUB, Ownership, ShardOwner};
 
 /// A hub that was there for this long had its hosts with it.
 const LONG: Duration = Duration::from_secs(30);
 
 /// The replica that is the hub, and the last loss of one that was there for long.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct HubHistory {
-    /// Number of the hub, and since when it is seen.
-    hub: Option<(OwnerNo, Instant)>,
+    /// Number of this replica.
+    me: OwnerNo,
+    /// True once the owners of shards have been known.
+    has_looked: bool,
+    hub: Option<Hub>,
     lost: Option<Instant>,
 }
 
+#[derive(Debug)]
+struct Hub {
+    number: OwnerNo,
+    /// The time at which it became the hub. `None` if that was before this replica knew of any: it may have been there for long.
+    since: Option<Instant>,
+}
+
 impl HubHistory {
-    /// The hub is this replica now; `None` if nobody is.
-    pub(super) fn note(&mut self, hub: Option<OwnerNo>) {
+    /// As this replica begins.
+    pub(super) fn new(me: OwnerNo) -> Self {
+        Self { me, has_looked: false, hub: None, lost: None }
+    }
+
+    /// Notes the hub that this shows.
+    pub(super) fn note(&mut self, ownership: &Ownership) {
+        let number = match ownership.owner(HUB) {
+            ShardOwner::Here => Some(self.me),
+            ShardOwner::Peer(peer) => Some(peer.number),
+            ShardOwner::Nobody => None,
+        };
+        let is_first = !self.has_looked;
+        self.has_looked |= number.is_some() || ownership.is_valid();
         let now = Instant::now();
-        match self.hub {
-            Some((before, _)) if Some(before) == hub => return,
-            Some((_, since)) if now - since >= LONG => self.lost = Some(now),
+        match &self.hub {
+            Some(before) if Some(before.number) == number => return,
+            Some(Hub { since, .. }) if since.is_none_or(|since| now - since >= LONG) => self.lost = Some(now),
             Some(_) | None => {}
         }
-        self.hub = hub.map(|hub| (hub, now));
+        let since = |number| (!is_first || number == self.me).then_some(now);
+        self.hub = number.map(|number| Hub { number, since: since(number) });
     }
 
     /// The time for which the hub before may yet keep its hosts.

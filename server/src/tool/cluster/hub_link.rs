@@ -1,5 +1,6 @@
 //! Keeps the connection to the hub: finds out which replica it is, and opens a link to it whenever there is none.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,14 +44,13 @@ impl ClusterTools {
     /// is: the last hub still has the hosts. Run it once, on a task of its own.
     pub async fn keep_linked(self: Arc<Self>, mut ownerships: Ownerships, dialer: Arc<dyn LinkDialer>) {
         let _set_before = self.ownerships.set(ownerships.clone());
-        let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::default());
+        let (mut wait, mut hub_history) = (WAIT_MIN, HubHistory::new(self.me));
         while !self.lock().is_closed {
-            let hub = ownerships.borrow_and_update().owner(HUB);
-            hub_history.note(match &hub {
-                ShardOwner::Here => Some(self.me),
-                ShardOwner::Peer(peer) => Some(peer.number),
-                ShardOwner::Nobody => None,
-            });
+            let hub = {
+                let ownership = ownerships.borrow_and_update();
+                hub_history.note(&ownership);
+                ownership.owner(HUB)
+            };
             match hub {
                 ShardOwner::Here if self.is_hub() => {}
                 ShardOwner::Here => {
@@ -152,9 +152,11 @@ impl ClusterTools {
     async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound) {
         let link = self.opened(sender.clone());
         let _close = CloseOnDrop { cluster: self, link };
+        let mut sending = pin!(self.keep_sending(link, &sender));
         loop {
             tokio::select! {
                 () = sender.ended() => return,
+                () = &mut sending => return,
                 frame = inbound.next() => match frame {
                     Some(frame) => {
                         if let Some(frame) = decode::<ToOwner>(&frame) {

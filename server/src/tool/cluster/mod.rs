@@ -14,7 +14,7 @@
 //! - *the call looks for a host, or has room*: the hub frees its place, and the call looks again;
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
 //!   the hub says if a host has the call. If none has, it says if the call may have begun;
-//! - *finished*: the hub keeps the result until it reaches an owner of the run, or sends the host away with it;
+//! - *finished*: the hub keeps the result until an owner of the run has recorded it, or the host's stream ends;
 //! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs)
 //!   later.
 
@@ -41,7 +41,7 @@ use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{Attempt, CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 pub use frame::LINK_FRAME_BYTES_MAX;
@@ -84,6 +84,8 @@ pub struct ClusterTools {
     /// Updates for the engine that do not come from the own hosts.
     reports: CallReportSender,
     reports_receiver: Mutex<Option<CallReportReceiver>>,
+    /// Notified when something waits for room on the link to the hub.
+    to_send: Notify,
     /// Requests of the hub to the engine. Those of one host are few, and the hub bounds those about results.
     requests: mpsc::UnboundedSender<EngineRequest>,
     requests_receiver: Mutex<Option<mpsc::UnboundedReceiver<EngineRequest>>>,
@@ -153,6 +155,7 @@ impl ClusterTools {
             ownerships: OnceLock::new(),
             reports,
             reports_receiver: Mutex::new(Some(reports_receiver)),
+            to_send: Notify::new(),
             requests,
             requests_receiver: Mutex::new(Some(requests_receiver)),
             engine: OnceLock::new(),
@@ -215,7 +218,7 @@ impl ClusterTools {
                 OpenCallState::Offered { offer, .. } => self.own.reclaim(&origin, &call, *offer),
             }
         }
-        for (_, command) in state.table.take_commands() {
+        for command in state.table.take_commands() {
             self.carry_out(command);
         }
         drop(state);
@@ -303,8 +306,10 @@ impl ClusterTools {
             }
             return;
         }
-        let no = state.table.command(command.clone());
-        state.send(&ToHub::Command { no, command });
+        state.table.command(command);
+        if !state.send_waiting() {
+            self.to_send.notify_one();
+        }
     }
 
     /// As the hub: true if a replica other than `peer` has asked for calls of the run since that one did. `None` is this replica.
@@ -349,6 +354,16 @@ impl OwnerState {
         if let HubConnection::Link(sender) = &self.hub {
             sender.send(frame);
         }
+    }
+
+    /// Sends the hub what the table has for it, as long as there is room on the link. False if something waits for room.
+    fn send_waiting(&mut self) -> bool {
+        let HubConnection::Link(sender) = &self.hub else { return true };
+        while !sender.is_full() {
+            let Some(frame) = self.table.next_frame() else { return true };
+            sender.send(&frame);
+        }
+        !self.table.has_frame()
     }
 }
 

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::frame::{EngineReply, RequestNo, ToHub, ToOwner};
 use super::queue::LinkSender;
 use super::sink::{RoutedSink, ended_attempt};
-use super::table::{OpenCallState, UpdateAction};
+use super::table::UpdateAction;
 use super::{ClusterTools, HubConnection, RunOwner};
 use crate::tool::host::deliver::{AcceptedResult, deliver};
 use crate::tool::host::remote::MirroredTool;
@@ -89,19 +89,24 @@ impl ClusterTools {
         state.hub = HubConnection::Link(sender);
         self.own.mirror_over(Some(state.link));
         state.listed = Some(BTreeSet::new());
-        for (call, open) in state.table.calls() {
-            let origin = open.origin;
-            match open.state {
-                OpenCallState::Sought { tool, on, .. } => state.send(&ToHub::Seek { origin, call, tool, on }),
-                // Its run offers it, or gives it up. The room that it had is gone.
-                OpenCallState::Granted { .. } => {}
-                OpenCallState::Offered { offer, .. } => state.send(&ToHub::Reclaim { origin, call, offer }),
+        state.table.ask_again();
+        state.send_waiting();
+        state.link
+    }
+
+    /// Sends the hub what waits for room on this link. It does not return.
+    pub(super) async fn keep_sending(&self, link: LinkNo, sender: &LinkSender) {
+        loop {
+            let all_sent = {
+                let mut state = self.lock();
+                state.link != link || state.send_waiting()
+            };
+            if all_sent {
+                self.to_send.notified().await;
+            } else {
+                sender.space().await;
             }
         }
-        for (no, command) in state.table.commands() {
-            state.send(&ToHub::Command { no: *no, command: command.clone() });
-        }
-        state.link
     }
 
     /// The link with this number has ended.

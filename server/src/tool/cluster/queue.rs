@@ -17,7 +17,7 @@ const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes beyond which progress and output are dropped, and the list of tools waits.
 const BUSY_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes beyond which no requests to extensions and no responses of them are sent: whoever sent the request tries again, or
-/// does without.
+/// does without. Commands, and the calls of a new link, wait.
 const FULL_BYTES: usize = BYTES_MAX / 2;
 /// Bytes counted for each frame beside its own.
 const FRAME_BYTES: usize = 64;
@@ -92,6 +92,18 @@ impl LinkSender {
 
     fn has_capacity(&self, bytes: usize) -> bool {
         self.backlog.bytes.load(Ordering::Relaxed) < bytes
+    }
+
+    /// True while so much waits to be sent that what can wait elsewhere does.
+    pub(super) fn is_full(&self) -> bool {
+        !self.has_capacity(FULL_BYTES)
+    }
+
+    /// Waits until that is not so.
+    pub(super) async fn space(&self) {
+        while self.is_full() {
+            self.backlog.taken.notified().await;
+        }
     }
 
     /// Waits until little waits to be sent.

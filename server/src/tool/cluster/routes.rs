@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
 use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::frame::{EngineReply, RequestNo, ToOwner};
 use super::queue::LinkSender;
@@ -58,14 +58,9 @@ struct PendingReply {
     reply: oneshot::Sender<EngineReply>,
 }
 
-/// The reason for which a request has no reply.
+/// A request has no reply: there is no link, or it broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoReply {
-    /// There is no link, or it broke.
-    NoLink,
-    /// The replica did not reply in time.
-    Late,
-}
+pub(super) struct NoLink;
 
 impl Default for Routes {
     fn default() -> Self {
@@ -114,6 +109,7 @@ impl Routes {
     pub(super) fn end_all(&self) {
         let mut inner = self.lock();
         for link in std::mem::take(&mut inner.links).into_values() {
+            link.results.close();
             link.sender.end();
         }
         inner.runs.clear();
@@ -173,52 +169,50 @@ impl Routes {
         }
     }
 
-    /// Asks a replica for the verdict on a result of this size. Only some results are on their way at a time.
+    /// Asks a replica for the verdict on a result of this size, and waits for it as long as the link lives. Only some results are
+    /// on their way at a time.
     pub(super) async fn request_in_turn(
         &self,
         peer: OwnerNo,
         bytes: usize,
         request: impl FnOnce(RequestNo) -> ToOwner,
-        until: Instant,
-    ) -> Result<EngineReply, NoReply> {
+    ) -> Result<EngineReply, NoLink> {
         let results = self.lock().links.get(&peer).map(|link| link.results.clone());
-        let results = results.ok_or(NoReply::NoLink)?;
+        let results = results.ok_or(NoLink)?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
-        let turn = timeout_at(until, results.acquire_many_owned(bytes)).await;
-        let _turn = turn.map_err(|_late| NoReply::Late)?.map_err(|_closed| NoReply::NoLink)?;
-        self.request(peer, request, until).await
+        let _turn = results.acquire_many_owned(bytes).await.map_err(|_closed| NoLink)?;
+        self.request(peer, request).await
     }
 
     /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
-    /// with calls of many runs would wait for each.
+    /// with calls of many runs would wait for each. `None` without a reply.
     pub(super) async fn request_briefly(
         &self,
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
         wait: Duration,
-    ) -> Result<EngineReply, NoReply> {
+    ) -> Option<EngineReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
         if is_late(self.lock().late.get(&peer)) {
-            return Err(NoReply::Late);
+            return None;
         }
-        let replied = self.request(peer, request, Instant::now() + wait).await;
+        let replied = timeout(wait, self.request(peer, request)).await;
         match replied {
-            Err(NoReply::Late) => drop(self.lock().late.insert(peer, Instant::now())),
-            Ok(_) | Err(NoReply::NoLink) => drop(self.lock().late.remove(&peer)),
+            Err(_) => drop(self.lock().late.insert(peer, Instant::now())),
+            Ok(_) => drop(self.lock().late.remove(&peer)),
         }
-        replied
+        replied.ok()?.ok()
     }
 
     async fn request(
         &self,
         peer: OwnerNo,
         request: impl FnOnce(RequestNo) -> ToOwner,
-        until: Instant,
-    ) -> Result<EngineReply, NoReply> {
+    ) -> Result<EngineReply, NoLink> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
             let mut inner = self.lock();
-            let link = inner.links.get(&peer).cloned().ok_or(NoReply::NoLink)?;
+            let link = inner.links.get(&peer).cloned().ok_or(NoLink)?;
             inner.last_request.0 += 1;
             let no = inner.last_request;
             inner.pending.insert(no, PendingReply { link: link.no, reply });
@@ -226,8 +220,7 @@ impl Routes {
             link.sender.send(&request(no));
             ForgetOnDrop { routes: self, no }
         };
-        let replied = timeout_at(until, replied).await.map_err(|_late| NoReply::Late)?;
-        replied.map_err(|_broken| NoReply::NoLink)
+        replied.await.map_err(|_broken| NoLink)
     }
 
     /// A replica has replied. Its reply to a request that is over is dropped.
@@ -262,7 +255,9 @@ impl Inner {
         if self.links.get(&peer).is_none_or(|link| link.no != no) {
             return Vec::new();
         }
-        self.links.remove(&peer);
+        if let Some(link) = self.links.remove(&peer) {
+            link.results.close();
+        }
         self.late.remove(&peer);
         let of_peer = self.runs.extract_if(.., |_, route| route.peer == peer);
         of_peer.map(|(key, _)| key).collect()

@@ -11,15 +11,14 @@ use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
 use super::frame::{EngineReply, RequestNo, ToOwner};
-use super::routes::NoReply;
+use super::routes::NoLink;
 use super::{ClusterTools, RunOwner};
 use crate::tool::{CallSink, ReportedResult, SinkUnavailable, Verdict};
 
-/// Time for which a result waits for an owner that can be reached. Then its host is asked to bring it again, and its stream ends.
+/// Time for which a result waits for an owner that can be reached and records it. Then a caller of `CompleteCall` is told so; a
+/// result from a host's stream is tried again. The verdict of an owner with a link has no such bound: its store may take long
+/// to write, and the link of an owner that is dead or frozen breaks.
 const OWNER_WAIT: Duration = Duration::from_secs(20);
-/// Time for which a result waits for the verdict of an owner that can be reached: longer than its store tries to write, so that
-/// a slow database sends no host away. An owner that is dead or frozen is found out before.
-const RESULT_WAIT: Duration = Duration::from_secs(12);
 /// Time between two looks for an owner in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time for a request about a host that connects. The host waits for its welcome.
@@ -48,6 +47,15 @@ impl CallSink for RoutedSink {
         let verdict = cluster.route_result(tenant, call, result).await?;
         cluster.pending_updates.forget_call(tenant, call);
         Ok(verdict)
+    }
+
+    /// A replica that is not the hub any more sends its hosts away.
+    fn keeps_results(&self) -> bool {
+        self.0.upgrade().is_some_and(|cluster| cluster.takes_links())
+    }
+
+    fn has_owner(&self, tenant: &TenantId, run: &RunId) -> bool {
+        self.0.upgrade().is_some_and(|cluster| cluster.known_owner(tenant, run).is_some())
     }
 
     async fn uses_runtime(
@@ -191,11 +199,7 @@ impl ClusterTools {
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
                     let request = |no| ToOwner::Finished { no, tenant: of, call: id, result };
-                    match self
-                        .routes
-                        .request_in_turn(peer, bytes, request, Instant::now() + RESULT_WAIT)
-                        .await
-                    {
+                    match self.routes.request_in_turn(peer, bytes, request).await {
                         Ok(EngineReply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. If it has not, its owner may be about to stop.
@@ -204,8 +208,7 @@ impl ClusterTools {
                                 continue;
                             }
                         }
-                        Err(NoReply::Late) => return Err(SinkUnavailable),
-                        Err(NoReply::NoLink) => {}
+                        Err(NoLink) => {}
                     }
                 }
                 RunOwner::Nobody => {}
@@ -243,7 +246,7 @@ impl ClusterTools {
         request: impl FnOnce(RequestNo) -> ToOwner,
     ) -> Option<EngineReply> {
         let RunOwner::Peer(peer) = self.owner(tenant, run).await else { return None };
-        self.routes.request_briefly(peer, request, REQUEST_WAIT).await.ok()
+        self.routes.request_briefly(peer, request, REQUEST_WAIT).await
     }
 }
 

@@ -1,27 +1,44 @@
 //! The open calls of the runs of this replica, with everything that is needed to ask for them again at another hub. The runs that
 //! are live bound their number.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{Attempt, CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
+use agentloop_core::json::encoded_len;
 use agentloop_core::run::effect::Offer;
 use tokio::time::Instant;
 
-use super::frame::{Command, CommandNo};
+use super::frame::{Command, CommandNo, ToHub};
 use crate::tool::CallOrigin;
 use crate::tool::host::state::LinkNo;
 
 /// Commands that wait to be done, while the hub cannot be reached. Beyond this the oldest is given up, and the log says so.
 const COMMANDS_MAX: usize = 4_096;
+/// Bytes of these.
+const COMMANDS_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The open calls, and the commands that are not known to be done.
 #[derive(Debug, Default)]
 pub(super) struct CallTable {
     calls: BTreeMap<CallKey, OpenCall>,
-    commands: VecDeque<(CommandNo, Command)>,
+    /// The calls that are still to be asked for over the present link.
+    unasked: BTreeSet<CallKey>,
+    commands: VecDeque<WaitingCommand>,
+    /// Bytes of all commands.
+    command_bytes: usize,
     last_command: CommandNo,
+    /// The last command that was sent over the present link.
+    last_sent: CommandNo,
+}
+
+/// A command that is not known to be done.
+#[derive(Debug)]
+struct WaitingCommand {
+    no: CommandNo,
+    command: Command,
+    bytes: usize,
 }
 
 /// A call that has a host, or looks for one.
@@ -80,6 +97,7 @@ impl CallTable {
 
     pub(super) fn set(&mut self, origin: &CallOrigin, call: &CallId, state: OpenCallState) {
         let key = CallKey::new(origin.tenant.clone(), call.clone());
+        self.unasked.remove(&key);
         self.calls.insert(key, OpenCall { origin: origin.clone(), state });
     }
 
@@ -193,36 +211,107 @@ impl CallTable {
         late
     }
 
-    /// Keeps a command until it is done. Returns its number.
-    pub(super) fn command(&mut self, command: Command) -> CommandNo {
-        if self.commands.len() >= COMMANDS_MAX
-            && let Some((_, lost)) = self.commands.pop_front()
-        {
+    /// Keeps a command until it is done.
+    pub(super) fn command(&mut self, command: Command) {
+        let bytes = encoded_len(&command);
+        while self.commands.len() >= COMMANDS_MAX || self.command_bytes + bytes > COMMANDS_BYTES_MAX {
+            let Some(lost) = self.pop_command() else { break };
             let (_, run) = lost.run();
             tracing::warn!(run.id = %run, "a command for a tool host is given up: too many wait for the hub");
         }
         self.last_command.0 += 1;
-        self.commands.push_back((self.last_command, command));
-        self.last_command
+        self.command_bytes += bytes;
+        self.commands.push_back(WaitingCommand { no: self.last_command, command, bytes });
     }
 
     /// The commands up to this one are done.
     pub(super) fn done(&mut self, no: CommandNo) {
-        while self.commands.front().is_some_and(|(first, _)| *first <= no) {
-            self.commands.pop_front();
+        while self.commands.front().is_some_and(|first| first.no <= no) {
+            self.pop_command();
         }
     }
 
-    pub(super) fn commands(&self) -> &VecDeque<(CommandNo, Command)> {
-        &self.commands
+    /// Takes all commands, in their order.
+    pub(super) fn take_commands(&mut self) -> impl Iterator<Item = Command> {
+        self.command_bytes = 0;
+        std::mem::take(&mut self.commands).into_iter().map(|waiting| waiting.command)
     }
 
-    pub(super) fn take_commands(&mut self) -> VecDeque<(CommandNo, Command)> {
-        std::mem::take(&mut self.commands)
+    fn pop_command(&mut self) -> Option<Command> {
+        let first = self.commands.pop_front()?;
+        self.command_bytes -= first.bytes;
+        Some(first.command)
+    }
+
+    /// A new link is open: all open calls are to be asked for, and then all commands are to be sent.
+    pub(super) fn ask_again(&mut self) {
+        self.unasked = self.calls.keys().cloned().collect();
+        self.last_sent = CommandNo::default();
+    }
+
+    /// The next frame to send over the present link, of those that wait for room on it.
+    pub(super) fn next_frame(&mut self) -> Option<ToHub> {
+        while let Some(key) = self.unasked.pop_first() {
+            let Some(OpenCall { origin, state }) = self.calls.get(&key) else { continue };
+            let (origin, call) = (origin.clone(), key.call);
+            match state.clone() {
+                OpenCallState::Sought { tool, on, .. } => {
+                    return Some(ToHub::Seek { origin, call, tool, on });
+                }
+                OpenCallState::Offered { offer, .. } => return Some(ToHub::Reclaim { origin, call, offer }),
+                // Its run offers it, or gives it up. The room that it had on an earlier link is gone.
+                OpenCallState::Granted { .. } => {}
+            }
+        }
+        let next = self.commands.partition_point(|waiting| waiting.no <= self.last_sent);
+        let WaitingCommand { no, command, .. } = self.commands.get(next)?;
+        self.last_sent = *no;
+        Some(ToHub::Command { no: *no, command: command.clone() })
+    }
+
+    /// True if [`Self::next_frame`] has more.
+    pub(super) fn has_frame(&self) -> bool {
+        !self.unasked.is_empty() || self.commands.back().is_some_and(|last| last.no > self.last_sent)
     }
 }
 
 /// The lowest key that a call of this run can have.
 fn first_of(tenant: &TenantId, run: &RunId) -> CallKey {
     CallKey::new(tenant.clone(), CallId { run: run.clone(), slot: CallSlot { model_call: 0, position: 0 } })
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::question::InputAnswer;
+
+    use super::*;
+    use crate::tool::tests::harness::{call_ref, tenant};
+
+    #[test]
+    fn commands_that_wait_have_a_bound_in_bytes_and_the_oldest_goes_first() {
+        let mut table = CallTable::default();
+        let answer = InputAnswer::Refused("x".repeat(COMMANDS_BYTES_MAX / 4));
+        for input in ["a", "b", "c", "d", "e"] {
+            table.command(Command::AnswerInput {
+                tenant: tenant(),
+                call: call_ref("r/1.0", 1),
+                input: input.to_owned(),
+                answer: answer.clone(),
+            });
+        }
+        let frames = std::iter::from_fn(|| table.next_frame());
+        let sent: Vec<_> = frames
+            .map(|frame| match frame {
+                ToHub::Command { no, command: Command::AnswerInput { input, .. } } => (no, input),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [(3, "c"), (4, "d"), (5, "e")].map(|(no, input)| (CommandNo(no), input.to_owned()));
+        assert_eq!(sent, expected);
+        assert!(!table.has_frame());
+        table.done(CommandNo(4));
+        table.ask_again();
+        assert!(matches!(table.next_frame(), Some(ToHub::Command { no: CommandNo(5), .. })));
+        assert!(table.command_bytes < COMMANDS_BYTES_MAX / 3);
+    }
 }

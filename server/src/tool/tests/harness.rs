@@ -47,6 +47,8 @@ pub(crate) struct FakeEngine {
     pub(crate) looked: Notify,
     /// One permit is used up by each update.
     pub(crate) attention: Semaphore,
+    /// Runs whose updates and results are never dealt with.
+    stuck: Mutex<BTreeSet<RunId>>,
     verdicts: Mutex<HashMap<CallId, Verdict>>,
     dispositions: Mutex<HashMap<CallId, Disposition>>,
     unused: Mutex<BTreeSet<String>>,
@@ -63,6 +65,7 @@ impl Default for FakeEngine {
             looked_at: Mutex::default(),
             looked: Notify::new(),
             attention: Semaphore::new(Semaphore::MAX_PERMITS),
+            stuck: Mutex::default(),
             verdicts: Mutex::default(),
             dispositions: Mutex::default(),
             unused: Mutex::default(),
@@ -82,6 +85,27 @@ impl FakeEngine {
     /// The run does not use this runtime any more.
     pub(crate) fn leaves(&self, runtime: &str) {
         self.unused.lock().unwrap().insert(runtime.to_owned());
+    }
+
+    /// From now on nothing of this run is dealt with, or all of it again.
+    pub(crate) fn stick(&self, run: &str, is_stuck: bool) {
+        let mut stuck = self.stuck.lock().unwrap();
+        if is_stuck {
+            stuck.insert(run_id(run));
+        } else {
+            stuck.remove(&run_id(run));
+        }
+        self.changed.notify_waiters();
+    }
+
+    async fn unstuck(&self, run: &RunId) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.stuck.lock().unwrap().contains(run) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Waits for this many calls of the sink, and returns all so far.
@@ -125,6 +149,7 @@ impl FakeEngine {
 #[async_trait]
 impl CallSink for FakeEngine {
     async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
+        self.unstuck(&call.run).await;
         self.attention.acquire().await.unwrap().forget();
         let is_told = self.available.load(Ordering::SeqCst);
         if is_told {
@@ -139,6 +164,7 @@ impl CallSink for FakeEngine {
         call: &CallId,
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
+        self.unstuck(&call.run).await;
         self.recordings.acquire().await.unwrap().forget();
         if !self.available.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);

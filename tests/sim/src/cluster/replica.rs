@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::cluster::lease::LeaseTimes;
-use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
+use agentloop_core::cluster::member::{Member, MemberAction, MemberInput, Shed};
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use agentloop_core::time::Timestamp;
 
@@ -20,6 +20,10 @@ use super::world::World;
 
 const RUNTIME_EVERY: u64 = 100;
 const BEAT_THREAD_EVERY: u64 = 50;
+/// Time for which the same shards have work under way that a replica does not like to give away.
+const BUSY_TURN: u64 = 4_000;
+/// One of so many shards has.
+const BUSY_ONE_OF: u64 = 3;
 
 impl World {
     pub(super) fn local_time(&self, place: usize) -> Timestamp {
@@ -192,7 +196,7 @@ impl World {
             }
             MemberAction::FinishFence(owner) => self.fence(life, Query::FinishFence(owner)),
             MemberAction::Claim(at_most) => self.enqueue(life, Write::Claim(at_most)),
-            MemberAction::Shed(count) => self.shed(life, count),
+            MemberAction::Shed(shed) => self.shed(life, shed),
             MemberAction::Gain(shard, term) => self.read_shard(life, shard, term),
             MemberAction::Stop => self.stops(life.place, "finds that it is fenced"),
         }
@@ -205,10 +209,13 @@ impl World {
         }
     }
 
-    fn shed(&mut self, life: Life, count: u16) {
+    /// Gives shards away. Some are busy at any time, in turns of some seconds.
+    fn shed(&mut self, life: Life, shed: Shed) {
+        let turn = self.schedule.now() / BUSY_TURN;
+        let is_busy = |shard: ShardNo| (u64::from(shard.0) + turn).is_multiple_of(BUSY_ONE_OF);
         let Some(node) = self.node(life.place) else { return };
-        let shards: Vec<ShardNo> = node.member.owned().map(|(shard, _)| shard).collect();
-        for shard in shards.into_iter().rev().take(usize::from(count)) {
+        let held: Vec<ShardNo> = node.member.owned().map(|(shard, _)| shard).collect();
+        for shard in shed.choose(held.into_iter().rev(), is_busy) {
             let Some(node) = self.node(life.place) else { return };
             let Some(term) = node.member.release(shard) else { continue };
             node.ready.remove(&shard);

@@ -118,6 +118,9 @@ impl RunTask {
     fn after_append(&mut self, written: Written, records: Vec<Record>) {
         let Written { began, status, has_wake_time, has_jobs, is_over } = written;
         self.has_wake_time = has_wake_time;
+        if !std::mem::replace(&mut self.is_past_failure, true) {
+            self.deps.store_failures.forget(self.permit.key());
+        }
         self.tell_watchers(status);
         let took = began.elapsed();
         if has_jobs {

@@ -98,6 +98,8 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) memory_wait: Option<MemoryWait>,
     /// The run was taken over, and has not had its memory yet.
     pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
+    /// True once failures of the store before this task do not count any more.
+    pub(in crate::engine) is_past_failure: bool,
     /// Counts the run as live for its caller and tenant, if they have quotas.
     pub(in crate::engine) use_permit: Option<UsePermit>,
     /// For what the run holds beside its history.

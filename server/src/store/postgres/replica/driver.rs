@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentloop_core::cluster::lease::LeaseTimes;
-use agentloop_core::cluster::member::{Member, MemberAction, MemberInput};
+use agentloop_core::cluster::member::{Member, MemberAction, MemberInput, Shed};
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 use agentloop_core::time::{Millis, Timestamp};
@@ -24,6 +24,7 @@ use super::seen::{self, Seen};
 use super::statements;
 use super::{ReplicaShards, ServerNotice};
 use crate::clock::{Clock as _, SystemClock};
+use crate::cluster::busy_shards::{BusyShards, LeavingShard};
 use crate::cluster::{HUB, Ownership};
 use crate::store::number::int;
 use crate::store::postgres::owner;
@@ -32,7 +33,7 @@ use crate::store::postgres::scope::Scope;
 /// Wait for a commit under way, after which the connection of the fenced owner is ended.
 const COMMIT_WAIT: Millis = Millis::secs(1);
 /// Shards that are given away at a time: their runs stand still until another replica has them.
-const SHED_MAX: usize = 128;
+const SHED_MAX: u16 = 128;
 /// A commit that lasts for so long is no ordinary one.
 const LONG_COMMIT: Millis = Millis(500);
 /// Wait between two attempts while something is to be tried again.
@@ -55,6 +56,8 @@ pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     /// The shards that the store may write to. They are taken away by the store.
     pub(in crate::store::postgres) scope: Scope,
+    /// The shards with work that would be lost.
+    pub(in crate::store::postgres) busy: BusyShards,
 }
 
 /// The state of a replica in its thread.
@@ -158,6 +161,17 @@ impl Driver {
                     }
                 }
             }
+            ServerNotice::Keep { shards, noted } => {
+                for shard in shards {
+                    if self.shedding.remove(&shard).is_some() {
+                        // Its row was not freed: a beat that is sent from now on lists it, as after a claim whose answer
+                        // was lost.
+                        self.member.handle(MemberInput::Released(shard), SystemClock.now());
+                    }
+                }
+                self.tell();
+                let _gone = noted.send(());
+            }
         }
     }
 
@@ -222,7 +236,7 @@ impl Driver {
                 MemberAction::FinishFence(owner) => self.note_fence(owner),
                 MemberAction::Claim(at_most) => self.claim(at_most).await,
                 MemberAction::Gain(shard, term) => self.gain(shard, term),
-                MemberAction::Shed(count) => self.shed(usize::from(count)),
+                MemberAction::Shed(shed) => self.shed(shed),
                 MemberAction::Stop => return Some(End::Fenced),
             }
         }
@@ -344,22 +358,32 @@ impl Driver {
 
     fn gain(&mut self, shard: ShardNo, term: Term) {
         tracing::debug!(replica = self.me.0, shard = shard.0, term = term.0, "this replica owns a shard");
+        self.out.busy.gain(shard);
         self.out.scope.add(shard);
     }
 
     /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.
     ///
     /// While a long write is under way, such as the deletion of a large session, none is given away: it would be nobody's until that
-    /// has ended. The next beat asks again.
-    fn shed(&mut self, count: usize) {
+    /// has ended. The next beat asks again, for shards that are busy now, too.
+    fn shed(&mut self, shed: Shed) {
         if self.out.scope.commit_lasts(SystemClock.now()) >= LONG_COMMIT {
             return;
         }
         let owned: Vec<ShardNo> = self.member.owned().map(|(shard, _)| shard).collect();
-        let chosen = owned.iter().rev().filter(|shard| **shard != HUB);
-        for shard in chosen.take(count.min(SHED_MAX)) {
-            if let Some(term) = self.member.release(*shard) {
-                self.shedding.insert(*shard, term);
+        let given = owned.into_iter().rev().filter(|shard| *shard != HUB);
+        let shed = Shed { count: shed.count.min(SHED_MAX), ..shed };
+        let leaving = self.out.busy.leave(|busy| shed.choose(given, |shard| busy.contains(&shard)));
+        let cut = leaving.iter().filter(|leaving| leaving.is_busy).count();
+        if cut > 0 {
+            tracing::warn!(
+                shards = cut,
+                "sessions are given away although tools are running for them in this process; those calls are lost"
+            );
+        }
+        for LeavingShard { shard, .. } in leaving {
+            if let Some(term) = self.member.release(shard) {
+                self.shedding.insert(shard, term);
             }
         }
     }

@@ -35,6 +35,7 @@ use super::open;
 use super::open_error::OpenError;
 use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
+use crate::cluster::busy_shards::BusyShards;
 use crate::cluster::{Ownerships, ReplicaRow, Replicas};
 use crate::lifecycle::Tasks;
 
@@ -57,7 +58,7 @@ pub struct ReplicaOptions {
 pub struct ReplicaShards {
     /// Those that it owns, each with the term of its claim.
     pub owned: BTreeMap<ShardNo, Term>,
-    /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`].
+    /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`], or else [`Replica::keep`].
     pub shedding: BTreeSet<ShardNo>,
 }
 
@@ -70,6 +71,12 @@ pub(in crate::store::postgres) enum ServerNotice {
     Stopping,
     /// Nothing is done for these shards any more, and nothing is written.
     GivenAway(Vec<ShardNo>),
+    /// These shards cannot be given away for now.
+    Keep {
+        shards: Vec<ShardNo>,
+        /// Told once they are no more among those to give away.
+        noted: oneshot::Sender<()>,
+    },
 }
 
 /// This server as one of several over a database.
@@ -82,6 +89,7 @@ pub struct Replica {
     shards: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
     scope: Scope,
+    busy: BusyShards,
     notices: mpsc::UnboundedSender<ServerNotice>,
     signals: Signals,
     /// Has the task that shows that the server's runtime moves.
@@ -106,7 +114,7 @@ impl Replica {
         drop(tasks.spawn("pulse", pulses));
         let (shards_sender, shards) = watch::channel(ReplicaShards::default());
         let (notices, notices_receiver) = mpsc::unbounded_channel();
-        let scope = Scope::none();
+        let (scope, busy) = (Scope::none(), BusyShards::default());
         let (seen_sender, seen) = watch::channel(Seen::default());
         let (joined, answer) = oneshot::channel();
         let thread = ReplicaThread {
@@ -115,6 +123,7 @@ impl Replica {
             pulse,
             shards: shards_sender,
             scope: scope.clone(),
+            busy: busy.clone(),
             notices: notices_receiver,
             seen: seen_sender,
             signals: signals.clone(),
@@ -128,6 +137,7 @@ impl Replica {
             shards,
             seen,
             scope,
+            busy,
             notices,
             signals,
             #[cfg(test)]
@@ -154,6 +164,12 @@ impl Replica {
         &self.scope
     }
 
+    /// The shards with work that would be lost with them. They are given away last.
+    #[must_use]
+    pub fn busy_shards(&self) -> &BusyShards {
+        &self.busy
+    }
+
     /// The shards of this replica. There are none any more once it has left, or is fenced.
     #[must_use]
     pub fn shards(&self) -> watch::Receiver<ReplicaShards> {
@@ -176,6 +192,15 @@ impl Replica {
     /// [forgotten](super::PostgresStore::forget_shards) them.
     pub fn given_away(&self, shards: Vec<ShardNo>) {
         let _ended = self.notices.send(ServerNotice::GivenAway(shards));
+    }
+
+    /// Keeps shards that were [to be given away](ReplicaShards::shedding), because their sessions cannot be for now. The next
+    /// beat shows that they are this replica's, and it gains them again. Returns once they are no more among those to give away:
+    /// if they are later, they were chosen anew.
+    pub async fn keep(&self, shards: Vec<ShardNo>) {
+        let (noted, is_noted) = oneshot::channel();
+        let _ended = self.notices.send(ServerNotice::Keep { shards, noted });
+        let _ended = is_noted.await;
     }
 
     /// Cancelled when others have fenced this replica, or its thread has panicked. The process should end.

@@ -17,6 +17,7 @@ use super::lease::LeaseWatch;
 use super::link::DatabaseLink;
 use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
+use crate::cluster::busy_shards::BusyShards;
 use crate::cluster::{Ownership, Ownerships};
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open;
@@ -30,6 +31,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) pulse: Arc<AtomicU64>,
     pub(in crate::store::postgres) shards: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
+    pub(in crate::store::postgres) busy: BusyShards,
     pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
@@ -96,8 +98,8 @@ impl ReplicaThread {
         };
         let (sender, ownership) = watch::channel(Ownership::unknown(number));
         let lease = Rc::new(LeaseWatch::new(sender));
-        let (shards, seen, scope) = (self.shards, self.seen, self.scope);
-        let out = Outputs { lease: lease.clone(), shards, seen, scope };
+        let (shards, seen, scope, busy) = (self.shards, self.seen, self.scope, self.busy);
+        let out = Outputs { lease: lease.clone(), shards, seen, scope, busy };
         let driver = Driver::new(number, times, link, self.pulse, out);
         let _ = joined.send(Ok(JoinedReplica { number, ownership }));
         tokio::select! { biased;

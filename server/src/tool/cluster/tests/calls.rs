@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
-use agentloop_core::host::{CallUpdate, CloseReason};
 use tokio::sync::Semaphore;
 
 use super::harness::*;
@@ -63,24 +63,77 @@ async fn the_acknowledgement_is_the_verdict_of_the_owner() {
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
 }
 
-/// An owner whose store is slow has 12 s. Then the host is sent away, and brings its result again.
+/// More results than are recorded at a time wait for it. Calls of another owner go on at the same host.
 #[tokio::test(start_paused = true)]
-async fn a_result_waits_for_the_verdict_of_a_slow_owner() {
+async fn results_wait_for_a_silent_owner_and_hold_up_no_other() {
+    let (_net, replicas) = Net::of([1, 2, 3]);
+    let [hub, silent, well] = &replicas;
+    let mut host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
+    silent.ready().await;
+    well.ready().await;
+    let calls: Vec<String> = (0..100).map(|number| format!("r{number}/1.0")).collect();
+    for call in &calls {
+        silent.give_to(&mut host, call).await;
+    }
+    silent.engine.recordings.forget_permits(Semaphore::MAX_PERMITS);
+    for call in &calls {
+        host.answer(call, 1);
+    }
+    for second in 0..30 {
+        let call = format!("s{second}/1.0");
+        well.give_to(&mut host, &call).await;
+        host.answer(&call, 1);
+        assert_eq!(host.frame().await, ack(&call, ResultVerdict::Recorded));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    silent.engine.recordings.add_permits(calls.len());
+    for _ in &calls {
+        let acked = host.frame().await;
+        assert!(
+            matches!(acked, ServerFrame::ResultAck { verdict: ResultVerdict::Recorded, .. }),
+            "{acked:?}"
+        );
+    }
+    assert_eq!(silent.finished(0).await, calls.len(), "each was asked for once");
+}
+
+/// Its store does not answer. The host's stream is not for its calls alone.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_its_owner_cannot_record_for_long_sends_no_host_away() {
     let (_net, [hub, other], mut host) = Net::with_host().await;
     other.give_to(&mut host, "r/1.0").await;
-    other.engine.recordings.forget_permits(Semaphore::MAX_PERMITS);
+    other.engine.available.store(false, Ordering::SeqCst);
     host.answer("r/1.0", 1);
-    let early = tokio::time::timeout(Duration::from_millis(11_900), host.next()).await;
-    assert!(early.is_err(), "{early:?}");
-    assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
-    assert_eq!(host.end().await, CloseReason::Unavailable);
-    other.engine.recordings.add_permits(1);
-    other.finished(1).await;
+    for _ in 0..30 {
+        hears_nothing(&mut host).await;
+        host.say(HostFrame::Pong);
+    }
+    assert_eq!(hub.tools.own().hosts_snapshot(&tenant()).len(), 1);
+    other.engine.available.store(true, Ordering::SeqCst);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+}
 
-    let mut back = hub.host("h", &["weather"]).await;
-    other.engine.recordings.add_permits(1);
-    back.answer("r/1.0", 1);
-    assert_eq!(back.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+/// One call of a run whose task takes nothing, at its owner and at the hub.
+#[tokio::test(start_paused = true)]
+async fn a_stuck_run_holds_up_no_other() {
+    for owner in [0, 1] {
+        let (_net, replicas) = Net::of([1, 2]);
+        let mut host = replicas[0].host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
+        let owner = &replicas[owner];
+        owner.ready().await;
+        owner.give("x/1.0").await;
+        owner.engine.stick("x", true);
+        host.take().await;
+        for number in 0..64 {
+            let call = format!("y{number}/1.0");
+            owner.give_to(&mut host, &call).await;
+            host.answer(&call, 1);
+            assert_eq!(host.frame().await, ack(&call, ResultVerdict::Recorded));
+        }
+        assert_eq!(owner.count("x/1.0", is_accepted), 0);
+        owner.engine.stick("x", false);
+        owner.nth("x/1.0", 1, is_accepted).await;
+    }
 }
 
 /// It may be about to stop, and another one records the result then.

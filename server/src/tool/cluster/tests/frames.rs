@@ -126,7 +126,6 @@ async fn output_is_dropped_where_much_waits_and_results_are_not() {
 async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let (routes, (sender, mut frames)) = (Routes::default(), channel());
     let (link, _) = routes.open(OwnerNo(2), sender);
-    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     let finished = |no: RequestNo| ToOwner::ExtensionResponded {
         id: "x".repeat(3 * 1024 * 1024),
         connection: no.0,
@@ -135,7 +134,7 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let large = encoded_len(&finished(RequestNo(1)));
     assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
-    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), bytes(count), finished, until));
+    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), bytes(count), finished));
     let all = futures_util::future::join_all(asked);
     tokio::pin!(all);
     let mut no = 0;

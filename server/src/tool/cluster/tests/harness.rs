@@ -98,10 +98,16 @@ impl LinkDialer for Dialer {
 impl Net {
     /// Replicas with these numbers. The first is the hub, the last owns all runs.
     pub(super) fn of<const N: usize>(numbers: [u64; N]) -> (Arc<Self>, [Replica; N]) {
+        let (net, made) = Self::without_hub(numbers);
+        net.hub(&made, numbers[0]);
+        (net, made)
+    }
+
+    /// The same, and no replica knows of any hub yet.
+    pub(super) fn without_hub<const N: usize>(numbers: [u64; N]) -> (Arc<Self>, [Replica; N]) {
         let net = Arc::new(Self::default());
         let made = numbers.map(|number| Replica::new(&net, OwnerNo(number)));
         net.own(numbers[N - 1]);
-        net.hub(&made, numbers[0]);
         (net, made)
     }
 

@@ -102,13 +102,31 @@ async fn while_nobody_is_known_everything_stays_as_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_does_not_come_to_the_new_hub_has_lost_its_call() {
+    let (net, replicas) = Net::without_hub([1, 2]);
+    net.hub(&replicas, 0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    net.hub(&replicas, 1);
+    let [first, other] = &replicas;
+    let mut host = first.host("h", &["weather"]).await;
+    other.ready().await;
+    other.give_to(&mut host, "r/1.0").await;
+    let began = tokio::time::Instant::now();
+    net.hub(&replicas, 2);
+    other.nth("r/1.0", 1, is_lost).await;
+    assert_eq!(began.elapsed().as_secs(), 10, "the grace of a host");
+    host.say(HostFrame::Pong);
+}
+
+/// The replica that takes the hosts has joined a moment ago.
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_was_there_before_its_successor_had_its_hosts_with_it() {
     let (net, replicas, mut host) = Net::with_host().await;
     let [_, other] = &replicas;
     other.give_to(&mut host, "r/1.0").await;
     let began = tokio::time::Instant::now();
     net.hub(&replicas, 2);
     other.nth("r/1.0", 1, is_lost).await;
-    assert_eq!(began.elapsed().as_secs(), 10, "the grace of a host");
+    assert_eq!(began.elapsed().as_secs(), 25, "15 s to leave it, and the grace of a host");
     host.say(HostFrame::Pong);
 }
 

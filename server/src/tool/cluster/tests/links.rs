@@ -212,26 +212,76 @@ async fn a_verdict_that_was_lost_on_its_way_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_without_an_owner_goes_back_with_its_host() {
+async fn a_result_without_an_owner_waits_for_one() {
+    let (net, [_hub, other], mut host) = Net::with_host().await;
+    other.give("r/1.0").await;
+    host.take().await;
+    net.down();
+    other.lost().await;
+    host.answer("r/1.0", 1);
+    for _ in 0..20 {
+        hears_nothing(&mut host).await;
+        host.say(HostFrame::Pong);
+    }
+    net.up();
+    other.ready().await;
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
+    assert_eq!(other.finished(1).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_comes_back_with_a_result_while_there_is_no_owner() {
     let (net, [hub, other], mut host) = Net::with_host().await;
     other.give("r/1.0").await;
     host.take().await;
     net.down();
     other.lost().await;
     host.answer("r/1.0", 1);
-    for _ in 0..8 {
-        hears_nothing(&mut host).await;
-        host.say(HostFrame::Pong);
-    }
-    assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
-    // It connects again, also while there is no owner that could be asked: the journal is for all to read.
+    hears_nothing(&mut host).await;
+    drop(host);
+    // There is no owner that could be asked: the journal is for all to read.
     let mut host =
         hub.host_with("h", &["weather"], |hello| hello.calls_in_hand = vec![in_hand("r/1.0", 1, true)]).await;
     net.up();
     other.ready().await;
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
-    assert_eq!(other.finished(1).await, 1);
+}
+
+/// More than may wait on a link. A further command does not overtake them.
+#[tokio::test(start_paused = true)]
+async fn answers_that_waited_for_a_link_are_sent_as_there_is_room() {
+    let (net, [hub, other]) = Net::of([1, 2]);
+    other.ready().await;
+    let mut hosts = Vec::new();
+    for number in 0..8 {
+        let one_call = |hello: &mut agentloop_core::host::frame::Hello| hello.initial_credit = 1;
+        let mut host = hub.host_with(&format!("h{number}"), &["weather"], one_call).await;
+        let call = format!("r{number}/1.0");
+        other.give_to(&mut host, &call).await;
+        hosts.push((host, call));
+    }
+    let dialed = net.dialed.load(Ordering::SeqCst);
+    net.down();
+    other.lost().await;
+    let answer = |call: &str, input: &str, answer| {
+        other.tools.answer_input(&tenant(), &call_ref(call, 1), input, answer);
+    };
+    let inputs: Vec<String> = (0..72).map(|number| format!("q{number}")).collect();
+    let text = "x".repeat(256 * 1024);
+    for input in &inputs {
+        hosts.iter().for_each(|(_, call)| answer(call, input, InputAnswer::Refused(text.clone())));
+    }
+    net.up();
+    other.ready().await;
+    hosts.iter().for_each(|(_, call)| answer(call, "last", InputAnswer::Visited(true)));
+    for (host, _) in &mut hosts {
+        for asked in inputs.iter().map(String::as_str).chain(["last"]) {
+            let ServerFrame::InputResponse { input, .. } = host.frame().await else { panic!("no answer") };
+            assert_eq!(input, asked);
+        }
+    }
+    assert_eq!(net.dialed.load(Ordering::SeqCst), dialed + 1, "one link was enough");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,19 +2,22 @@
 
 mod capabilities;
 mod hello;
+mod pending_results;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentloop_core::host::frame::{CallRef, HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, Input};
 use agentloop_core::id::{CallId, HostId, TenantId};
-use futures_util::stream::FuturesUnordered;
+use agentloop_core::json::encoded_len;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use self::capabilities::extensions_of;
+use self::pending_results::{PendingResults, Weight};
 use crate::audit::{self, Act};
 use crate::extension::remote::{ExtensionResponse, RequestSender};
 use crate::tool::SinkUnavailable;
@@ -25,8 +28,8 @@ use crate::tool::host::outbound::{self, Channel, OutboundFrames, SendPause};
 use crate::tool::host::remote::{CapabilityOffer, RemoteTools};
 use crate::tool::host::state::CheckedOffer;
 
-/// Results of one host recorded at a time. At the limit its stream is not read.
-const RESULTS_AT_ONCE_MAX: usize = 64;
+/// Time to record the results of a stream that has ended. The host brings the others again.
+const LAST_RESULTS_WAIT: Duration = Duration::from_secs(30);
 
 /// The reason why a host's stream is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -148,12 +151,12 @@ impl HostStream {
         open_runtimes: Vec<String>,
         frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
     ) {
-        let mut results = FuturesUnordered::new();
+        let mut results = PendingResults::new();
         let mut closing_unused = pin!(self.close_unused(host, open_runtimes).fuse());
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
         let mut pings = 0;
         loop {
-            let full = results.len() >= RESULTS_AT_ONCE_MAX;
+            let full = results.is_full();
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => break,
@@ -165,7 +168,10 @@ impl HostStream {
                 () = &mut closing_unused => {}
                 frame = frames.next(), if !full => match frame {
                     Some(Ok(Inbound::Frame(frame))) => {
-                        results.extend(self.frame(host, frame).await.into_iter().map(|result| self.record(result)));
+                        for result in self.frame(host, frame).await {
+                            let weight = self.weight(&result);
+                            results.push(weight, self.record(result, weight));
+                        }
                     }
                     Some(Ok(Inbound::Reply(reply))) => {
                         self.tools.handle(&self.tenant, Input::Touch { connection: self.id });
@@ -177,7 +183,18 @@ impl HostStream {
             }
         }
         self.tools.remove_stream(&self.tenant, self.id);
-        while let Some(()) = results.next().await {}
+        let last = async { while let Some(()) = results.next().await {} };
+        let _late = tokio::time::timeout(LAST_RESULTS_WAIT, last).await;
+    }
+
+    /// The part of the bounds on results that this one takes up.
+    fn weight(&self, accepted: &AcceptedResult) -> Weight {
+        match self.tools.sink() {
+            Some(sink) if sink.has_owner(&self.tenant, accepted.run()) => {
+                Weight::waiting(encoded_len(&accepted.result.outcome))
+            }
+            Some(_) | None => Weight::Counted,
+        }
     }
 
     /// Shows the host that the server is alive, as often as the host shows it. While the stream is not read, the host
@@ -224,14 +241,15 @@ impl HostStream {
         }
     }
 
-    async fn record(&self, accepted: AcceptedResult) {
+    async fn record(&self, accepted: AcceptedResult, weight: Weight) -> Weight {
         let call = accepted.result.call.clone();
-        match self.tools.record(&self.tenant, accepted).await {
+        match self.tools.record_from_stream(&self.tenant, accepted).await {
             Ok(verdict) => self.acknowledge(call, verdict.for_host()),
             Err(SinkUnavailable) => {
                 self.go_away(CloseReason::Unavailable, "results cannot be recorded at the moment")
             }
         }
+        weight
     }
 
     fn acknowledge(&self, call: CallRef, verdict: ResultVerdict) {

@@ -25,7 +25,8 @@ impl Audited {
     async fn start() -> Self {
         let store = Arc::new(SqliteStore::in_memory().await.unwrap());
         let (scope, rpcs_ended) = (AuditScope { required: false, reads: false }, CancellationToken::new());
-        let (log, writing) = AuditLog::new(scope, store.clone(), Arc::new(SystemClock), rpcs_ended.clone());
+        let (log, writing) =
+            AuditLog::new(scope, store.clone(), Arc::new(SystemClock), None, rpcs_ended.clone());
         let local = LocalServices::none();
         local.open(Routes::default(), Some(log));
         let (ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));

@@ -60,14 +60,21 @@ impl Server {
         Peer { number: self.replica.number(), address: self.address.clone() }
     }
 
-    /// Opens the store, takes shards from now on, and gives those away that are too many.
-    async fn open(&self) -> Arc<PostgresStore> {
+    /// Opens the store, and takes shards from now on.
+    async fn open_and_keep(&self) -> Arc<PostgresStore> {
         let (number, scope, options) =
             (self.replica.number(), self.replica.scope().clone(), self.options.clone());
         let runtime = self.runtime.as_ref().unwrap();
         let opened = runtime.spawn(async move { PostgresStore::open_replica(&options, number, scope).await });
         let store = Arc::new(opened.await.unwrap().unwrap());
         self.replica.ready();
+        store
+    }
+
+    /// Opens the store, takes shards from now on, and gives those away that are too many.
+    async fn open(&self) -> Arc<PostgresStore> {
+        let store = self.open_and_keep().await;
+        let runtime = self.runtime.as_ref().unwrap();
         let (replica, shedding) = (Arc::downgrade(&self.replica), Arc::downgrade(&store));
         let mut shards = self.replica.shards();
         runtime.spawn(async move {

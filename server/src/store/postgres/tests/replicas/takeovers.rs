@@ -109,6 +109,50 @@ async fn shards_are_given_away_when_a_long_commit_has_ended() {
     second.wait_for_shards(SHARDS / 2).await;
 }
 
+/// It begins after the shards were chosen, whose runs have stopped.
+#[tokio::test]
+async fn shards_are_kept_when_a_long_commit_has_begun() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LONG).await;
+    let store = first.open_and_keep().await;
+    first.wait_for_shards(SHARDS).await;
+    let session = SessionId::parse("s").unwrap();
+    store.create_session(fixture::new_session("s", &BTreeMap::new(), Timestamp(1))).await.unwrap();
+    assert!(store.writes_within(BOUND).await);
+    let second = Server::start(&schema, "b:1", LONG).await;
+    let other = second.open().await;
+    let mut now = first.replica.shards();
+    wait_for(&mut now, |now| !now.shedding.is_empty()).await;
+    let shards: Vec<ShardNo> = now.borrow().shedding.iter().copied().collect();
+    let in_first =
+        (0..).map(|no| format!("k-{no}")).find(|session| shards.contains(&shard(session))).unwrap();
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN; LOCK TABLE steers IN EXCLUSIVE MODE").await.unwrap();
+    let long = store.clone();
+    let deleting = tokio::spawn(async move { long.delete_session(&tenant(), &session).await });
+    until(async || first.replica.scope().commit_lasts(SystemClock.now()) >= Millis(1)).await;
+    assert!(!store.writes_within(Duration::from_millis(100)).await);
+    let forgotten = tokio::time::timeout(Duration::from_millis(100), store.forget_shards(&shards)).await;
+    assert!(forgotten.is_err(), "a commit is under way: {forgotten:?}");
+
+    let before = first.term();
+    first.replica.keep(shards.clone()).await;
+    first.wait_for_shards(SHARDS).await;
+    assert_eq!(first.term(), before, "nobody has claimed them");
+    assert!(!deleting.is_finished(), "it goes on");
+    shell.execute("COMMIT").await.unwrap();
+    assert!(deleting.await.unwrap().unwrap(), "it is deleted");
+    write(&store, &in_first, "r").await;
+
+    wait_for(&mut now, |now| !now.shedding.is_empty()).await;
+    let shards: Vec<ShardNo> = now.borrow().shedding.iter().copied().collect();
+    store.forget_shards(&shards).await.unwrap();
+    first.replica.given_away(shards);
+    second.wait_for(|ownership| ownership.own().next().is_some()).await;
+    let mine = session_of(&second);
+    write(&other, &mine, "r2").await;
+}
+
 #[tokio::test]
 async fn a_replica_that_cannot_work_yet_owns_nothing_and_changes_nothing() {
     let Some(schema) = Schema::new().await else { return };
