@@ -48,7 +48,7 @@ pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
 use self::write::own::{WriteOp, WriteSender};
 use self::write::put_off::PutOffWrites;
-use self::write::task::Writer;
+use self::write::task::{LockPatience, Writer};
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
@@ -213,6 +213,7 @@ impl PostgresStore {
             removals: 0,
             requests: queue,
             put_off: PutOffWrites::default(),
+            patience: LockPatience::Batch,
             closing: closing.clone(),
             failed: tasks.soft().clone(),
             counters: counters.clone(),

@@ -206,7 +206,7 @@ pub(in crate::store::postgres) async fn reconnect(
     match server {
         ServerKind::Alone => lock(&mut db).await?,
         ServerKind::Replica => {
-            db.execute("SET lock_timeout = DEFAULT").await?;
+            settings::bound_waits(&mut db).await?;
         }
     }
     Ok((db, batch))

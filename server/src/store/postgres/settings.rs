@@ -19,6 +19,15 @@ const BEATING: &str = "
     SET default_transaction_isolation = 'read committed';
     SET jit = off";
 
+/// Longest wait of a replica's commit for what another one has locked: all of its other writes wait meanwhile. Then they are tried
+/// one at a time. A commit holds its locks for less, unless its replica stands still.
+const BOUNDED_WAITS: &str = "SET lock_timeout = '500ms'";
+
+/// The same for this transaction, after [`SHORT_WAITS`].
+pub(in crate::store::postgres) const USUAL_WAITS: &str = "SET LOCAL lock_timeout = '500ms'";
+/// The same for a write that is tried alone, or a lock that may be held for long. It is put off then.
+pub(in crate::store::postgres) const SHORT_WAITS: &str = "SET LOCAL lock_timeout = '10ms'";
+
 /// A transaction of a replica holds locks that others wait for: the end of the audit log, the sessions of a user. One that stands
 /// still in the middle of it, or whose connection has fallen silent, is broken off. It tries again.
 const BESIDE_OTHERS: &str = "SET idle_in_transaction_session_timeout = '3s'";
@@ -32,6 +41,11 @@ pub(in crate::store::postgres) async fn to_write(db: &mut PgConnection) -> Resul
 pub(in crate::store::postgres) async fn to_write_beside_others(db: &mut PgConnection) -> Result<(), Error> {
     db.execute(WRITING).await?;
     db.execute(BESIDE_OTHERS).await.map(|_| ())
+}
+
+/// Bounds the waits of a replica's commits for locks, once its store is open.
+pub(in crate::store::postgres) async fn bound_waits(db: &mut PgConnection) -> Result<(), Error> {
+    db.execute(BOUNDED_WAITS).await.map(|_| ())
 }
 
 /// The same for this transaction alone.

@@ -20,6 +20,7 @@ use crate::store::number::int;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
+use crate::store::postgres::settings;
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
 use crate::store::write::{DeleteSession, NewUpdate};
@@ -233,9 +234,9 @@ impl SessionTables<'_> {
     /// write waits, no other goes on. So it fails soon, and the writing task puts it off.
     async fn lock_or_fail(&mut self, query: Query) -> Result<(), Error> {
         if self.server == ServerKind::Replica {
-            self.db.execute("SET LOCAL lock_timeout = '10ms'").await?;
+            self.db.execute(settings::SHORT_WAITS).await?;
             self.execute(query).await?;
-            self.db.execute("SET LOCAL lock_timeout = DEFAULT").await?;
+            self.db.execute(settings::USUAL_WAITS).await?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
 //! durable.
 //!
-//! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. Either begins with
-//! the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
+//! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. A long one, such as
+//! a deletion, is a transaction of its own, one of them after each commit of others. Each begins with the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
 //! the commit happened, and carries it out again if it did not.
 
 use std::sync::Arc;
@@ -70,6 +70,15 @@ impl CommitError {
     }
 }
 
+/// The patience with which a commit waits for locks of other replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::postgres) enum LockPatience {
+    /// Writes that are committed together. If they find a lock, each is tried alone.
+    Batch,
+    /// A write alone. If it finds a lock, it is put off.
+    Alone,
+}
+
 /// The writing task and everything that only it uses.
 pub(in crate::store::postgres) struct Writer {
     /// Options for a new connection after a failure.
@@ -94,6 +103,7 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
     pub(in crate::store::postgres) put_off: PutOffWrites,
+    pub(in crate::store::postgres) patience: LockPatience,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
     /// Cancelled here when another server has taken the database over.
@@ -114,6 +124,7 @@ impl Writer {
         while self.gather(&mut requests).await {
             self.refuse_others(&mut requests);
             self.commit(&mut requests).await;
+            self.commit_long().await;
             self.try_put_off().await;
         }
         self.close().await;
@@ -134,17 +145,20 @@ impl Writer {
     }
 
     /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. Takes none if a write that was
-    /// put off is due before that. `false`: the queue has ended.
+    /// put off is due before that. Long ones stay in the queue, and it waits for no other while there is one of them. `false`: the
+    /// queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
-        tokio::select! { biased;
-            is_open = self.requests.wait(&self.closing) => if !is_open { return false },
-            () = self.put_off.comes_due() => return true,
+        if !self.takes_long() {
+            tokio::select! { biased;
+                is_open = self.requests.wait(&self.closing) => if !is_open { return false },
+                () = self.put_off.comes_due() => return true,
+            }
         }
         let until = Instant::now() + GATHER_WAIT;
         // Callers that the last commit woke can enqueue their next write first, if they have one at once.
         tokio::task::yield_now().await;
         self.requests.wait_for(self.last_writes, until).await;
-        self.requests.take(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
+        self.requests.take_short(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
         self.last_writes = requests.len();
         true
     }
@@ -179,12 +193,40 @@ impl Writer {
         }
     }
 
+    /// True if there is a long write that may be tried.
+    fn takes_long(&self) -> bool {
+        self.requests.has_long() && self.put_off.has_room()
+    }
+
+    /// Commits the next long write, if there is one. Others wait for it, so it has a commit of its own.
+    async fn commit_long(&mut self) {
+        if !self.takes_long() {
+            return;
+        }
+        match self.requests.take_long() {
+            Some(request) if is_elsewhere(&self.scope, &request) => {
+                send_reply(request, Err(StoreError::Elsewhere));
+            }
+            Some(request) => {
+                self.commit_alone(PutOffWrite { request, until: Instant::now() + WRITE_WAIT }).await;
+            }
+            None => {}
+        }
+    }
+
     /// Commits one write and answers it, or puts it off.
     async fn commit_alone(&mut self, write: PutOffWrite) {
-        let reply = match self.persist(std::slice::from_ref(&write.request)).await {
+        self.patience = LockPatience::Alone;
+        let committed = self.persist(std::slice::from_ref(&write.request)).await;
+        self.patience = LockPatience::Batch;
+        let reply = match committed {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
             Err(CommitError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
-                return self.put_off.push(write);
+                if self.put_off.has_room() {
+                    return self.put_off.push(write);
+                }
+                let what = "too many writes wait for other replicas; try again later".to_owned();
+                Err(StoreError::Unavailable { what })
             }
             Err(CommitError::Refused(error) | CommitError::Unknown(error)) => {
                 Err(rows::failure(write.request.op.describe(), &error))

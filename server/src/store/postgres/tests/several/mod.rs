@@ -6,6 +6,7 @@ mod chances;
 mod forks;
 mod index;
 mod shared;
+mod waits;
 
 use std::time::Duration;
 
