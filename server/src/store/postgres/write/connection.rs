@@ -77,10 +77,9 @@ impl Writer {
             match self.connect_again().await {
                 Ok((db, _)) => self.db = Some(db),
                 Err(ConnectError::Fenced) => return Err(AttemptError::Fenced),
-                Err(ConnectError::Sql(error)) => return Err(AttemptError::Lost { error, replies: None }),
+                Err(ConnectError::Sql(error)) => return Err(AttemptError::Unreached(error)),
                 Err(other @ (ConnectError::InUse(_) | ConnectError::InUseByReplicas(_))) => {
-                    let error = Error::Configuration(other.to_string().into());
-                    return Err(AttemptError::Lost { error, replies: None });
+                    return Err(AttemptError::Unreached(Error::Configuration(other.to_string().into())));
                 }
             }
         }

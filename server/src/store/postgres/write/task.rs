@@ -35,12 +35,17 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
 
+/// Connections that a commit may lose in its middle. If it is a write of it that ends them, the others are tried without it.
+const LOSSES_MAX: u32 = 2;
+
 /// The reason why an attempt of a commit failed.
 pub(super) enum AttemptError {
     /// The database refused it. Nothing is written.
     Refused(Error),
     /// The connection is lost. If `replies` are there, the commit may have happened.
     Lost { error: Error, replies: Option<Vec<WriteReply>> },
+    /// There was no connection, and none was to be had. Nothing is written.
+    Unreached(Error),
     /// Another server has taken the database over. Nothing is written.
     Fenced,
 }
@@ -55,6 +60,9 @@ impl From<Error> for AttemptError {
 enum CommitError {
     /// The database refused them, so nothing is written. Others of them may succeed without the one that caused it.
     Refused(Error),
+    /// They have lost one connection after the other, so nothing is written. Others of them may succeed without the one that
+    /// caused it.
+    Lost(Error),
     /// The database is at fault, or cannot be reached. They may have been written, so none is carried out once more.
     Unknown(Error),
 }
@@ -163,8 +171,8 @@ impl Writer {
         true
     }
 
-    /// Commits these writes together and answers each. If the database refuses one of them, each is tried alone, so that the
-    /// others do not fail with it: they do only if the database itself is known to be at fault. Likewise if they and another
+    /// Commits these writes together and answers each. If the database refuses one of them, or one ends its connection, each is
+    /// tried alone, so that the others do not fail with it: they do only if the database itself is known to be at fault. Likewise if they and another
     /// replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
         if requests.is_empty() {
@@ -176,7 +184,7 @@ impl Writer {
                     send_reply(request, reply);
                 }
             }
-            Err(CommitError::Refused(_)) => {
+            Err(CommitError::Refused(_) | CommitError::Lost(_)) => {
                 let until = Instant::now() + WRITE_WAIT;
                 for request in requests.drain(..) {
                     // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
@@ -228,7 +236,7 @@ impl Writer {
                 let what = "too many writes wait for other replicas; try again later".to_owned();
                 Err(StoreError::Unavailable { what })
             }
-            Err(CommitError::Refused(error) | CommitError::Unknown(error)) => {
+            Err(CommitError::Refused(error) | CommitError::Lost(error) | CommitError::Unknown(error)) => {
                 Err(rows::failure(write.request.op.describe(), &error))
             }
         };
@@ -246,12 +254,14 @@ impl Writer {
         }
     }
 
-    /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
+    /// Commits these writes. While the database cannot be reached, it is tried again, for a time; and after a connection that was lost
+    /// in the middle, once more.
     async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, CommitError> {
         let until = Instant::now() + self.retry_for;
         // No number is used twice: the commit before may have been given up, and have happened all the same.
         self.batch += 1;
         let batch = self.batch;
+        let mut losses = 0;
         loop {
             let (error, planned) = match self.attempt(requests, batch).await {
                 Ok(replies) => {
@@ -278,7 +288,11 @@ impl Writer {
                             return Err(CommitError::of_response(error));
                         }
                         AttemptError::Fenced => return Err(CommitError::Unknown(self.fenced())),
-                        AttemptError::Lost { error, replies } => (error, replies),
+                        AttemptError::Lost { error, replies } => {
+                            losses += 1;
+                            (error, replies)
+                        }
+                        AttemptError::Unreached(error) => (error, None),
                     }
                 }
             };
@@ -290,6 +304,10 @@ impl Writer {
                 set_recorded(requests, &replies);
                 self.counters.count(requests, &replies);
                 return Ok(replies);
+            }
+            // The connection that was lost cannot commit any more.
+            if losses >= LOSSES_MAX {
+                return Err(CommitError::Lost(error));
             }
         }
     }
