@@ -102,7 +102,7 @@ async fn take_lock(db: &mut PgConnection, sql: &'static str) -> Result<(), Conne
         Err(error) if is_waited_for(&error) => return Err(holder(db).await?),
         Err(error) => return Err(error.into()),
     }
-    db.execute("SET lock_timeout = DEFAULT").await?;
+    db.execute("SET lock_timeout = 0").await?;
     Ok(())
 }
 

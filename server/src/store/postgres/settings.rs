@@ -4,20 +4,33 @@ use sqlx::{Error, Executor as _, PgConnection};
 
 /// In READ COMMITTED a statement that waited for a row looks at it again. Plans go from the few rows that a statement is given to
 /// tables of any size: by index, whatever the statistics of a table that has just been filled say.
+///
+/// Bounds that a role or a database sets for people are not for a server, which has its own: the error of a statement that was ended
+/// tells nothing of what it did.
 const WRITING: &str = "
     SET synchronous_commit = on;
     SET default_transaction_isolation = 'read committed';
+    SET statement_timeout = 0;
+    SET lock_timeout = 0;
+    SET idle_session_timeout = 0;
     SET idle_in_transaction_session_timeout = '30s';
     SET plan_cache_mode = force_generic_plan;
     SET enable_seqscan = off;
     SET enable_hashjoin = off;
     SET enable_mergejoin = off;
     SET jit = off";
-/// A beat that a crash of the database takes back would be seen to stand still for too long.
+/// A beat that a crash of the database takes back would be seen to stand still for too long. As to bounds, see [`WRITING`].
 const BEATING: &str = "
     SET synchronous_commit = on;
     SET default_transaction_isolation = 'read committed';
+    SET statement_timeout = 0;
+    SET lock_timeout = 0;
+    SET idle_session_timeout = 0;
     SET jit = off";
+
+/// PostgreSQL 17 has one more bound, which earlier versions do not know.
+const UNBOUNDED: &str =
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
 
 /// Longest wait of a replica's commit for what another one has locked: all of its other writes wait meanwhile. Then they are tried
 /// one at a time. A commit holds its locks for less, unless its replica stands still.
@@ -34,12 +47,13 @@ const BESIDE_OTHERS: &str = "SET idle_in_transaction_session_timeout = '3s'";
 
 /// Makes this the session that commits.
 pub(in crate::store::postgres) async fn to_write(db: &mut PgConnection) -> Result<(), Error> {
-    db.execute(WRITING).await.map(|_| ())
+    db.execute(WRITING).await?;
+    db.execute(UNBOUNDED).await.map(|_| ())
 }
 
 /// The same for a replica.
 pub(in crate::store::postgres) async fn to_write_beside_others(db: &mut PgConnection) -> Result<(), Error> {
-    db.execute(WRITING).await?;
+    to_write(db).await?;
     db.execute(BESIDE_OTHERS).await.map(|_| ())
 }
 
@@ -57,5 +71,6 @@ pub(in crate::store::postgres) async fn write_beside_others(
 
 /// Makes this the session of a replica's beats.
 pub(in crate::store::postgres) async fn to_beat(db: &mut PgConnection) -> Result<(), Error> {
-    db.execute(BEATING).await.map(|_| ())
+    db.execute(BEATING).await?;
+    db.execute(UNBOUNDED).await.map(|_| ())
 }
