@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agentloop_core::time::Millis;
 use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
@@ -17,6 +18,10 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
 /// read all rows of a tenant to find one of them.
 const PLANS_RENEWED_AT: (i64, i64) = (256, 65_536);
+/// Longest time from one failure to connect to the next while a write waits: that of an attempt, and as much for the way of the next
+/// write.
+const TRIES_WITHIN: Millis = Millis::secs(20);
+const _: () = assert!(TRIES_WITHIN.0 as u128 >= 2 * CONNECT_WAIT.as_millis());
 /// The wait before another attempt to connect.
 const RECONNECT_WAIT: Duration = Duration::from_millis(200);
 
@@ -62,7 +67,13 @@ impl Writer {
     /// One try. A database whose machine is gone answers nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
         let connecting = owner::reconnect(&self.options, self.owner, self.server);
-        tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()))
+        let connected =
+            tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()));
+        match &connected {
+            Ok(_) => self.scope.note_reached(),
+            Err(_) => self.scope.note_unreached(SystemClock.now(), TRIES_WITHIN),
+        }
+        connected
     }
 
     /// Carries out a commit, over a new connection if there is none.

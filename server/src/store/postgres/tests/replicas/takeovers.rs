@@ -31,7 +31,7 @@ fn shard(session: &str) -> ShardNo {
 }
 
 /// A session in a shard that the server owns.
-fn session_of(server: &Server) -> String {
+pub(super) fn session_of(server: &Server) -> String {
     let ownership = server.replica.ownerships().borrow().clone();
     (0..).map(|no| format!("s-{no}")).find(|session| ownership.is_mine(shard(session))).unwrap()
 }
