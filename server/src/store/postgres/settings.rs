@@ -45,6 +45,13 @@ pub(in crate::store::postgres) const SHORT_WAITS: &str = "SET LOCAL lock_timeout
 /// still in the middle of it, or whose connection has fallen silent, is broken off. It tries again.
 const BESIDE_OTHERS: &str = "SET idle_in_transaction_session_timeout = '3s'";
 
+const DELETING: &str = "
+    SET LOCAL idle_in_transaction_session_timeout = '3s';
+    SET LOCAL lock_timeout = '1s';
+    SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_hashjoin = off;
+    SET LOCAL enable_mergejoin = off";
+
 /// Makes this the session that commits.
 pub(in crate::store::postgres) async fn to_write(db: &mut PgConnection) -> Result<(), Error> {
     db.execute(WRITING).await?;
@@ -62,7 +69,14 @@ pub(in crate::store::postgres) async fn bound_waits(db: &mut PgConnection) -> Re
     db.execute(BOUNDED_WAITS).await.map(|_| ())
 }
 
-/// The same for this transaction alone.
+/// Makes this transaction one that deletes a few rows of large tables, each found by index.
+pub(in crate::store::postgres) async fn delete_beside_others(
+    transaction: &mut PgConnection,
+) -> Result<(), Error> {
+    transaction.execute(DELETING).await.map(|_| ())
+}
+
+/// The bound on a transaction that stands still, as [`to_write_beside_others`] has it, for this transaction alone.
 pub(in crate::store::postgres) async fn write_beside_others(
     transaction: &mut PgConnection,
 ) -> Result<(), Error> {

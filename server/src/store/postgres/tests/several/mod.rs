@@ -5,6 +5,7 @@ mod blobs;
 mod chances;
 mod forks;
 mod index;
+mod large;
 mod shared;
 mod waits;
 
