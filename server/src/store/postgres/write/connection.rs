@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use agentloop_core::time::Millis;
-use sqlx::{Error, Executor as _, PgConnection};
+use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{AttemptError, Writer};
-use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, silent};
+use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, in_time, silent};
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -76,6 +76,23 @@ impl Writer {
         connected
     }
 
+    /// True if the end of the store breaks this commit off. Other replicas wait for the shards of one that stops, and a long write can be
+    /// made again by their next owner.
+    fn breaks_off(&self, requests: &[WriteRequest]) -> bool {
+        self.server == ServerKind::Replica && requests.iter().any(|request| request.op.is_long())
+    }
+
+    /// Ends a write that is under way, which the database would go on with although nobody waits for it.
+    async fn end_write(&self) {
+        let ending = async {
+            let mut db = self.options.connect().await?;
+            owner::end_connection(&mut db, self.owner.no).await
+        };
+        if let Err(error) = in_time(ending).await {
+            tracing::debug!(%error, "a long write was not ended; it ends when this replica leaves");
+        }
+    }
+
     /// Carries out a commit, over a new connection if there is none.
     pub(super) async fn attempt(
         &mut self,
@@ -96,9 +113,18 @@ impl Writer {
         }
         let mut db = self.db.take().expect("it was opened");
         self.scope.begin_commit(SystemClock.now());
+        let is_broken_off = self.breaks_off(requests);
+        let closing = self.closing.clone();
         let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
-        let done =
-            writing.await.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }));
+        let done = tokio::select! { biased;
+            done = writing => {
+                done.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }))
+            }
+            () = closing.cancelled(), if is_broken_off => Err(AttemptError::BrokenOff),
+        };
+        if matches!(done, Err(AttemptError::BrokenOff)) {
+            self.end_write().await;
+        }
         self.scope.end_commit();
         match done {
             Ok(replies) => {

@@ -25,7 +25,7 @@ use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
 use crate::store::postgres::write::wait::{WRITE_WAIT, in_time};
-use crate::store::write::{WriteCounters, set_recorded};
+use crate::store::write::{WriteCounters, closed, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
 const COMMIT_WRITES_MAX: usize = 256;
@@ -46,6 +46,8 @@ pub(super) enum AttemptError {
     Lost { error: Error, replies: Option<Vec<WriteReply>> },
     /// There was no connection, and none was to be had. Nothing is written.
     Unreached(Error),
+    /// The store is closed, and did not wait for the end of a long write. Nobody knows if it is written.
+    BrokenOff,
     /// Another server has taken the database over. Nothing is written.
     Fenced,
 }
@@ -184,6 +186,13 @@ impl Writer {
                     send_reply(request, reply);
                 }
             }
+            Err(CommitError::Lost(error)) if requests.iter().all(|request| request.op.is_long()) => {
+                // It has taken its time twice.
+                for request in requests.drain(..) {
+                    let failure = rows::failure(request.op.describe(), &error);
+                    send_reply(request, Err(failure));
+                }
+            }
             Err(CommitError::Refused(_) | CommitError::Lost(_)) => {
                 let until = Instant::now() + WRITE_WAIT;
                 for request in requests.drain(..) {
@@ -215,9 +224,11 @@ impl Writer {
             Some(request) if is_elsewhere(&self.scope, &request) => {
                 send_reply(request, Err(StoreError::Elsewhere));
             }
-            Some(request) => {
-                self.commit_alone(PutOffWrite { request, until: Instant::now() + WRITE_WAIT }).await;
+            // It would be broken off.
+            Some(request) if self.server == ServerKind::Replica && self.closing.is_cancelled() => {
+                send_reply(request, Err(closed()));
             }
+            Some(request) => self.commit(&mut vec![request]).await,
             None => {}
         }
     }
@@ -288,6 +299,7 @@ impl Writer {
                             return Err(CommitError::of_response(error));
                         }
                         AttemptError::Fenced => return Err(CommitError::Unknown(self.fenced())),
+                        AttemptError::BrokenOff => return Err(CommitError::Unknown(broken_off())),
                         AttemptError::Lost { error, replies } => {
                             losses += 1;
                             (error, replies)
@@ -323,6 +335,11 @@ impl Writer {
             tracing::warn!(%error, "the connection to the database was not closed in order");
         }
     }
+}
+
+/// The error of a long write of a replica that stops.
+fn broken_off() -> Error {
+    Error::Configuration("this replica stops; try again".into())
 }
 
 /// True for a write to a session of another replica. One that is given away has its last writes, and begins nothing.
