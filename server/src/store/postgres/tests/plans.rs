@@ -34,7 +34,7 @@ async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
     let lines: Vec<String> = lines.iter().map(|line| line.get(0)).collect();
     let plan = lines.join("\n");
     let found = lines.iter().position(|line| line.contains("sessions_by_user")).expect("by its index");
-    let sorted = lines.iter().position(|line| line.contains("updated_at DESC")).expect("it is sorted");
+    let sorted = lines.iter().position(|line| line.contains("updated_at")).expect("it is sorted");
     let inner = lines.iter().position(|line| line.contains("InitPlan")).expect("before the rest");
     assert!(inner < sorted && sorted < found, "{plan}");
     let pad = |at: usize| lines[at].len() - lines[at].trim_start().len();

@@ -51,7 +51,8 @@ pub(in crate::store) async fn session_of_user<R: SqlReader>(
 }
 
 /// The user's sessions are found by their index and sorted by hand: a run's commit must not have to write an index. They may be many,
-/// so only the one that is wanted gets the columns of its runs.
+/// so only the one that is wanted gets the columns of its runs. Without the sum, PostgreSQL would go through all sessions of the
+/// tenant in the order of their updates to find that a user has none.
 pub(in crate::store) fn session_of_user_query<D: Dialect>(
     tenant: &TenantId,
     labels: &BTreeMap<String, String>,
@@ -66,7 +67,7 @@ pub(in crate::store) fn session_of_user_query<D: Dialect>(
     if let Some(by) = by {
         query.push(" AND s.created_by = ").bind(by);
     }
-    query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT 1)");
+    query.push(" ORDER BY s.updated_at + 0 DESC, s.session_id DESC LIMIT 1)");
     query
 }
 
