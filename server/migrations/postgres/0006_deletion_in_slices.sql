@@ -1,5 +1,5 @@
--- Rows of large sessions that were deleted. Nobody finds them any more: the rows of the sessions and of their runs are gone. They are
--- deleted in slices, by whichever server comes first.
+-- Rows of large sessions that were deleted. Nobody finds them any more: the rows of the sessions and of their runs are gone.
+-- They are deleted in slices, by whichever server comes first.
 
 -- Runs whose events are left.
 CREATE TABLE deleted_runs (

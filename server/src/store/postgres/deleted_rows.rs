@@ -1,8 +1,8 @@
 //! The rest of large sessions that were deleted, which a task deletes in slices.
 //!
-//! The deletion itself takes away the rows by which a session and its runs are found, and notes what is left (`write/sessions.rs`).
-//! No slice takes long, so the others go on. It needs no fence: any server may delete what nobody finds any more, and one passes
-//! over what another has locked.
+//! The deletion itself takes away the rows by which a session and its runs are found, and notes what is left
+//! (`write/sessions.rs`). No slice takes long, so the others go on. It needs no fence: any server may delete what nobody finds
+//! any more, and one passes over what another has locked.
 
 use std::sync::Arc;
 use std::time::Duration;

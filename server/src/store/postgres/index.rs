@@ -35,10 +35,9 @@ const BATCH_BYTES: i64 = 1024 * 1024;
 const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers, with at most `$3` bytes
-/// before the last one. With `$2`, only of the blocks of that server. `$4` and `$5` have blocks and numbers that are passed over in
-/// them. The limits of one row keep PostgreSQL from reading whole
-/// tables to find the few that are meant. `has_more` is true of the last one if the block may have more. The database knows the size of an
-/// event without reading it.
+/// before the last one. With `$2`, only of the blocks of that server. `$4` and `$5` have blocks and numbers that are passed over
+/// in them. The limits of one row keep PostgreSQL from reading whole tables to find the few that are meant. `has_more` is true
+/// of the last one if the block may have more. The database knows the size of an event without reading it.
 const UNINDEXED: &str = "
     SELECT *, place < found OR found = $1 AS has_more FROM (
     SELECT g.first, g.upto, i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
@@ -206,8 +205,8 @@ impl Index {
         }
     }
 
-    /// Adds one batch of each block. True if there may be more. `passed` has, by block, the last number of the batches that follow a
-    /// message that was left out: the index has them, but the block goes on from that message the next time.
+    /// Adds one batch of each block. True if there may be more. `passed` has, by block, the last number of the batches that
+    /// follow a message that was left out: the index has them, but the block goes on from that message the next time.
     async fn add_batches(&self, own: Option<i64>, passed: &mut BTreeMap<i64, i64>) -> Result<bool, Error> {
         let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
         let query = sqlx::query(UNINDEXED).bind(limit).bind(own).bind(BATCH_BYTES);

@@ -173,7 +173,8 @@ impl PostgresStore {
         woken.map(|_| ()).map_err(|error| rows::failure("waits of runs", &error))
     }
 
-    /// Begins nothing more for the sessions of these shards, which are about to be given away: runs neither start nor come up again.
+    /// Begins nothing more for the sessions of these shards, which are about to be given away: runs neither start nor come up
+    /// again.
     pub fn leave_shards(&self, shards: &[ShardNo]) {
         for shard in shards {
             self.scope.leave(*shard);

@@ -212,9 +212,9 @@ pub(in crate::store::postgres) async fn reconnect(
     Ok((db, batch))
 }
 
-/// Ends the connection that commits for an owner, if it is inside of a transaction that has changed a row of an owner.
-/// Returns true if there is one. The transaction is rolled back, or was committed. One that waits for the synchronous standby goes
-/// on: if it were ended, readers would see a commit that a fail-over takes back.
+/// Ends the connection that commits for an owner, if it is inside of a transaction that has changed a row of an owner. Returns
+/// true if there is one. The transaction is rolled back, or was committed. One that waits for the synchronous standby goes on:
+/// if it were ended, readers would see a commit that a fail-over takes back.
 pub(in crate::store::postgres) async fn end_connection(
     db: &mut PgConnection,
     owner_no: i64,

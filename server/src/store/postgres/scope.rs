@@ -140,8 +140,8 @@ impl Scope {
         if began == 0 { Millis(0) } else { now.since(Timestamp(began)) }
     }
 
-    /// Notes that the writing connection was to be made anew for a write that waits, and was not to be had. Failures that are further
-    /// apart than `within` say nothing of the time between them, in which no write has waited.
+    /// Notes that the writing connection was to be made anew for a write that waits, and was not to be had. Failures that are
+    /// further apart than `within` say nothing of the time between them, in which no write has waited.
     pub(in crate::store::postgres) fn note_unreached(&self, now: Timestamp, within: Millis) {
         if let Some(owned) = &self.0 {
             let last = Timestamp(owned.unreached_at.swap(now.0, Ordering::AcqRel));

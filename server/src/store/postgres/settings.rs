@@ -5,8 +5,8 @@ use sqlx::{Error, Executor as _, PgConnection};
 /// In READ COMMITTED a statement that waited for a row looks at it again. Plans go from the few rows that a statement is given to
 /// tables of any size: by index, whatever the statistics of a table that has just been filled say.
 ///
-/// Bounds that a role or a database sets for people are not for a server, which has its own: the error of a statement that was ended
-/// tells nothing of what it did.
+/// Bounds that a role or a database sets for people are not for a server, which has its own: the error of a statement that was
+/// ended tells nothing of what it did.
 const WRITING: &str = "
     SET synchronous_commit = on;
     SET default_transaction_isolation = 'read committed';
@@ -32,8 +32,8 @@ const BEATING: &str = "
 const UNBOUNDED: &str =
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
 
-/// Longest wait of a replica's commit for what another one has locked: all of its other writes wait meanwhile. Then they are tried
-/// one at a time. A commit holds its locks for less, unless its replica stands still.
+/// Longest wait of a replica's commit for what another one has locked: all of its other writes wait meanwhile. Then they are
+/// tried one at a time. A commit holds its locks for less, unless its replica stands still.
 const BOUNDED_WAITS: &str = "SET lock_timeout = '500ms'";
 
 /// The same for this transaction, after [`SHORT_WAITS`].

@@ -35,9 +35,9 @@ const COMMIT_WAIT: Millis = Millis::secs(1);
 const SHED_MAX: usize = 128;
 /// A commit that lasts for so long is no ordinary one.
 const LONG_COMMIT: Millis = Millis(500);
-/// Time for which writes wait for a connection while beats succeed, in leases as this replica trusts them: 30 s of the usual ones.
-/// Then only this replica's writes do not reach the database, and another one does better. A database that starts again, or a
-/// fail-over, takes less, and fails the beats, too.
+/// Time for which writes wait for a connection while beats succeed, in leases as this replica trusts them: 30 s of the usual
+/// ones. Then only this replica's writes do not reach the database, and another one does better. A database that starts again,
+/// or a fail-over, takes less, and fails the beats, too.
 const UNREACHED_LEASES: u64 = 15;
 /// Wait between two attempts while something is to be tried again.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
@@ -371,8 +371,8 @@ impl Driver {
 
     /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.
     ///
-    /// While a long write is under way, such as the deletion of a large session, none is given away: it would be nobody's until that
-    /// has ended. The next beat asks again.
+    /// While a long write is under way, such as the deletion of a large session, none is given away: it would be nobody's until
+    /// that has ended. The next beat asks again.
     fn shed(&mut self, count: usize) {
         if self.out.scope.commit_lasts(SystemClock.now()) >= LONG_COMMIT {
             return;

@@ -18,8 +18,8 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
 /// read all rows of a tenant to find one of them.
 const PLANS_RENEWED_AT: (i64, i64) = (256, 65_536);
-/// Longest time from one failure to connect to the next while a write waits: that of an attempt, and as much for the way of the next
-/// write.
+/// Longest time from one failure to connect to the next while a write waits: that of an attempt, and as much for the way of the
+/// next write.
 const TRIES_WITHIN: Millis = Millis::secs(20);
 const _: () = assert!(TRIES_WITHIN.0 as u128 >= 2 * CONNECT_WAIT.as_millis());
 /// The wait before another attempt to connect.
@@ -76,8 +76,8 @@ impl Writer {
         connected
     }
 
-    /// True if the end of the store breaks this commit off. Other replicas wait for the shards of one that stops, and a long write can be
-    /// made again by their next owner.
+    /// True if the end of the store breaks this commit off. Other replicas wait for the shards of one that stops, and a long
+    /// write can be made again by their next owner.
     fn breaks_off(&self, requests: &[WriteRequest]) -> bool {
         self.server == ServerKind::Replica && requests.iter().any(|request| request.op.is_long())
     }

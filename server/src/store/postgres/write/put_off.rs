@@ -1,5 +1,6 @@
-//! Writes that are put off, because another replica has locked what they need: a fork or a deletion beside the deletion of a large
-//! session, or a write of a commit that had to wait for too long. One of them is tried at a time, apart from all other writes.
+//! Writes that are put off, because another replica has locked what they need: a fork or a deletion beside the deletion of a
+//! large session, or a write of a commit that had to wait for too long. One of them is tried at a time, apart from all other
+//! writes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use crate::store::postgres::write::own::WriteRequest;
 pub(super) const PUT_OFF_MAX: usize = 1_024;
 /// Time after which a write is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// Time from one try to the next. In a try the writing task waits for a lock for half of this time at most, and so delays the others
-/// a little.
+/// Time from one try to the next. In a try the writing task waits for a lock for half of this time at most, and so delays the
+/// others a little.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// The writes, and the times of their next tries.

@@ -1,7 +1,7 @@
 //! Sessions of PostgreSQL: the statements of [`sql::write::sessions`](crate::store::sql::write::sessions) that it has of its own.
 //!
-//! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements after
-//! the lock see what the one before has left. A server alone needs none of these locks.
+//! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements
+//! after the lock see what the one before has left. A server alone needs none of these locks.
 //!
 //! - A deletion locks the row of its session, and a fork those of all sessions whose journals its entries refer to. So a
 //!   deletion sees the forks that came before it, and a fork does not see a session that is being deleted.
@@ -125,7 +125,7 @@ const SIZE: &str = "
     WHERE s.session_no = $1
     GROUP BY s.session_no";
 
-/// What is large of the session of number `$1`.
+/// The contents of the session of number `$1`, which may be large.
 const DELETE_CONTENTS: [&str; 5] = [
     DROP_KEPT,
     "DELETE FROM run_events WHERE run_no IN (SELECT run_no FROM runs WHERE session_no = $1)",

@@ -1,9 +1,10 @@
 //! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
 //! durable.
 //!
-//! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. A long one, such as
-//! a deletion, is a transaction of its own, one of them after each commit of others. Each begins with the owner's row, which gets the number of the commit: if the connection breaks before the answer, a new one finds there if
-//! the commit happened, and carries it out again if it did not.
+//! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. A long one,
+//! such as a deletion, is a transaction of its own, one of them after each commit of others. Each begins with the owner's row,
+//! which gets the number of the commit: if the connection breaks before the answer, a new one finds there if the commit
+//! happened, and carries it out again if it did not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +32,8 @@ use crate::store::write::{WriteCounters, closed, set_recorded};
 const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a large
-/// one. A write that comes alone, after one that came alone, waits for nothing.
+/// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a
+/// large one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
 
 /// Connections that a commit may lose in its middle. If it is a write of it that ends them, the others are tried without it.
@@ -155,8 +156,8 @@ impl Writer {
     }
 
     /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. Takes none if a write that was
-    /// put off is due before that. Long ones stay in the queue, and it waits for no other while there is one of them. `false`: the
-    /// queue has ended.
+    /// put off is due before that. Long ones stay in the queue, and it waits for no other while there is one of them. `false`:
+    /// the queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
         if !self.takes_long() {
             tokio::select! { biased;
@@ -174,8 +175,8 @@ impl Writer {
     }
 
     /// Commits these writes together and answers each. If the database refuses one of them, or one ends its connection, each is
-    /// tried alone, so that the others do not fail with it: they do only if the database itself is known to be at fault. Likewise if they and another
-    /// replica's writes wait for each other: one write takes its locks in an order.
+    /// tried alone, so that the others do not fail with it: they do only if the database itself is known to be at fault.
+    /// Likewise if they and another replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
         if requests.is_empty() {
             return;
@@ -265,8 +266,8 @@ impl Writer {
         }
     }
 
-    /// Commits these writes. While the database cannot be reached, it is tried again, for a time; and after a connection that was lost
-    /// in the middle, once more.
+    /// Commits these writes. While the database cannot be reached, it is tried again, for a time; and after a connection that
+    /// was lost in the middle, once more.
     async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, CommitError> {
         let until = Instant::now() + self.retry_for;
         // No number is used twice: the commit before may have been given up, and have happened all the same.
@@ -367,8 +368,8 @@ fn is_fault_of_all(error: &Error) -> bool {
         || rows::code(error).is_some_and(|code| CLASSES.iter().any(|class| code.starts_with(class)))
 }
 
-/// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version takes
-/// no lock for its rows of the audit log.
+/// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version
+/// takes no lock for its rows of the audit log.
 fn is_retryable_conflict(error: &Error) -> bool {
     is_deadlock(error)
         || error.as_database_error().is_some_and(|found| {

@@ -50,9 +50,9 @@ pub(in crate::store) async fn session_of_user<R: SqlReader>(
         .map_err(|error| R::failure(format_args!("session of a user of {tenant}"), &error))
 }
 
-/// The user's sessions are found by their index and sorted by hand: a run's commit must not have to write an index. They may be many,
-/// so only the one that is wanted gets the columns of its runs. Without the sum, PostgreSQL would go through all sessions of the
-/// tenant in the order of their updates to find that a user has none.
+/// The user's sessions are found by their index and sorted by hand: a run's commit must not have to write an index. They may be
+/// many, so only the one that is wanted gets the columns of its runs. Without the sum, PostgreSQL would go through all sessions
+/// of the tenant in the order of their updates to find that a user has none.
 pub(in crate::store) fn session_of_user_query<D: Dialect>(
     tenant: &TenantId,
     labels: &BTreeMap<String, String>,
