@@ -194,19 +194,28 @@ impl Writer {
                     send_reply(request, Err(failure));
                 }
             }
-            Err(CommitError::Refused(_) | CommitError::Lost(_)) => {
-                let until = Instant::now() + WRITE_WAIT;
-                for request in requests.drain(..) {
-                    // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
-                    self.cache.clear();
-                    self.commit_alone(PutOffWrite { request, until }).await;
-                }
-            }
+            Err(CommitError::Refused(_) | CommitError::Lost(_)) => self.commit_each(requests).await,
             Err(CommitError::Unknown(error)) => {
                 for request in requests.drain(..) {
                     let failure = rows::failure(request.op.describe(), &error);
                     send_reply(request, Err(failure));
                 }
+            }
+        }
+    }
+
+    /// Commits each of these writes alone. Once the database cannot be reached, the others fail at once: each would wait for it.
+    async fn commit_each(&mut self, requests: &mut Vec<WriteRequest>) {
+        let until = Instant::now() + WRITE_WAIT;
+        let mut is_reached = true;
+        for request in requests.drain(..) {
+            if is_reached {
+                // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
+                self.cache.clear();
+                is_reached = self.commit_alone(PutOffWrite { request, until }).await;
+            } else {
+                let what = format!("{}: the database cannot be reached", request.op.describe());
+                send_reply(request, Err(StoreError::Unavailable { what }));
             }
         }
     }
@@ -234,16 +243,18 @@ impl Writer {
         }
     }
 
-    /// Commits one write and answers it, or puts it off.
-    async fn commit_alone(&mut self, write: PutOffWrite) {
+    /// Commits one write and answers it, or puts it off. False if the database cannot be reached.
+    async fn commit_alone(&mut self, write: PutOffWrite) -> bool {
         self.patience = LockPatience::Alone;
         let committed = self.persist(std::slice::from_ref(&write.request)).await;
         self.patience = LockPatience::Batch;
+        let is_reached = self.db.is_some() || !matches!(committed, Err(CommitError::Unknown(_)));
         let reply = match committed {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
             Err(CommitError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
                 if self.put_off.has_room() {
-                    return self.put_off.push(write);
+                    self.put_off.push(write);
+                    return true;
                 }
                 let what = "too many writes wait for other replicas; try again later".to_owned();
                 Err(StoreError::Unavailable { what })
@@ -253,6 +264,7 @@ impl Writer {
             }
         };
         send_reply(write.request, reply);
+        is_reached
     }
 
     /// Tries the next write that was put off, if it is due.
@@ -261,7 +273,9 @@ impl Writer {
             Some(write) if is_elsewhere(&self.scope, &write.request) => {
                 send_reply(write.request, Err(StoreError::Elsewhere));
             }
-            Some(write) => self.commit_alone(write).await,
+            Some(write) => {
+                self.commit_alone(write).await;
+            }
             None => {}
         }
     }
