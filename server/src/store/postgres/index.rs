@@ -9,7 +9,7 @@
 //! that added to it has seen it.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,9 +35,9 @@ const BATCH_BYTES: i64 = 1024 * 1024;
 const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers, with at most `$3` bytes
-/// before the last one. With `$2`, only of the blocks of that server. The limits of one row keep PostgreSQL from reading whole
-/// tables to find the few that are meant. `has_more` is true of the last one if the block may have more. The database knows the size of an
-/// event without reading it.
+/// before the last one. With `$2`, only of the blocks of that server. `$4` and `$5` have blocks and numbers that are passed over
+/// in them. The limits of one row keep PostgreSQL from reading whole tables to find the few that are meant. `has_more` is true
+/// of the last one if the block may have more. The database knows the size of an event without reading it.
 const UNINDEXED: &str = "
     SELECT *, place < found OR found = $1 AS has_more FROM (
     SELECT g.first, g.upto, i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
@@ -49,10 +49,11 @@ const UNINDEXED: &str = "
            coalesce(sum(octet_length(coalesce(e.payload, k.payload))) OVER (
                PARTITION BY g.first ORDER BY i.search_no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM search_blocks AS g
+    LEFT JOIN unnest($4::bigint[], $5::bigint[]) AS p (first, after) ON p.first = g.first
     CROSS JOIN LATERAL (
         SELECT DISTINCT ON (o.search_no) o.search_no, o.run_no, o.seq, o.keep
         FROM session_entries AS o
-        WHERE o.search_no > g.upto AND o.search_no < g.until
+        WHERE o.search_no > greatest(g.upto, p.after) AND o.search_no < g.until
         ORDER BY o.search_no LIMIT $1) AS i
     LEFT JOIN LATERAL (
         SELECT * FROM runs AS t WHERE i.keep IS NULL AND t.run_no = i.run_no LIMIT 1) AS r ON true
@@ -68,10 +69,10 @@ const UNINDEXED: &str = "
     ORDER BY first, search_no";
 
 /// Adds documents of entries that are there still, and tells which are. The entries are locked: a deletion that comes later
-/// finds the documents.
+/// finds the documents. Those that a deletion has locked are left out: it may take long.
 const ADD: &str = "
     WITH there AS MATERIALIZED (
-        SELECT search_no FROM session_entries WHERE search_no = ANY ($1) FOR KEY SHARE),
+        SELECT search_no FROM session_entries WHERE search_no = ANY ($1) FOR KEY SHARE SKIP LOCKED),
     added AS (
         INSERT INTO search_documents (search_no, words)
         SELECT v.no, to_tsvector('agentloop', v.words) FROM unnest($1::bigint[], $2::text[]) AS v (no, words)
@@ -79,6 +80,9 @@ const ADD: &str = "
         ORDER BY v.no
         ON CONFLICT (search_no) DO NOTHING)
     SELECT DISTINCT search_no FROM there";
+
+/// The first of these messages that is there, and was left out: a deletion has locked it, or a fork of it has just come.
+const FIRST_LEFT_OUT: &str = "SELECT min(search_no) AS first FROM session_entries WHERE search_no = ANY ($1)";
 
 /// Blocks that are at their end, of which the index has everything, are looked at no more. An owner takes its next block after
 /// its last commit with numbers of the one before, and its row goes after its last commit of all. So a look that finds it so
@@ -118,6 +122,17 @@ struct Batch {
     has_more: bool,
     nos: Vec<i64>,
     texts: Vec<String>,
+}
+
+/// The outcome of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Added {
+    /// The index has it, and the block goes on after it.
+    All,
+    /// The index has it but for messages of sessions that are being deleted, in this batch or an earlier one.
+    WithoutLocked,
+    /// Another server has changed the block since it was read.
+    ReadAgain,
 }
 
 impl Index {
@@ -178,8 +193,9 @@ impl Index {
     /// Adds everything that the blocks of `own` have, or those of all servers.
     async fn fill(&self, own: Option<i64>) -> Result<(), Error> {
         let _filling = self.filling.lock().await;
+        let mut passed = BTreeMap::new();
         loop {
-            match self.add_batches(own).await {
+            match self.add_batches(own, &mut passed).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // A deletion takes the same locks in another order. One of both is ended, and may come again.
@@ -189,45 +205,61 @@ impl Index {
         }
     }
 
-    /// Adds one batch of each block. True if there may be more.
-    async fn add_batches(&self, own: Option<i64>) -> Result<bool, Error> {
+    /// Adds one batch of each block. True if there may be more. `passed` has, by block, the last number of the batches that
+    /// follow a message that was left out: the index has them, but the block goes on from that message the next time.
+    async fn add_batches(&self, own: Option<i64>, passed: &mut BTreeMap<i64, i64>) -> Result<bool, Error> {
         let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
         let query = sqlx::query(UNINDEXED).bind(limit).bind(own).bind(BATCH_BYTES);
+        let (blocks, after): (Vec<i64>, Vec<i64>) = passed.iter().unzip();
+        let query = query.bind(blocks).bind(after);
         let found = self.db.in_time(query.fetch_all(&*self.db)).await??;
         let mut more = false;
         for batch in batches(&found)? {
             more |= batch.has_more;
-            more |= !self.db.in_time(self.add(batch)).await??;
+            let (first, last, is_passed) = (batch.first, batch.last, passed.contains_key(&batch.first));
+            match self.db.in_time(self.add(batch, is_passed)).await?? {
+                Added::All => {}
+                Added::WithoutLocked => drop(passed.insert(first, last)),
+                Added::ReadAgain => more = true,
+            }
         }
         Ok(more)
     }
 
-    /// Adds a batch. False if another server has changed the block since it was read: then it is read again.
-    async fn add(&self, batch: Batch) -> Result<bool, Error> {
-        let Batch { first, seen, last, mut nos, mut texts, .. } = batch;
+    /// Adds a batch. If an earlier one of its block `is_passed`, the block stays where it is.
+    async fn add(&self, batch: Batch, is_passed: bool) -> Result<Added, Error> {
+        let Batch { first, seen, last, nos, texts, .. } = batch;
         let mut reader = self.db.acquire().await?;
         let mut transaction = reader.begin().await?;
         if self.own.is_some() {
             settings::write_beside_others(&mut transaction).await?;
         }
-        while !nos.is_empty() {
-            let query = sqlx::query(ADD).bind(&nos).bind(&texts);
-            let there = query.fetch_all(&mut *transaction).await?;
+        let mut left_out = None;
+        if !nos.is_empty() {
+            let there = sqlx::query(ADD).bind(&nos).bind(&texts).fetch_all(&mut *transaction).await?;
             let there = there.iter().map(|row| row.try_get("search_no"));
             let there = there.collect::<Result<HashSet<i64>, _>>()?;
-            if there.is_empty() {
-                break;
+            let missing: Vec<i64> = nos.into_iter().filter(|no| !there.contains(no)).collect();
+            if !missing.is_empty() {
+                let row = sqlx::query(FIRST_LEFT_OUT).bind(missing).fetch_one(&mut *transaction).await?;
+                left_out = row.try_get::<Option<i64>, _>("first")?;
             }
-            // The entry may be gone, and a fork of it may have come while this waited for that.
-            let missing = nos.into_iter().zip(texts).filter(|(no, _)| !there.contains(no));
-            (nos, texts) = missing.unzip();
         }
+        let upto = match left_out {
+            _ if is_passed => seen,
+            Some(no) => no - 1,
+            None => last,
+        };
         let sql = "UPDATE search_blocks SET upto = $3 WHERE first = $1 AND upto = $2";
-        let query = sqlx::query(sql).bind(first).bind(seen).bind(last);
+        let query = sqlx::query(sql).bind(first).bind(seen).bind(upto);
         let is_added = query.execute(&mut *transaction).await?.rows_affected() == 1;
         let committed = transaction.commit().await;
         reader.settle(&committed);
-        committed.map(|()| is_added)
+        committed.map(|()| match is_added {
+            false => Added::ReadAgain,
+            true if is_passed || left_out.is_some() => Added::WithoutLocked,
+            true => Added::All,
+        })
     }
 }
 

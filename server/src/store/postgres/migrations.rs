@@ -92,7 +92,7 @@ pub(in crate::store::postgres) async fn apply(db: &mut PgConnection) -> Result<(
         tokio::time::sleep(RETRY_WAIT).await;
     }
     db.unlock().await?;
-    db.execute("SET lock_timeout = DEFAULT").await?;
+    db.execute("SET lock_timeout = 0").await?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //! answered before it began.
 
 mod blobs;
+mod deleted_rows;
 mod index;
 mod migrations;
 mod open;
@@ -40,6 +41,7 @@ pub use self::replica::{Replica, ReplicaOptions, ReplicaShards};
 pub use self::scope::Scope;
 
 use self::blobs::Blobs;
+use self::deleted_rows::DeletedRows;
 use self::index::Index;
 use self::open::OpenedStore;
 pub(in crate::store) use self::open::{SOURCE_UNKNOWN, for_copy as open_for_copy};
@@ -48,7 +50,7 @@ pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;
 use self::write::own::{WriteOp, WriteSender};
 use self::write::put_off::PutOffWrites;
-use self::write::task::Writer;
+use self::write::task::{LockPatience, Writer};
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
@@ -109,6 +111,7 @@ pub struct PostgresStore {
     damaged: DamagedSessions,
     damaged_questions: DamagedQuestions,
     blobs: Blobs,
+    deleted_rows: DeletedRows,
     /// Absent if search is off.
     index: Option<Index>,
     /// A place for each search that may be made at a time. One may take long, and other reads need connections, too.
@@ -164,11 +167,14 @@ impl PostgresStore {
         let sql = "UPDATE run_states SET wake_at = $1
                    WHERE wake_at > $1 AND updated_at > $1 AND ($2::text::bigint[] IS NULL OR shard = ANY ($2::text::bigint[]))";
         let query = sqlx::query(sql).bind(int(now.0)).bind(self.scope.listed()).execute(&*self.readers);
+        // The owner before may have left deleted sessions half way.
+        self.deleted_rows.look();
         let woken = self.readers.in_time(query).await?;
         woken.map(|_| ()).map_err(|error| rows::failure("waits of runs", &error))
     }
 
-    /// Begins nothing more for the sessions of these shards, which are about to be given away: runs neither start nor come up again.
+    /// Begins nothing more for the sessions of these shards, which are about to be given away: runs neither start nor come up
+    /// again.
     pub fn leave_shards(&self, shards: &[ShardNo]) {
         for shard in shards {
             self.scope.leave(*shard);
@@ -220,6 +226,7 @@ impl PostgresStore {
             removals: 0,
             requests: queue,
             put_off: PutOffWrites::default(),
+            patience: LockPatience::Batch,
             closing: closing.clone(),
             failed: tasks.soft().clone(),
             counters: counters.clone(),
@@ -232,6 +239,7 @@ impl PostgresStore {
             Blobs::new(options.blobs, opened.server, readers.clone(), writes.downgrade(), tasks.clone());
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let own = (opened.server == ServerKind::Replica).then_some(opened.owner.no);
+        let deleted_rows = DeletedRows::start(readers.clone(), closing.clone(), &tasks);
         let index = options.search.then(|| Index::start(readers.clone(), own, closing.clone(), &tasks));
         Self {
             writes,
@@ -243,6 +251,7 @@ impl PostgresStore {
             damaged: DamagedSessions::default(),
             damaged_questions: DamagedQuestions::default(),
             blobs,
+            deleted_rows,
             index,
             searching: tokio::sync::Semaphore::new(searches_at_once(options.readers)),
             adding_up: tokio::sync::Mutex::new(()),

@@ -83,6 +83,7 @@ pub(in crate::store::postgres) async fn open_replica(
     let owner = owner::enter(&mut db, int(number.0)).await.map_err(|error| lock_error(&at, error))?;
     let started = begin(&mut db, options, owner, ServerKind::Replica).await.map_err(failed)?;
     db.execute("COMMIT").await.map_err(failed)?;
+    settings::bound_waits(&mut db).await.map_err(failed)?;
     let tasks = Tasks::new();
     let readers = Readers::open(base.clone(), options, tasks.clone()).await.map_err(failed)?;
     Ok(OpenedStore { writing: base, db, readers, owner, server: ServerKind::Replica, started, tasks })

@@ -102,7 +102,7 @@ async fn take_lock(db: &mut PgConnection, sql: &'static str) -> Result<(), Conne
         Err(error) if is_waited_for(&error) => return Err(holder(db).await?),
         Err(error) => return Err(error.into()),
     }
-    db.execute("SET lock_timeout = DEFAULT").await?;
+    db.execute("SET lock_timeout = 0").await?;
     Ok(())
 }
 
@@ -206,15 +206,15 @@ pub(in crate::store::postgres) async fn reconnect(
     match server {
         ServerKind::Alone => lock(&mut db).await?,
         ServerKind::Replica => {
-            db.execute("SET lock_timeout = DEFAULT").await?;
+            settings::bound_waits(&mut db).await?;
         }
     }
     Ok((db, batch))
 }
 
-/// Ends the connection that commits for an owner, if it is inside of a transaction that has changed a row of an owner.
-/// Returns true if there is one. The transaction is rolled back, or was committed. One that waits for the synchronous standby goes
-/// on: if it were ended, readers would see a commit that a fail-over takes back.
+/// Ends the connection that commits for an owner, if it is inside of a transaction that has changed a row of an owner. Returns
+/// true if there is one. The transaction is rolled back, or was committed. One that waits for the synchronous standby goes on:
+/// if it were ended, readers would see a commit that a fail-over takes back.
 pub(in crate::store::postgres) async fn end_connection(
     db: &mut PgConnection,
     owner_no: i64,

@@ -25,6 +25,10 @@ struct Owned {
     removals: AtomicU64,
     /// Begin of the commit under way, in milliseconds of the clock. 0: there is none.
     commit_began: AtomicU64,
+    /// Time of the first failure to connect of those that no success has followed. 0: there is none.
+    unreached_since: AtomicU64,
+    /// Time of the last of them.
+    unreached_at: AtomicU64,
 }
 
 impl Scope {
@@ -44,6 +48,8 @@ impl Scope {
             additions: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             commit_began: AtomicU64::new(0),
+            unreached_since: AtomicU64::new(0),
+            unreached_at: AtomicU64::new(0),
         })))
     }
 
@@ -134,6 +140,32 @@ impl Scope {
         if began == 0 { Millis(0) } else { now.since(Timestamp(began)) }
     }
 
+    /// Notes that the writing connection was to be made anew for a write that waits, and was not to be had. Failures that are
+    /// further apart than `within` say nothing of the time between them, in which no write has waited.
+    pub(in crate::store::postgres) fn note_unreached(&self, now: Timestamp, within: Millis) {
+        if let Some(owned) = &self.0 {
+            let last = Timestamp(owned.unreached_at.swap(now.0, Ordering::AcqRel));
+            if now.since(last) > within || owned.unreached_since.load(Ordering::Acquire) == 0 {
+                owned.unreached_since.store(now.0, Ordering::Release);
+            }
+        }
+    }
+
+    /// Notes that the writing connection was made anew.
+    pub(in crate::store::postgres) fn note_reached(&self) {
+        if let Some(owned) = &self.0 {
+            owned.unreached_since.store(0, Ordering::Release);
+        }
+    }
+
+    /// The time for which writes have waited for a connection, up to the last failure.
+    pub(in crate::store::postgres) fn unreached_for(&self) -> Millis {
+        let Some(owned) = &self.0 else { return Millis(0) };
+        let since = owned.unreached_since.load(Ordering::Acquire);
+        let at = Timestamp(owned.unreached_at.load(Ordering::Acquire));
+        if since == 0 { Millis(0) } else { at.since(Timestamp(since)) }
+    }
+
     /// The shards that stay, as queries name them: PostgreSQL's text of an array. `None`: all.
     #[must_use]
     pub(in crate::store::postgres) fn listed(&self) -> Option<String> {
@@ -180,6 +212,23 @@ mod tests {
         assert_eq!(scope.commit_lasts(Timestamp(9_700)), Millis(700));
         of_writer.end_commit();
         assert_eq!(scope.commit_lasts(Timestamp(9_800)), Millis(0));
+    }
+
+    #[test]
+    fn writes_wait_for_a_connection_from_the_first_failure_to_the_last() {
+        let (scope, within) = (Scope::none(), Millis(5_000));
+        assert_eq!(scope.unreached_for(), Millis(0));
+        for at in [9_000, 9_200, 13_000] {
+            scope.note_unreached(Timestamp(at), within);
+        }
+        assert_eq!(scope.unreached_for(), Millis(4_000));
+        scope.note_reached();
+        assert_eq!(scope.unreached_for(), Millis(0));
+        scope.note_unreached(Timestamp(13_500), within);
+        scope.note_unreached(Timestamp(90_000), within);
+        assert_eq!(scope.unreached_for(), Millis(0), "nobody has tried between them");
+        scope.note_unreached(Timestamp(91_000), within);
+        assert_eq!(scope.unreached_for(), Millis(1_000));
     }
 
     #[test]

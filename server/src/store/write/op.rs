@@ -22,6 +22,9 @@ pub(in crate::store) trait OwnOp: Debug + Send + 'static {
     /// True if a caller's act may consist of it.
     fn is_act(&self) -> bool;
 
+    /// True for one that touches as many rows as a blob has.
+    fn is_long(&self) -> bool;
+
     /// The write as errors name it.
     fn describe(&self) -> &'static str;
 }
@@ -131,6 +134,25 @@ impl<O: OwnOp> WriteOp<O> {
             Self::Claim { .. }
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
+            | Self::ClaimHost(_)
+            | Self::SeeHosts { .. }
+            | Self::Audit(_)
+            | Self::Check => false,
+        }
+    }
+
+    /// True for a write that touches as many rows as a session or a blob has.
+    pub(in crate::store) fn is_long(&self) -> bool {
+        match self {
+            Self::Session(op) => op.is_long(),
+            Self::Own(op) => op.is_long(),
+            Self::Append(_)
+            | Self::Claim { .. }
+            | Self::DeleteRule { .. }
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
+            | Self::SaveTools { .. }
+            | Self::ForgetTool { .. }
             | Self::ClaimHost(_)
             | Self::SeeHosts { .. }
             | Self::Audit(_)

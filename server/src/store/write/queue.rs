@@ -19,7 +19,8 @@ pub(in crate::store) struct WriterGone;
 /// The tenant of a write; `None` for writes of the server's own.
 type Lane = Option<TenantId>;
 
-/// Writes of one tenant in the queue, at most. Its callers beyond that wait to enqueue theirs.
+/// Writes of one tenant in the queue, at most; long ones have as much room of their own. Its callers beyond that wait to enqueue
+/// theirs.
 const WRITES_PER_TENANT_MAX: usize = 1_024;
 /// Tenants whose permits are kept before those of tenants without a write is dropped.
 const TENANTS_MAX: usize = 1_024;
@@ -44,6 +45,8 @@ pub(in crate::store) struct WeakWriteSender<O: OwnOp> {
 pub(in crate::store) struct WriteQueue<O: OwnOp> {
     arriving: mpsc::UnboundedReceiver<Queued<O>>,
     waiting: FairQueue<Lane, Queued<O>>,
+    /// Long writes that were passed over.
+    long: FairQueue<Lane, Queued<O>>,
 }
 
 #[derive(Debug)]
@@ -54,21 +57,28 @@ struct Queued<O: OwnOp> {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The permits of each tenant that has writes.
+/// The permits of each tenant that has writes. Long ones keep others waiting, and so do not take their permits.
 #[derive(Debug, Default)]
-struct WritePermits(Mutex<HashMap<Lane, Arc<Semaphore>>>);
+struct WritePermits(Mutex<HashMap<Kind, Arc<Semaphore>>>);
+
+/// A tenant's long writes, or its others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Kind {
+    lane: Lane,
+    is_long: bool,
+}
 
 impl WritePermits {
-    fn of(&self, lane: &Lane) -> Arc<Semaphore> {
+    fn of(&self, kind: Kind) -> Arc<Semaphore> {
         let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(permit) = permits.get(lane) {
+        if let Some(permit) = permits.get(&kind) {
             return permit.clone();
         }
         if permits.len() >= TENANTS_MAX {
             permits.retain(|_, permit| Arc::strong_count(permit) > 1);
         }
         let permit = Arc::new(Semaphore::new(WRITES_PER_TENANT_MAX));
-        permits.insert(lane.clone(), permit.clone());
+        permits.insert(kind, permit.clone());
         permit
     }
 }
@@ -77,7 +87,7 @@ impl WritePermits {
 pub(in crate::store) fn write_queue<O: OwnOp>() -> (WriteSender<O>, WriteQueue<O>) {
     let (writes, arriving) = mpsc::unbounded_channel();
     let sender = WriteSender { writes, permits: Arc::default() };
-    (sender, WriteQueue { arriving, waiting: FairQueue::default() })
+    (sender, WriteQueue { arriving, waiting: FairQueue::default(), long: FairQueue::default() })
 }
 
 impl<O: OwnOp> Clone for WriteSender<O> {
@@ -97,7 +107,8 @@ impl<O: OwnOp> WriteSender<O> {
     /// The writer has ended.
     pub(in crate::store) async fn send(&self, request: WriteRequest<O>) -> Result<(), WriterGone> {
         let lane = request.op.tenant().cloned();
-        let permit = self.permits.of(&lane).acquire_owned();
+        let kind = Kind { lane: lane.clone(), is_long: request.op.is_long() };
+        let permit = self.permits.of(kind).acquire_owned();
         let permit = tokio::select! { biased;
             permit = permit => permit.map_err(|_| WriterGone)?,
             () = self.writes.closed() => return Err(WriterGone),
@@ -167,16 +178,48 @@ impl<O: OwnOp> WriteQueue<O> {
             taken.push(request);
         }
     }
+
+    /// As [`Self::take`], without the long writes: they wait for [`Self::take_long`].
+    pub(in crate::store) fn take_short(
+        &mut self,
+        max: usize,
+        bytes_max: usize,
+        taken: &mut Vec<WriteRequest<O>>,
+    ) {
+        self.take_in();
+        let mut bytes = 0;
+        while taken.len() < max
+            && bytes < bytes_max
+            && let Some(queued) = self.waiting.pop()
+        {
+            if queued.request.op.is_long() {
+                self.long.push(queued.lane.clone(), queued);
+            } else {
+                bytes += queued.request.op.bytes();
+                taken.push(queued.request);
+            }
+        }
+    }
+
+    /// True if a long write was passed over.
+    pub(in crate::store) fn has_long(&self) -> bool {
+        !self.long.is_empty()
+    }
+
+    /// Takes the next long write, tenants in turn.
+    pub(in crate::store) fn take_long(&mut self) -> Option<WriteRequest<O>> {
+        self.long.pop().map(|queued| queued.request)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::id::RunId;
+    use agentloop_core::id::{RunId, SessionId};
     use futures_util::poll;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::store::write::WriteOp;
+    use crate::store::write::{DeleteSession, SessionOp, WriteOp};
 
     /// A store without writes of its own.
     #[derive(Debug)]
@@ -190,6 +233,10 @@ mod tests {
         }
 
         fn is_act(&self) -> bool {
+            match *self {}
+        }
+
+        fn is_long(&self) -> bool {
             match *self {}
         }
 
@@ -265,6 +312,35 @@ mod tests {
         queue.wait_for(4, until).await;
         assert_eq!(begun.elapsed(), std::time::Duration::from_millis(1), "nothing else came");
         assert_eq!(take(&mut queue, 9), ["a/r0", "b/r0", "b/r1"]);
+    }
+
+    fn deletion(tenant: &str, session: usize) -> WriteRequest<NoOp> {
+        let (tenant, session) = (TenantId::parse(tenant).unwrap(), format!("s{session}"));
+        let session = SessionId::parse(session).unwrap();
+        let op = WriteOp::Session(SessionOp::Delete(DeleteSession { tenant, session, damaged: None }));
+        WriteRequest { op, act: None, reply: oneshot::channel().0 }
+    }
+
+    #[tokio::test]
+    async fn long_writes_are_taken_one_at_a_time_tenants_in_turn_and_take_no_room_of_others() {
+        let (sender, mut queue) = write_queue();
+        for no in 0..WRITES_PER_TENANT_MAX {
+            sender.send(deletion("a", no)).await.unwrap();
+        }
+        assert!(poll!(Box::pin(sender.send(deletion("a", WRITES_PER_TENANT_MAX))).as_mut()).is_pending());
+        sender.send(deletion("b", 0)).await.unwrap();
+        sender.send(claim("a", 1)).await.unwrap();
+        let mut taken = Vec::new();
+        queue.take_short(9, usize::MAX, &mut taken);
+        assert_eq!(taken.iter().map(name).collect::<Vec<_>>(), ["a/r1"]);
+        let mut next = || {
+            let taken = queue.take_long()?;
+            let (tenant, session) = taken.op.session()?;
+            Some(format!("{tenant}/{session}"))
+        };
+        let first = [next(), next(), next()].map(Option::unwrap);
+        assert_eq!(first, ["a/s0", "b/s0", "a/s1"]);
+        assert!(queue.has_long());
     }
 
     #[tokio::test]

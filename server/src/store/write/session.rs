@@ -39,6 +39,14 @@ impl SessionOp {
         }
     }
 
+    /// True for a write that touches as many rows as a session has.
+    pub(super) fn is_long(&self) -> bool {
+        match self {
+            Self::Fork(_) | Self::Delete(_) => true,
+            Self::Create(_) | Self::GetOrCreate(_) | Self::Update(_) | Self::SetNotes(_) => false,
+        }
+    }
+
     /// Drops from the cache what is no longer true once this is done.
     pub(super) fn invalidate(&self, cache: &mut WriterCache) {
         match self {

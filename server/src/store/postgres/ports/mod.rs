@@ -59,8 +59,9 @@ impl SqlStore for PostgresStore {
         }
     }
 
-    /// The words went with the session.
+    /// The words went with the session, or with its row, without which no search finds them.
     async fn after_deletion(&self) -> Result<(), StoreError> {
+        self.deleted_rows.look();
         Ok(())
     }
 

@@ -36,6 +36,10 @@ const COMMIT_WAIT: Millis = Millis::secs(1);
 const SHED_MAX: u16 = 128;
 /// A commit that lasts for so long is no ordinary one.
 const LONG_COMMIT: Millis = Millis(500);
+/// Time for which writes wait for a connection while beats succeed, in leases as this replica trusts them: 30 s of the usual
+/// ones. Then only this replica's writes do not reach the database, and another one does better. A database that starts again,
+/// or a fail-over, takes less, and fails the beats, too.
+const UNREACHED_LEASES: u64 = 15;
 /// Wait between two attempts while something is to be tried again.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
 
@@ -130,8 +134,15 @@ impl Driver {
             if self.member.poll_beat(now) {
                 let actions = self.beat(now).await;
                 if self.perform(actions, now).await == Some(End::Fenced) {
-                    self.out.lease.give_up();
-                    self.out.shards.send_replace(ReplicaShards::default());
+                    self.give_up();
+                    return End::Fenced;
+                }
+                if self.is_reached && self.cannot_write() {
+                    tracing::error!(
+                        "no write of this replica reaches the database, and its beats do; others take its place"
+                    );
+                    self.give_up();
+                    self.leave().await;
                     return End::Fenced;
                 }
                 self.link.share_lock().await;
@@ -148,6 +159,17 @@ impl Driver {
         }
         self.leave().await;
         End::Left
+    }
+
+    /// True if only the beats of this replica reach the database.
+    fn cannot_write(&self) -> bool {
+        self.out.scope.unreached_for().0 >= self.times.trusted.0.saturating_mul(UNREACHED_LEASES)
+    }
+
+    /// Owns nothing any more.
+    fn give_up(&self) {
+        self.out.lease.give_up();
+        self.out.shards.send_replace(ReplicaShards::default());
     }
 
     fn handle_notice(&mut self, notice: ServerNotice) {
@@ -440,6 +462,13 @@ impl Driver {
         while let Err(error) =
             self.link.execute(async move |db: &mut PgConnection| statements::leave(db, me).await).await
         {
+            if owner::is_waited_for(&error) {
+                // The server has stopped, so nobody waits for the commit any more.
+                let ended = async move |db: &mut PgConnection| owner::end_connection(db, int(me.0)).await;
+                if let Err(error) = self.link.execute(ended).await {
+                    tracing::debug!(%error, "the last commit of this replica was not ended; trying again");
+                }
+            }
             if SystemClock.now() >= until {
                 tracing::warn!(%error, "this replica did not say that it leaves; others take over after its lease");
                 return;

@@ -119,6 +119,30 @@ async fn a_write_that_the_database_refuses_fails_alone() {
 }
 
 #[tokio::test]
+async fn a_write_that_ends_its_connection_each_time_fails_alone() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let end = "CREATE FUNCTION end_backend() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                   IF NEW.run_id = 'r5' THEN
+                       PERFORM pg_terminate_backend(pg_backend_pid());
+                       PERFORM pg_sleep(10);
+                   END IF;
+                   RETURN NEW;
+               END $$;
+               CREATE TRIGGER end_backend BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION end_backend()";
+    schema.shell().await.execute(end).await.unwrap();
+    let mut owners: Vec<_> =
+        (0..8).map(|no| Owner::new(&shared(&store), &format!("s{no}"), &format!("r{no}"))).collect();
+    let all = join_all(owners.iter_mut().map(Owner::create));
+    let answers = tokio::time::timeout(Duration::from_mins(1), all).await.expect("in time");
+    for (answer, no) in answers.iter().zip(0..) {
+        assert_eq!(answer.is_err(), no == 5, "{no}: {answer:?}");
+    }
+    assert!(matches!(answers[5], Err(StoreError::Unavailable { .. })), "{:?}", answers[5]);
+    owners[4].says("more").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_commit_that_a_deadlock_ends_is_tried_again() {
     let Some(mut schema) = Schema::new().await else { return };
     // The store's session is the one that finds it.

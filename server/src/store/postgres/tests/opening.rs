@@ -6,7 +6,7 @@ use agentloop_core::time::Timestamp;
 use sqlx::Row as _;
 
 use super::*;
-use crate::store::conformance::fixture::{Owner, finished, tenant};
+use crate::store::conformance::fixture::{Owner, finished, labelled, new_session, tenant};
 use crate::store::{JobKind, JobStore as _, SessionStore as _};
 
 #[tokio::test]
@@ -169,6 +169,42 @@ async fn what_a_commit_relies_on_is_set_whatever_the_connection_started_with() {
     let (mut again, _) =
         super::owner::reconnect(&options, owner, super::owner::ServerKind::Replica).await.unwrap();
     assert_eq!(shown(&mut again).await, "on", "a connection in the place of a lost one has it too");
+}
+
+/// A role or a database may have bounds for people at their shells.
+#[tokio::test]
+async fn a_write_is_not_bound_by_what_its_role_is_bound_by() {
+    let Some(mut schema) = Schema::new().await else { return };
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    PERFORM pg_sleep(3); RETURN NEW;
+                END $$;
+                CREATE TRIGGER slow BEFORE INSERT ON sessions FOR EACH ROW EXECUTE FUNCTION slow()";
+    schema.open().await.close().await;
+    schema.shell().await.execute(slow).await.unwrap();
+    let bounds = "%20-cstatement_timeout%3D2s%20-clock_timeout%3D2s%20-cidle_session_timeout%3D1h";
+    schema.options.url = Secret::new(format!("{}{bounds}", schema.options.url.expose()));
+    let store = schema.open().await;
+    let new = new_session("s", &labelled(&[]), Timestamp(1));
+    store.create_session(new).await.unwrap();
+    store.close().await;
+
+    let shown = async |db: &mut PgConnection| -> Vec<String> {
+        let mut all = Vec::new();
+        for setting in ["statement_timeout", "lock_timeout", "idle_session_timeout"] {
+            let sql = sqlx::AssertSqlSafe(format!("SHOW {setting}"));
+            all.push(sqlx::query(sql).fetch_one(&mut *db).await.unwrap().get(0));
+        }
+        all
+    };
+    let mut db = schema.shell().await;
+    assert_eq!(shown(&mut db).await, ["2s", "2s", "1h"]);
+    settings::to_beat(&mut db).await.unwrap();
+    assert_eq!(shown(&mut db).await, ["0", "0", "0"]);
+    super::owner::lock(&mut db).await.unwrap();
+    assert_eq!(shown(&mut db).await, ["0", "0", "0"], "nor once it has the lock");
+    settings::to_write_beside_others(&mut db).await.unwrap();
+    settings::bound_waits(&mut db).await.unwrap();
+    assert_eq!(shown(&mut db).await, ["0", "500ms", "0"]);
 }
 
 /// The owner of the version before goes on while a later version starts, also behind a long reader such as a backup.

@@ -1,17 +1,45 @@
 //! Plans of the statements that write.
 
+use std::collections::BTreeMap;
+
+use agentloop_core::id::TenantId;
 use sqlx::Row as _;
 
 use super::*;
+use crate::store::postgres::read::PostgresDialect;
 use crate::store::postgres::settings;
 use crate::store::postgres::write::append::SELECT_HEADS;
 use crate::store::postgres::write::connection::with_new_plans;
+use crate::store::sql::read::session_of_user_query;
 
 /// The plan of the statement that was prepared as `heads`, as lines.
 async fn plan(db: &mut PgConnection) -> String {
     let sql = "EXPLAIN EXECUTE heads ('{local}', '{run-7}', '{session-7}')";
     let lines = sqlx::raw_sql(sql).fetch_all(db).await.unwrap();
     lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// The columns of a session that come from its runs cost more than the rest of its row.
+#[tokio::test]
+async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
+    let Some(schema) = Schema::new().await else { return };
+    let _migrated = schema.open().await;
+    let mut db = schema.shell().await;
+    settings::to_write(&mut db).await.unwrap();
+    let query = session_of_user_query::<PostgresDialect>(&TenantId::local(), &BTreeMap::new(), None);
+    let sql = format!("PREPARE of_user AS {}", query.into_text());
+    db.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let explain = "EXPLAIN EXECUTE of_user ('local', 'local', '')";
+    let lines = sqlx::raw_sql(explain).fetch_all(&mut db).await.unwrap();
+    let lines: Vec<String> = lines.iter().map(|line| line.get(0)).collect();
+    let plan = lines.join("\n");
+    let found = lines.iter().position(|line| line.contains("sessions_by_user")).expect("by its index");
+    let sorted = lines.iter().position(|line| line.contains("updated_at")).expect("it is sorted");
+    let inner = lines.iter().position(|line| line.contains("InitPlan")).expect("before the rest");
+    assert!(inner < sorted && sorted < found, "{plan}");
+    let pad = |at: usize| lines[at].len() - lines[at].trim_start().len();
+    assert!(lines[inner..=found].iter().all(|line| !line.contains("runs")), "{plan}");
+    assert!(pad(inner) < pad(sorted), "{plan}");
 }
 
 /// The tables have 20,000 rows of one tenant, and no statistics.

@@ -1,4 +1,4 @@
-//! A wire to the database that can fall silent: its connections stay open, and bytes are lost on them.
+//! A wire to the database that can fall silent: its connections stay open, and bytes are lost on them. It can be cut, too.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -24,6 +25,7 @@ pub(super) struct Wire {
     /// The connections that there were, and what they lose.
     silence: watch::Sender<(usize, Option<Lost>)>,
     accepted: Arc<AtomicUsize>,
+    cut: CancellationToken,
     /// Bytes that the database was sent.
     requested: Arc<AtomicUsize>,
 }
@@ -42,29 +44,41 @@ impl Wire {
         let accepted = Arc::new(AtomicUsize::new(0));
         let requested = Arc::new(AtomicUsize::new(0));
         let (counted, bytes) = (accepted.clone(), requested.clone());
+        let cut = CancellationToken::new();
+        let is_cut = cut.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                if is_cut.is_cancelled() {
+                    continue;
+                }
                 let number = counted.fetch_add(1, Ordering::Relaxed);
                 let (from_near, to_near) = near.into_split();
                 let (from_far, to_far) = TcpStream::connect(&far).await.unwrap().into_split();
                 let (requests, answers, bytes) = (heard.clone(), heard.clone(), bytes.clone());
-                tokio::spawn(carry(from_near, to_far, move |read| {
+                let carried = carry(from_near, to_far, move |read| {
                     bytes.fetch_add(read, Ordering::Relaxed);
                     let (before, lost) = *requests.borrow();
                     number < before && lost == Some(Lost::Everything)
-                }));
-                tokio::spawn(carry(from_far, to_near, move |_read| {
+                });
+                tokio::spawn(is_cut.clone().run_until_cancelled_owned(carried));
+                let carried = carry(from_far, to_near, move |_read| {
                     let (before, lost) = *answers.borrow();
                     number < before && lost.is_some()
-                }));
+                });
+                tokio::spawn(is_cut.clone().run_until_cancelled_owned(carried));
             }
         });
-        Self { options, silence, accepted, requested }
+        Self { options, silence, accepted, cut, requested }
     }
 
     /// Bytes that the database was sent so far.
     pub(super) fn requested(&self) -> usize {
         self.requested.load(Ordering::Relaxed)
+    }
+
+    /// From now on, there are no connections.
+    pub(super) fn is_cut(&self) {
+        self.cut.cancel();
     }
 
     /// From now on, the connections that there are lose this. New ones are well.

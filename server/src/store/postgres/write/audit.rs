@@ -12,8 +12,10 @@ use crate::store::postgres::rows::clean;
 pub(in crate::store::postgres) type ChainEnd = (u64, String);
 
 /// Held from before the chain's end is read until the rows behind it are committed. Each schema has one.
-const LOCK: &str =
-    "SELECT pg_advisory_xact_lock(hashtextextended('agentloop audit ' || current_schema(), 0))";
+/// It is held by every commit with such rows, and so its wait has no short bound.
+const LOCK: &str = "
+    SET LOCAL lock_timeout = 0;
+    SELECT pg_advisory_xact_lock(hashtextextended('agentloop audit ' || current_schema(), 0))";
 
 /// Writes rows behind the last one, in a transaction that is open and writes nothing afterwards. `end` is the chain's end, if
 /// it is known. Returns the new one.

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use sqlx::{Error, Executor as _, PgConnection};
+use agentloop_core::time::Millis;
+use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{AttemptError, Writer};
-use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, silent};
+use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, in_time, silent};
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -17,6 +18,10 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
 /// read all rows of a tenant to find one of them.
 const PLANS_RENEWED_AT: (i64, i64) = (256, 65_536);
+/// Longest time from one failure to connect to the next while a write waits: that of an attempt, and as much for the way of the
+/// next write.
+const TRIES_WITHIN: Millis = Millis::secs(20);
+const _: () = assert!(TRIES_WITHIN.0 as u128 >= 2 * CONNECT_WAIT.as_millis());
 /// The wait before another attempt to connect.
 const RECONNECT_WAIT: Duration = Duration::from_millis(200);
 
@@ -62,7 +67,30 @@ impl Writer {
     /// One try. A database whose machine is gone answers nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
         let connecting = owner::reconnect(&self.options, self.owner, self.server);
-        tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()))
+        let connected =
+            tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()));
+        match &connected {
+            Ok(_) => self.scope.note_reached(),
+            Err(_) => self.scope.note_unreached(SystemClock.now(), TRIES_WITHIN),
+        }
+        connected
+    }
+
+    /// True if the end of the store breaks this commit off. Other replicas wait for the shards of one that stops, and a long
+    /// write can be made again by their next owner.
+    fn breaks_off(&self, requests: &[WriteRequest]) -> bool {
+        self.server == ServerKind::Replica && requests.iter().any(|request| request.op.is_long())
+    }
+
+    /// Ends a write that is under way, which the database would go on with although nobody waits for it.
+    async fn end_write(&self) {
+        let ending = async {
+            let mut db = self.options.connect().await?;
+            owner::end_connection(&mut db, self.owner.no).await
+        };
+        if let Err(error) = in_time(ending).await {
+            tracing::debug!(%error, "a long write was not ended; it ends when this replica leaves");
+        }
     }
 
     /// Carries out a commit, over a new connection if there is none.
@@ -77,18 +105,26 @@ impl Writer {
             match self.connect_again().await {
                 Ok((db, _)) => self.db = Some(db),
                 Err(ConnectError::Fenced) => return Err(AttemptError::Fenced),
-                Err(ConnectError::Sql(error)) => return Err(AttemptError::Lost { error, replies: None }),
+                Err(ConnectError::Sql(error)) => return Err(AttemptError::Unreached(error)),
                 Err(other @ (ConnectError::InUse(_) | ConnectError::InUseByReplicas(_))) => {
-                    let error = Error::Configuration(other.to_string().into());
-                    return Err(AttemptError::Lost { error, replies: None });
+                    return Err(AttemptError::Unreached(Error::Configuration(other.to_string().into())));
                 }
             }
         }
         let mut db = self.db.take().expect("it was opened");
         self.scope.begin_commit(SystemClock.now());
+        let is_broken_off = self.breaks_off(requests);
+        let closing = self.closing.clone();
         let writing = tokio::time::timeout(WRITE_WAIT, self.write_to(&mut db, requests, batch));
-        let done =
-            writing.await.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }));
+        let done = tokio::select! { biased;
+            done = writing => {
+                done.unwrap_or_else(|_| Err(AttemptError::Lost { error: silent(), replies: None }))
+            }
+            () = closing.cancelled(), if is_broken_off => Err(AttemptError::BrokenOff),
+        };
+        if matches!(done, Err(AttemptError::BrokenOff)) {
+            self.end_write().await;
+        }
         self.scope.end_commit();
         match done {
             Ok(replies) => {

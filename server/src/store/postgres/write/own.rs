@@ -35,6 +35,11 @@ impl OwnOp for BlobOp {
         matches!(self, Self::Keep(_))
     }
 
+    /// The pieces of uploads are rows.
+    fn is_long(&self) -> bool {
+        matches!(self, Self::Keep { .. } | Self::Sweep { .. })
+    }
+
     fn describe(&self) -> &'static str {
         "row of a blob"
     }

@@ -1,11 +1,14 @@
 //! Sessions of PostgreSQL: the statements of [`sql::write::sessions`](crate::store::sql::write::sessions) that it has of its own.
 //!
-//! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements after
-//! the lock see what the one before has left. A server alone needs none of these locks.
+//! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements
+//! after the lock see what the one before has left. A server alone needs none of these locks.
 //!
 //! - A deletion locks the row of its session, and a fork those of all sessions whose journals its entries refer to. So a
 //!   deletion sees the forks that came before it, and a fork does not see a session that is being deleted.
 //! - Deletions of sessions that share events lock what they share: the last of them finds that it is the last.
+//!
+//! The deletion of a large session takes away the rows by which it and its runs are found, and leaves the others to
+//! [`super::super::deleted_rows`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,6 +23,7 @@ use crate::store::number::int;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
+use crate::store::postgres::settings;
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
 use crate::store::write::{DeleteSession, NewUpdate};
@@ -80,7 +84,7 @@ const LOCK_DELETED: &str = "SELECT 1 FROM sessions WHERE tenant = $1 AND session
 
 /// Locks what the session of number `$1` shares with others. Each set of events that are shared has the number of the session
 /// that they come from, whether that is deleted or not, and so has each set of documents.
-const LOCK_SHARED: &str = "
+pub(in crate::store::postgres) const LOCK_SHARED: &str = "
     WITH shared AS MATERIALIZED (
         SELECT coalesce(owner, keep) AS no FROM session_entries
         WHERE session_no = $1 AND (owner IS NOT NULL OR keep IS NOT NULL)
@@ -108,17 +112,41 @@ const SPECS: &str =
 const NOTE_SPECS: &str =
     "INSERT INTO unused_specs (digest) SELECT * FROM unnest($1::text[]) ON CONFLICT (digest) DO NOTHING";
 
-/// Everything that belongs to the session of number `$1`, the session last.
-const DELETE: [&str; 11] = [
+/// Events and entries of a session up to which it is deleted in one transaction.
+const WHOLE_ROWS_MAX: i64 = 10_000;
+/// Bytes of its events, likewise.
+const WHOLE_BYTES_MAX: i64 = 64 * 1024 * 1024;
+
+/// The size of the session of number `$1`. Events of a run are dense. Those of an earlier version have no count of their bytes.
+const SIZE: &str = "
+    SELECT s.last_entry + coalesce(sum(t.last_seq), 0)::bigint AS rows, coalesce(sum(t.bytes), 0)::bigint AS bytes
+    FROM sessions AS s
+    LEFT JOIN (runs AS r JOIN run_states AS t ON t.run_no = r.run_no) ON r.session_no = s.session_no
+    WHERE s.session_no = $1
+    GROUP BY s.session_no";
+
+/// The contents of the session of number `$1`, which may be large.
+const DELETE_CONTENTS: [&str; 5] = [
+    DROP_KEPT,
     "DELETE FROM run_events WHERE run_no IN (SELECT run_no FROM runs WHERE session_no = $1)",
+    "DELETE FROM session_entries WHERE session_no = $1",
+    "DELETE FROM session_todos WHERE session_no = $1",
+    "DELETE FROM session_blobs WHERE session_no = $1",
+];
+
+/// Leaves that to be deleted in slices.
+const LEAVE_CONTENTS: [&str; 2] = [
+    "INSERT INTO deleted_runs (run_no) SELECT run_no FROM runs WHERE session_no = $1",
+    "INSERT INTO deleted_sessions (session_no) VALUES ($1)",
+];
+
+/// The rows by which the session of number `$1` and its runs are found, the session last.
+const DELETE: [&str; 7] = [
     "DELETE FROM steers WHERE run_no IN (SELECT run_no FROM runs WHERE session_no = $1)",
     "DELETE FROM human_requests WHERE run_no IN (SELECT run_no FROM runs WHERE session_no = $1)",
     "DELETE FROM jobs WHERE run_no IN (SELECT run_no FROM runs WHERE session_no = $1)",
     "DELETE FROM run_states WHERE run_no IN (SELECT run_no FROM runs WHERE session_no = $1)",
     "DELETE FROM runs WHERE session_no = $1",
-    "DELETE FROM session_entries WHERE session_no = $1",
-    "DELETE FROM session_todos WHERE session_no = $1",
-    "DELETE FROM session_blobs WHERE session_no = $1",
     "DELETE FROM remembered_rules AS r USING sessions AS s
      WHERE s.session_no = $1 AND r.tenant = s.tenant AND r.session_id = s.session_id",
     "DELETE FROM sessions WHERE session_no = $1",
@@ -174,9 +202,6 @@ impl SessionWriter for SessionTables<'_> {
         sqlx::query(KEEP_EVENTS).bind(no).bind(no).execute(&mut **db).await?;
         sqlx::query(REFER_TO_KEPT).bind(no).execute(&mut **db).await?;
         keep_usage(db, no).await?;
-        let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut **db).await?;
-        let documents =
-            documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
         let unused_specs = match server {
             ServerKind::Alone => {
                 sqlx::query(DROP_SPECS).bind(no).execute(&mut **db).await?;
@@ -187,12 +212,12 @@ impl SessionWriter for SessionTables<'_> {
                 specs.iter().map(|row| row.try_get("spec_digest")).collect::<Result<Vec<String>, _>>()?
             }
         };
-        for sql in [DROP_KEPT].into_iter().chain(DELETE) {
-            sqlx::query(sql).bind(no).execute(&mut **db).await?;
+        if is_large(db, no).await? {
+            execute_all(db, &LEAVE_CONTENTS, no).await?;
+        } else {
+            delete_contents(db, no).await?;
         }
-        // After the entries: whoever adds a document locks its entry first.
-        let sql = "DELETE FROM search_documents WHERE search_no = ANY ($1)";
-        sqlx::query(sql).bind(documents).execute(&mut **db).await?;
+        execute_all(db, &DELETE, no).await?;
         if !unused_specs.is_empty() {
             // Last: another replica that notes one of them waits until this transaction ends.
             sqlx::query(NOTE_SPECS).bind(unused_specs).execute(&mut **db).await?;
@@ -233,12 +258,36 @@ impl SessionTables<'_> {
     /// write waits, no other goes on. So it fails soon, and the writing task puts it off.
     async fn lock_or_fail(&mut self, query: Query) -> Result<(), Error> {
         if self.server == ServerKind::Replica {
-            self.db.execute("SET LOCAL lock_timeout = '10ms'").await?;
+            self.db.execute(settings::SHORT_WAITS).await?;
             self.execute(query).await?;
-            self.db.execute("SET LOCAL lock_timeout = DEFAULT").await?;
+            self.db.execute(settings::USUAL_WAITS).await?;
         }
         Ok(())
     }
+}
+
+/// True for a session whose deletion in one transaction would hold up other writes.
+async fn is_large(db: &mut PgConnection, no: i64) -> Result<bool, Error> {
+    let row = sqlx::query(SIZE).bind(no).fetch_one(db).await?;
+    let (rows, bytes): (i64, i64) = (row.try_get("rows")?, row.try_get("bytes")?);
+    Ok(rows > WHOLE_ROWS_MAX || bytes > WHOLE_BYTES_MAX)
+}
+
+async fn delete_contents(db: &mut PgConnection, no: i64) -> Result<(), Error> {
+    let documents = sqlx::query(OWN_DOCUMENTS).bind(no).fetch_all(&mut *db).await?;
+    let documents = documents.iter().map(|row| row.try_get("search_no")).collect::<Result<Vec<i64>, _>>()?;
+    execute_all(db, &DELETE_CONTENTS, no).await?;
+    // After the entries: whoever adds a document locks its entry first.
+    let sql = "DELETE FROM search_documents WHERE search_no = ANY ($1)";
+    sqlx::query(sql).bind(documents).execute(db).await.map(|_| ())
+}
+
+/// Executes statements about the session of this number.
+async fn execute_all(db: &mut PgConnection, statements: &[&'static str], no: i64) -> Result<(), Error> {
+    for sql in statements {
+        sqlx::query(*sql).bind(no).execute(&mut *db).await?;
+    }
+    Ok(())
 }
 
 fn shard(tenant: &TenantId, session: &SessionId) -> i64 {

@@ -1,9 +1,10 @@
 //! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
 //! durable.
 //!
-//! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. Either begins with
-//! the owner's row, which gets the number of the commit. If the connection breaks before the response, a new one reads there
-//! whether the commit happened, and carries it out again if it did not.
+//! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. A long one,
+//! such as a deletion, is a transaction of its own, one of them after each commit of others. Each begins with the owner's row,
+//! which gets the number of the commit: if the connection breaks before the response, a new one finds there if the commit
+//! happened, and carries it out again if it did not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +26,18 @@ use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
 use crate::store::postgres::write::wait::{WRITE_WAIT, in_time};
-use crate::store::write::{WriteCounters, set_recorded};
+use crate::store::write::{WriteCounters, closed, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
 const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a large
-/// one. A write that comes alone, after one that came alone, waits for nothing.
+/// Longest wait for as many writes as the commit before had. Most of what a small commit costs the database is the same for a
+/// large one. A write that comes alone, after one that came alone, waits for nothing.
 const GATHER_WAIT: Duration = Duration::from_millis(1);
+
+/// Connections that a commit may lose in its middle. If it is a write of it that ends them, the others are tried without it.
+const LOSSES_MAX: u32 = 2;
 
 /// The reason why an attempt of a commit failed.
 pub(super) enum AttemptError {
@@ -41,6 +45,10 @@ pub(super) enum AttemptError {
     Refused(Error),
     /// The connection is lost. If `replies` are there, the commit may have happened.
     Lost { error: Error, replies: Option<Vec<WriteReply>> },
+    /// There was no connection, and none was to be had. Nothing is written.
+    Unreached(Error),
+    /// The store is closed, and did not wait for the end of a long write. Nobody knows if it is written.
+    BrokenOff,
     /// Another server has taken the database over. Nothing is written.
     Fenced,
 }
@@ -55,6 +63,9 @@ impl From<Error> for AttemptError {
 enum CommitError {
     /// The database refused them, so nothing is written. Others of them may succeed without the one that caused it.
     Refused(Error),
+    /// They have lost one connection after the other, so nothing is written. Others of them may succeed without the one that
+    /// caused it.
+    Lost(Error),
     /// The database is at fault, or cannot be reached. They may have been written, so none is carried out once more.
     Unknown(Error),
 }
@@ -68,6 +79,15 @@ impl CommitError {
             Self::Refused(error)
         }
     }
+}
+
+/// The patience with which a commit waits for locks of other replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::postgres) enum LockPatience {
+    /// Writes that are committed together. If they find a lock, each is tried alone.
+    Batch,
+    /// A write alone. If it finds a lock, it is put off.
+    Alone,
 }
 
 /// The writing task and everything that only it uses.
@@ -94,6 +114,7 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
     pub(in crate::store::postgres) put_off: PutOffWrites,
+    pub(in crate::store::postgres) patience: LockPatience,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
     /// Cancelled here when another server has taken the database over.
@@ -114,6 +135,7 @@ impl Writer {
         while self.gather(&mut requests).await {
             self.refuse_others(&mut requests);
             self.commit(&mut requests).await;
+            self.commit_long().await;
             self.try_put_off().await;
         }
         self.close().await;
@@ -134,24 +156,27 @@ impl Writer {
     }
 
     /// Waits for one write, then takes all that are queued, tenants in turn, within the bounds. Takes none if a write that was
-    /// put off is due before that. `false`: the queue has ended.
+    /// put off is due before that. Long ones stay in the queue, and it waits for no other while there is one of them. `false`:
+    /// the queue has ended.
     async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
-        tokio::select! { biased;
-            is_open = self.requests.wait(&self.closing) => if !is_open { return false },
-            () = self.put_off.comes_due() => return true,
+        if !self.takes_long() {
+            tokio::select! { biased;
+                is_open = self.requests.wait(&self.closing) => if !is_open { return false },
+                () = self.put_off.comes_due() => return true,
+            }
         }
         let until = Instant::now() + GATHER_WAIT;
         // Callers that the last commit woke can enqueue their next write first, if they have one at once.
         tokio::task::yield_now().await;
         self.requests.wait_for(self.last_writes, until).await;
-        self.requests.take(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
+        self.requests.take_short(COMMIT_WRITES_MAX, COMMIT_BYTES_MAX, requests);
         self.last_writes = requests.len();
         true
     }
 
-    /// Commits these writes together and answers each. If the database refuses one of them, each is tried alone, so that the
-    /// others do not fail with it. They fail only if the database itself is known to be at fault. Likewise if they and another
-    /// replica's writes wait for each other: one write takes its locks in an order.
+    /// Commits these writes together and answers each. If the database refuses one of them, or one ends its connection, each is
+    /// tried alone, so that the others do not fail with it: they do only if the database itself is known to be at fault.
+    /// Likewise if they and another replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
         if requests.is_empty() {
             return;
@@ -162,14 +187,14 @@ impl Writer {
                     send_reply(request, reply);
                 }
             }
-            Err(CommitError::Refused(_)) => {
-                let until = Instant::now() + WRITE_WAIT;
+            Err(CommitError::Lost(error)) if requests.iter().all(|request| request.op.is_long()) => {
+                // It has taken its time twice.
                 for request in requests.drain(..) {
-                    // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
-                    self.cache.clear();
-                    self.commit_alone(PutOffWrite { request, until }).await;
+                    let failure = rows::failure(request.op.describe(), &error);
+                    send_reply(request, Err(failure));
                 }
             }
+            Err(CommitError::Refused(_) | CommitError::Lost(_)) => self.commit_each(requests).await,
             Err(CommitError::Unknown(error)) => {
                 for request in requests.drain(..) {
                     let failure = rows::failure(request.op.describe(), &error);
@@ -179,18 +204,67 @@ impl Writer {
         }
     }
 
-    /// Commits one write and answers it, or puts it off.
-    async fn commit_alone(&mut self, write: PutOffWrite) {
-        let reply = match self.persist(std::slice::from_ref(&write.request)).await {
+    /// Commits each of these writes alone. Once the database cannot be reached, the others fail at once: each would wait for it.
+    async fn commit_each(&mut self, requests: &mut Vec<WriteRequest>) {
+        let until = Instant::now() + WRITE_WAIT;
+        let mut is_reached = true;
+        for request in requests.drain(..) {
+            if is_reached {
+                // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
+                self.cache.clear();
+                is_reached = self.commit_alone(PutOffWrite { request, until }).await;
+            } else {
+                let what = format!("{}: the database cannot be reached", request.op.describe());
+                send_reply(request, Err(StoreError::Unavailable { what }));
+            }
+        }
+    }
+
+    /// True if there is a long write that may be tried.
+    fn takes_long(&self) -> bool {
+        self.requests.has_long() && self.put_off.has_room()
+    }
+
+    /// Commits the next long write, if there is one. Others wait for it, so it has a commit of its own.
+    async fn commit_long(&mut self) {
+        if !self.takes_long() {
+            return;
+        }
+        match self.requests.take_long() {
+            Some(request) if is_elsewhere(&self.scope, &request) => {
+                send_reply(request, Err(StoreError::Elsewhere));
+            }
+            // It would be broken off.
+            Some(request) if self.server == ServerKind::Replica && self.closing.is_cancelled() => {
+                send_reply(request, Err(closed()));
+            }
+            Some(request) => self.commit(&mut vec![request]).await,
+            None => {}
+        }
+    }
+
+    /// Commits one write and answers it, or puts it off. False if the database cannot be reached.
+    async fn commit_alone(&mut self, write: PutOffWrite) -> bool {
+        self.patience = LockPatience::Alone;
+        let committed = self.persist(std::slice::from_ref(&write.request)).await;
+        self.patience = LockPatience::Batch;
+        let is_reached = self.db.is_some() || !matches!(committed, Err(CommitError::Unknown(_)));
+        let reply = match committed {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
             Err(CommitError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
-                return self.put_off.push(write);
+                if self.put_off.has_room() {
+                    self.put_off.push(write);
+                    return true;
+                }
+                let what = "too many writes wait for other replicas; try again later".to_owned();
+                Err(StoreError::Unavailable { what })
             }
-            Err(CommitError::Refused(error) | CommitError::Unknown(error)) => {
+            Err(CommitError::Refused(error) | CommitError::Lost(error) | CommitError::Unknown(error)) => {
                 Err(rows::failure(write.request.op.describe(), &error))
             }
         };
         send_reply(write.request, reply);
+        is_reached
     }
 
     /// Tries the next write that was put off, if it is due.
@@ -199,17 +273,21 @@ impl Writer {
             Some(write) if is_elsewhere(&self.scope, &write.request) => {
                 send_reply(write.request, Err(StoreError::Elsewhere));
             }
-            Some(write) => self.commit_alone(write).await,
+            Some(write) => {
+                self.commit_alone(write).await;
+            }
             None => {}
         }
     }
 
-    /// Commits these writes. While the database cannot be reached, it is tried again, for a time.
+    /// Commits these writes. While the database cannot be reached, it is tried again, for a time; and after a connection that
+    /// was lost in the middle, once more.
     async fn persist(&mut self, requests: &[WriteRequest]) -> Result<Vec<WriteReply>, CommitError> {
         let until = Instant::now() + self.retry_for;
         // No number is used twice: the commit before may have been given up, and have happened all the same.
         self.batch += 1;
         let batch = self.batch;
+        let mut losses = 0;
         loop {
             let (error, planned) = match self.attempt(requests, batch).await {
                 Ok(replies) => {
@@ -236,7 +314,12 @@ impl Writer {
                             return Err(CommitError::of_response(error));
                         }
                         AttemptError::Fenced => return Err(CommitError::Unknown(self.fenced())),
-                        AttemptError::Lost { error, replies } => (error, replies),
+                        AttemptError::BrokenOff => return Err(CommitError::Unknown(broken_off())),
+                        AttemptError::Lost { error, replies } => {
+                            losses += 1;
+                            (error, replies)
+                        }
+                        AttemptError::Unreached(error) => (error, None),
                     }
                 }
             };
@@ -248,6 +331,10 @@ impl Writer {
                 set_recorded(requests, &replies);
                 self.counters.count(requests, &replies);
                 return Ok(replies);
+            }
+            // The connection that was lost cannot commit any more.
+            if losses >= LOSSES_MAX {
+                return Err(CommitError::Lost(error));
             }
         }
     }
@@ -263,6 +350,11 @@ impl Writer {
             tracing::warn!(%error, "the connection to the database was not closed in order");
         }
     }
+}
+
+/// The error of a long write of a replica that stops.
+fn broken_off() -> Error {
+    Error::Configuration("this replica stops; try again".into())
 }
 
 /// True for a write to a session of another replica. One that is given away has its last writes, and begins nothing.
@@ -290,8 +382,8 @@ fn is_fault_of_all(error: &Error) -> bool {
         || rows::code(error).is_some_and(|code| CLASSES.iter().any(|class| code.starts_with(class)))
 }
 
-/// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version takes
-/// no lock for its rows of the audit log.
+/// True if a retry may succeed: a deadlock, a serialization failure, or a taken audit number. An owner of an earlier version
+/// takes no lock for its rows of the audit log.
 fn is_retryable_conflict(error: &Error) -> bool {
     is_deadlock(error)
         || error.as_database_error().is_some_and(|found| {

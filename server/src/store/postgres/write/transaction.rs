@@ -7,33 +7,20 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::store::append::{EncodedAppend, LastNumbers};
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::{self, CommitPlan};
-use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
 use crate::store::postgres::write::sessions::SessionTables;
-use crate::store::postgres::write::task::{AttemptError, Writer};
+use crate::store::postgres::write::task::{AttemptError, LockPatience, Writer};
 use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops};
-use crate::store::postgres::{owner, rows};
+use crate::store::postgres::{owner, rows, settings};
 use crate::store::sql::write::{WriteError, sessions, to_reply};
-use crate::store::write::{
-    SessionOp, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
-};
+use crate::store::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};
 
 /// Time for which a replica relies on a spec that it has stored, or found stored. Others delete it after
 /// [`SPECS_UNUSED_FOR`](blobs::SPECS_UNUSED_FOR) at the earliest.
 const SPECS_KNOWN_FOR: Millis = Millis::secs(30 * 60);
 /// Numbers of a block that are left for the commit under way when the next block is taken.
 const SPARE_NUMBERS: i64 = 1 << 20;
-
-/// True for a write that touches as many rows as a session or a blob has. If it were given up after the time of a commit, it
-/// would be tried again without an end.
-fn may_be_long(op: &WriteOp) -> bool {
-    matches!(
-        op,
-        WriteOp::Session(SessionOp::Delete(_) | SessionOp::Fork(_))
-            | WriteOp::Own(BlobOp::Keep(_) | BlobOp::Sweep { .. })
-    )
-}
 
 impl Writer {
     /// Carries out a commit.
@@ -44,7 +31,9 @@ impl Writer {
         batch: i64,
     ) -> Result<Vec<WriteReply>, AttemptError> {
         in_time(self.take_numbers(db)).await?;
-        if let Some(appends) = only_appends(requests) {
+        if self.patience == LockPatience::Batch
+            && let Some(appends) = only_appends(requests)
+        {
             return self.write_appends(db, &appends, batch).await;
         }
         self.write_transaction(db, requests, batch).await
@@ -113,13 +102,17 @@ impl Writer {
         if !in_time(owner::fence(db, self.owner, batch)).await? {
             return Err(AttemptError::Fenced);
         }
+        if self.patience == LockPatience::Alone && self.server == ServerKind::Replica {
+            in_time(db.execute(settings::SHORT_WAITS)).await?;
+        }
         let mut replies = Vec::with_capacity(requests.len());
         for group in groups(requests) {
             match group {
                 WriteGroup::Alone(op) => {
                     op.invalidate(&mut self.cache);
                     let writing = async { to_reply(self.write_alone(db, op).await) };
-                    replies.push(if may_be_long(op) { writing.await? } else { in_time(writing).await? });
+                    // A long one that is given up after the time of a commit would be tried again without an end.
+                    replies.push(if op.is_long() { writing.await? } else { in_time(writing).await? });
                 }
                 WriteGroup::Appends(appends) => {
                     replies.extend(self.write_appends(db, &appends, batch).await?);

@@ -50,7 +50,9 @@ pub(in crate::store) async fn session_of_user<R: SqlReader>(
         .map_err(|error| R::failure(format_args!("session of a user of {tenant}"), &error))
 }
 
-/// The rows of a user's sessions are few, and are sorted by hand: a run's commit must not have to write an index.
+/// The user's sessions are found by their index and sorted by hand: a run's commit must not have to write an index. They may be
+/// many, so only the one that is wanted gets the columns of its runs. Without the sum, PostgreSQL would go through all sessions
+/// of the tenant in the order of their updates to find that a user has none.
 pub(in crate::store) fn session_of_user_query<D: Dialect>(
     tenant: &TenantId,
     labels: &BTreeMap<String, String>,
@@ -58,12 +60,14 @@ pub(in crate::store) fn session_of_user_query<D: Dialect>(
 ) -> Query {
     let mut query = Query::new(D::SESSIONS);
     query.bind(tenant.as_str());
+    query.push(" AND s.session_no = (SELECT s.session_no FROM sessions AS s WHERE s.tenant = ");
+    query.bind(tenant.as_str());
     let label = |key: &str| labels.get(key).map(String::as_str);
     D::session_of(&mut query, label(USER_LABEL).unwrap_or_default(), label(PROJECT_LABEL));
     if let Some(by) = by {
         query.push(" AND s.created_by = ").bind(by);
     }
-    query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT 1");
+    query.push(" ORDER BY s.updated_at + 0 DESC, s.session_id DESC LIMIT 1)");
     query
 }
 

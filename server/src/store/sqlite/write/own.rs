@@ -39,6 +39,11 @@ impl OwnOp for SqliteOp {
         }
     }
 
+    /// A blob's bytes are in a file.
+    fn is_long(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> &'static str {
         match self {
             Self::ForgetDeleted(_) => "deletion from the search index",

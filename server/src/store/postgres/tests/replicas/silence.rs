@@ -3,6 +3,7 @@
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::time::Timestamp;
 
+use super::takeovers::session_of;
 use super::*;
 use crate::store::SessionStore as _;
 use crate::store::conformance::fixture;
@@ -28,6 +29,30 @@ async fn says_once(lost: Lost) {
     owner.says("two").await.unwrap();
     assert_eq!(owner.stored().await.len(), 3, "{lost:?}");
     assert!(!store.failed().is_cancelled());
+}
+
+/// A firewall lets the beats through and nothing else.
+#[tokio::test]
+async fn a_replica_whose_writes_do_not_reach_the_database_gives_up_its_place() {
+    let Some(schema) = Schema::new().await else { return };
+    let wire = Wire::to(&schema.options).await;
+    let mut first = Server::start(&schema, "a:1", SHORT).await;
+    let second = Server::start(&schema, "b:1", SHORT).await;
+    first.options = PostgresOptions { retry_for: Duration::from_secs(1), ..wire.options.clone() };
+    let store = first.own().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let _second = second.open().await;
+    first.wait_for_shards(SHARDS / 2).await;
+    let mut owner = fixture::Owner::started(&shared, &session_of(&first), "r").await;
+    wire.is_cut();
+    let ended = async {
+        let failed = first.replica.failed();
+        while !failed.is_cancelled() {
+            assert!(owner.says("lost").await.is_err());
+        }
+    };
+    tokio::time::timeout(BOUND, ended).await.expect("in time");
+    second.wait_for_shards(SHARDS).await;
 }
 
 /// Likewise of a write that is a transaction of several statements.

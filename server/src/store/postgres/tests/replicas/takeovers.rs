@@ -15,6 +15,15 @@ use crate::store::SessionStore as _;
 use crate::store::conformance::fixture::{self, tenant};
 use crate::store::number::int;
 
+/// From then on, deletions of sessions go on until `deletions_end` has a row.
+const SLOW_DELETIONS: &str = "
+    CREATE TABLE deletions_end (n bigint);
+    CREATE FUNCTION delete_slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        WHILE NOT EXISTS (SELECT 1 FROM deletions_end) LOOP PERFORM pg_sleep(0.01); END LOOP;
+        RETURN OLD;
+    END $$;
+    CREATE TRIGGER delete_slowly BEFORE DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION delete_slowly()";
+
 async fn write(store: &Arc<PostgresStore>, session: &str, run: &str) {
     let shared: Arc<dyn Store> = store.clone();
     fixture::Owner::started(&shared, session, run).await.says("hello").await.unwrap();
@@ -31,7 +40,7 @@ fn shard(session: &str) -> ShardNo {
 }
 
 /// A session in a shard that the server owns.
-fn session_of(server: &Server) -> String {
+pub(super) fn session_of(server: &Server) -> String {
     let ownership = server.replica.ownerships().borrow().clone();
     (0..).map(|no| format!("s-{no}")).find(|session| ownership.is_mine(shard(session))).unwrap()
 }
@@ -92,7 +101,7 @@ async fn shards_are_given_away_when_a_long_commit_has_ended() {
     let session = SessionId::parse("s").unwrap();
     store.create_session(fixture::new_session("s", &BTreeMap::new(), Timestamp(1))).await.unwrap();
     let mut shell = schema.shell().await;
-    shell.execute("BEGIN; LOCK TABLE steers IN EXCLUSIVE MODE").await.unwrap();
+    shell.execute(SLOW_DELETIONS).await.unwrap();
     let long = store.clone();
     let deleting = tokio::spawn(async move { long.delete_session(&tenant(), &session).await });
     let lasts = || first.replica.scope().commit_lasts(SystemClock.now());
@@ -103,7 +112,7 @@ async fn shards_are_given_away_when_a_long_commit_has_ended() {
     let before = beats(&schema, &first).await;
     until(async || beats(&schema, &first).await >= before + 3).await;
     assert_eq!(first.replica.ownerships().borrow().own().count(), usize::from(SHARDS));
-    shell.execute("COMMIT").await.unwrap();
+    shell.execute("INSERT INTO deletions_end VALUES (1)").await.unwrap();
     assert!(deleting.await.unwrap().unwrap(), "it is deleted");
     first.wait_for_shards(SHARDS / 2).await;
     second.wait_for_shards(SHARDS / 2).await;
@@ -306,6 +315,38 @@ async fn a_server_alone_whose_connection_was_cut_does_not_go_on_after_a_replica(
     let refused = alone.check().await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     assert!(alone.failed().is_cancelled());
+}
+
+/// A deletion that takes minutes.
+#[tokio::test]
+async fn a_replica_that_stops_in_a_long_write_leaves_at_once() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LONG).await;
+    let store = first.own().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = fixture::Owner::started(&shared, "s", "r").await;
+    owner.ends().await.unwrap();
+    let second = Server::start(&schema, "b:1", LONG).await;
+    let mut shell = schema.shell().await;
+    shell.execute(SLOW_DELETIONS).await.unwrap();
+    let deleting = {
+        let store = store.clone();
+        let id = SessionId::parse("s").unwrap();
+        tokio::spawn(async move { store.delete_session(&tenant(), &id).await })
+    };
+    let sleeps = "SELECT count(*) FROM owners AS o JOIN pg_stat_activity AS a ON a.pid = o.pid
+                  WHERE a.wait_event = 'PgSleep'";
+    until(async || number(&mut shell, sleeps).await > 0).await;
+    // Nothing lets it end.
+    let stopped = async {
+        store.close().await;
+        first.replica.leave().await;
+    };
+    tokio::time::timeout(BOUND, stopped).await.expect("in time");
+    let deleted = deleting.await.unwrap();
+    assert!(matches!(deleted, Err(StoreError::Unavailable { .. })), "{deleted:?}");
+    let other = second.own().await;
+    assert!(other.session(&tenant(), &SessionId::parse("s").unwrap()).await.unwrap().is_some());
 }
 
 /// The connection that writes has no lock in a replica: a new one takes the place of a cut one at once.

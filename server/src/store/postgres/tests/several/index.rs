@@ -63,6 +63,29 @@ async fn a_batch_that_stands_still_is_broken_off_as_soon_as_a_write() {
     assert_eq!(found(&a, "zebra").await, ["s"]);
 }
 
+/// A search does not wait for the deletion of a large session, and finds what comes after it.
+#[tokio::test]
+async fn messages_that_a_deletion_has_locked_are_passed_over_until_it_has_ended() {
+    let Some(Two { a, b, schema }) = two_stores().await else { return };
+    says(&a, "s1", "zebra one").await;
+    let mut shell = schema.shell().await;
+    shell.execute("BEGIN; SELECT 1 FROM session_entries FOR UPDATE").await.unwrap();
+    // More than one batch.
+    let mut other = Owner::started(&shared(&a), "s2", "s2").await;
+    let most = 300;
+    for no in 0..most {
+        other.says(&format!("horse {no}")).await.unwrap();
+    }
+    says(&a, "s3", "zebra three").await;
+    for store in [&a, &b] {
+        assert_eq!(found(store, "zebra").await, ["s3"]);
+    }
+    assert_eq!(count(&schema, "search_documents").await, most + 1);
+    shell.execute("ROLLBACK").await.unwrap();
+    assert_eq!(found(&b, "zebra").await, ["s1", "s3"]);
+    assert_eq!(count(&schema, "search_documents").await, most + 2);
+}
+
 /// More than one batch has, by their number and by their bytes.
 #[tokio::test]
 async fn long_messages_are_added_in_several_batches() {

@@ -5,7 +5,9 @@ mod blobs;
 mod chances;
 mod forks;
 mod index;
+mod large;
 mod shared;
+mod waits;
 
 use std::time::Duration;
 
