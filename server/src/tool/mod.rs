@@ -249,7 +249,7 @@ pub trait CallSink: Send + Sync + 'static {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable>;
 
-    /// True while results that cannot be recorded are kept and tried again, and the streams of their hosts stay: several replicas
+    /// True while results that cannot be recorded are kept and tried again, and the streams of their hosts stay. Several replicas
     /// own the runs of one host, and the results of the others can be recorded.
     fn keeps_results(&self) -> bool {
         false

@@ -73,7 +73,7 @@ struct RecoveryBounds {
 
 impl Engine {
     /// Continues the work of the last process. Of each tenant it starts every unfinished run, then ends those that are to be
-    /// interrupted, then lets those go on that an earlier process paused because no provider served their model, and whose model
+    /// interrupted. Then it lets those go on that an earlier process paused because no provider served their model, if the model
     /// has one now. A tenant whose runs wait for memory holds up no other.
     pub(in crate::engine) async fn recover(self) {
         let unfinished = loop {

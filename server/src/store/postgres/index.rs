@@ -206,7 +206,7 @@ impl Index {
     }
 
     /// Adds one batch of each block. True if there may be more. `passed` has, by block, the last number of the batches that
-    /// follow a message that was left out: the index has them, but the block goes on from that message the next time.
+    /// follow a message that was left out. The index has them, but the block goes on from that message the next time.
     async fn add_batches(&self, own: Option<i64>, passed: &mut BTreeMap<i64, i64>) -> Result<bool, Error> {
         let limit = i64::try_from(BATCH_MESSAGES).unwrap_or(i64::MAX);
         let query = sqlx::query(UNINDEXED).bind(limit).bind(own).bind(BATCH_BYTES);

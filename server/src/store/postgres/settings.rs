@@ -5,7 +5,7 @@ use sqlx::{Error, Executor as _, PgConnection};
 /// In READ COMMITTED a statement that waited for a row looks at it again. Plans go from the few rows that a statement is given to
 /// tables of any size: by index, whatever the statistics of a table that has just been filled say.
 ///
-/// Bounds that a role or a database sets for people are not for a server, which has its own: the error of a statement that was
+/// Bounds that a role or a database sets for people are not for a server, which has its own. The error of a statement that was
 /// ended tells nothing of what it did.
 const WRITING: &str = "
     SET synchronous_commit = on;

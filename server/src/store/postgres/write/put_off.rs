@@ -1,5 +1,5 @@
-//! Writes that are put off, because another replica has locked what they need: a fork or a deletion beside the deletion of a
-//! large session, or a write of a commit that had to wait for too long. One of them is tried at a time, apart from all other
+//! Writes that are put off, because another replica has locked what they need. Such a write is a fork or a deletion beside the
+//! deletion of a large session, or one of a commit that had to wait for too long. One of them is tried at a time, apart from all other
 //! writes.
 
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 //!
 //! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. A long one,
 //! such as a deletion, is a transaction of its own, one of them after each commit of others. Each begins with the owner's row,
-//! which gets the number of the commit: if the connection breaks before the response, a new one finds there if the commit
+//! which gets the number of the commit. If the connection breaks before the response, a new one finds there if the commit
 //! happened, and carries it out again if it did not.
 
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Writer {
     }
 
     /// Commits these writes together and answers each. If the database refuses one of them, or one ends its connection, each is
-    /// tried alone, so that the others do not fail with it: they do only if the database itself is known to be at fault.
+    /// tried alone, so that the others do not fail with it. They do only if the database itself is known to be at fault.
     /// Likewise if they and another replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
         if requests.is_empty() {
