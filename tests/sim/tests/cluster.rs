@@ -60,7 +60,7 @@ fn the_same_seed_is_the_same_history() {
 /// Within these seeds, a fault that is built in is found, and for the right reason.
 #[track_caller]
 fn finds(bug: PlantedClusterBug, symptom: &str) {
-    let found = (0..60).find_map(|seed| {
+    let found = (0..240).find_map(|seed| {
         let outcome = simulate_cluster(seed, ClusterOptions { bug: Some(bug), ..Default::default() });
         outcome.problems.into_iter().find(|problem| problem.contains(symptom)).map(|problem| (seed, problem))
     });

@@ -153,17 +153,25 @@ fn idle_shards_go_in_place_of_busy_ones() {
 fn busy_shards_above_the_share_stay_for_a_while() {
     let mut member = Member::new(ME, TIMES(), at(0));
     let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
-    let both = || view(&[(ME, 1), (OTHER, 1)], &all, 0);
-    beaten(&mut member, 0, 1, view(&[(ME, 1)], &all, 0));
-    let last = |actions: Vec<MemberAction>| actions.last().cloned();
-    let mut asked = |time: u64, view| last(beaten(&mut member, time, time, view));
-    assert_eq!(asked(500, both()), Some(shed(4)));
-    assert_eq!(asked(499 + BUSY_KEPT_MAX.0, both()), Some(shed(4)));
-    let anything = MemberAction::Shed(Shed { count: 4, keeps_busy: false });
-    assert_eq!(asked(500 + BUSY_KEPT_MAX.0, both()), Some(anything));
-    // The other one has left: the next that joins waits anew.
-    assert_eq!(asked(61_000, view(&[(ME, 1)], &all, 0)), None);
-    assert_eq!(asked(62_000, both()), Some(shed(4)));
+    let mut asked = |time: u64, owners: &[OwnerNo]| {
+        let owners: Vec<_> = owners.iter().map(|owner| (*owner, time)).collect();
+        beaten(&mut member, time, time, view(&owners, &all, 0)).last().cloned()
+    };
+    let (alone, both) = ([ME], [ME, OTHER]);
+    assert!(matches!(asked(0, &alone), Some(MemberAction::Gain(..))));
+    let mut waits_anew = |joined: u64| {
+        for time in (joined..joined + 2_500).step_by(500) {
+            assert_eq!(asked(time, &both), None, "it has just come: {time}");
+        }
+        for time in (joined + 2_500..joined + 2_500 + BUSY_KEPT_MAX.0).step_by(500) {
+            assert_eq!(asked(time, &both), Some(shed(4)), "{time}");
+        }
+        let anything = MemberAction::Shed(Shed { count: 4, keeps_busy: false });
+        assert_eq!(asked(joined + 2_500 + BUSY_KEPT_MAX.0, &both), Some(anything));
+        assert_eq!(asked(joined + 3_000 + BUSY_KEPT_MAX.0, &alone), None, "the other one has left");
+    };
+    waits_anew(500);
+    waits_anew(64_500);
 }
 
 #[test]

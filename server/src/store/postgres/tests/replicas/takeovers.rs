@@ -136,7 +136,7 @@ async fn shards_are_kept_when_a_long_commit_has_begun() {
     let in_first =
         (0..).map(|no| format!("k-{no}")).find(|session| shards.contains(&shard(session))).unwrap();
     let mut shell = schema.shell().await;
-    shell.execute("BEGIN; LOCK TABLE steers IN EXCLUSIVE MODE").await.unwrap();
+    shell.execute(SLOW_DELETIONS).await.unwrap();
     let long = store.clone();
     let deleting = tokio::spawn(async move { long.delete_session(&tenant(), &session).await });
     until(async || first.replica.scope().commit_lasts(SystemClock.now()) >= Millis(1)).await;
@@ -149,7 +149,7 @@ async fn shards_are_kept_when_a_long_commit_has_begun() {
     first.wait_for_shards(SHARDS).await;
     assert_eq!(first.term(), before, "nobody has claimed them");
     assert!(!deleting.is_finished(), "it goes on");
-    shell.execute("COMMIT").await.unwrap();
+    shell.execute("INSERT INTO deletions_end VALUES (1)").await.unwrap();
     assert!(deleting.await.unwrap().unwrap(), "it is deleted");
     write(&store, &in_first, "r").await;
 
