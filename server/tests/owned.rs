@@ -182,7 +182,7 @@ async fn whoever_follows_a_session_that_is_given_away_is_sent_to_its_next_owner(
     assert!(is_elsewhere(&refused), "{refused}");
 }
 
-/// Its task is told of the loss when the session is back already. Until then the take-over finds the task, and starts nothing.
+/// The run's task learns of the loss only after the session is back. Until it has ended, the take-over starts no other task.
 #[tokio::test]
 async fn a_run_goes_on_if_its_session_comes_back_before_its_task_has_stopped() {
     let (store, model) = (store().await, Silent::default());

@@ -370,7 +370,7 @@ pub struct Attempt(pub u32);
 impl Attempt {
     /// No attempt: before the first.
     pub const NONE: Self = Self(0);
-    /// The first attempt.
+    /// The attempt that a call or a model call begins with.
     pub const FIRST: Self = Self(1);
 
     /// The number of the attempt that follows.

@@ -58,7 +58,7 @@ impl BusyShards {
 /// A shard that is given away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeavingShard {
-    /// Its number.
+    /// The shard, in which no call of a tool in the process begins any more.
     pub shard: ShardNo,
     /// True if work is lost with it.
     pub is_busy: bool,

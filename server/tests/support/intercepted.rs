@@ -41,7 +41,7 @@ pub(crate) trait Intercept: Send + Sync + 'static {
         write
     }
 
-    /// Deletes a session.
+    /// Carries out the deletion of a session. Without a method of its own, it is one of all writes.
     fn delete<T: Send>(
         &self,
         delete: impl Future<Output = Result<T, StoreError>> + Send,

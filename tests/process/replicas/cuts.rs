@@ -2,7 +2,7 @@
 
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{RunStatus, ToolStatus};
-use agentloop_tests::owners::moved;
+use agentloop_tests::owners::{moved, sessions_of};
 use agentloop_tests::postgres;
 use agentloop_tests::process::links::Links;
 use agentloop_tests::process::proxy::Proxy;
@@ -108,9 +108,11 @@ async fn a_result_for_an_owner_that_cannot_be_reached_comes_once_the_link_is_who
     let model = Model::start().await;
     let Some((mut replicas, links)) = linked(&model).await else { return };
     let hub = replicas.owners.hub(&replicas.servers).await.expect("one of them");
+    let owner = (hub + 1) % replicas.servers.len();
+    let session = sessions_of(&mut replicas.owners, &replicas.servers, owner, 1).await.remove(0);
     let host = replicas.host(hub, "h-1").await;
-    let client = impatient(replicas.other());
-    let mut run = Follower::with(client, input("r-1", SESSION, "Wait")).await;
+    let client = impatient(&replicas.servers[owner]);
+    let mut run = Follower::with(client, input("r-1", &session, "Wait")).await;
     model.answers("slow", json!({ "seconds": 3.0 }), "Waited.");
     host.does("slow-start").await;
 

@@ -1,5 +1,5 @@
-//! Somebody who forks sessions, goes on in the forks, and deletes them, by the same few names over and over. What was
-//! said in a session that is gone must not come up in the one that has its name.
+//! A caller forks sessions, goes on in the forks, and deletes them. It uses the same few ids again and again. The words of a
+//! deleted session must not appear in a later session with its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

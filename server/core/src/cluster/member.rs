@@ -94,7 +94,7 @@ pub enum MemberAction {
 /// The shards that a replica is to give away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shed {
-    /// Number of shards.
+    /// The most shards to give away now: those above the replica's share.
     pub count: u16,
     /// True if those with work under way that would be lost, such as calls of tools in the process, stay for the moment.
     pub keeps_busy: bool,

@@ -16,7 +16,7 @@ use super::settings;
 use super::write::sessions::LOCK_SHARED;
 use crate::lifecycle::Tasks;
 
-/// Runs of a slice.
+/// Deleted runs whose events are looked for in one slice.
 const SLICE_RUNS: i64 = 64;
 /// Rows of a slice: events of runs, or entries of a session.
 const SLICE_ROWS: i64 = 2_000;

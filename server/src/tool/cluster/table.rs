@@ -16,7 +16,7 @@ use crate::tool::host::state::LinkNo;
 
 /// Commands that wait to be done, while the hub cannot be reached. Beyond this the oldest is given up, and the log says so.
 const COMMANDS_MAX: usize = 4_096;
-/// Bytes of these.
+/// Bytes of all commands that wait. Beyond this the oldest is given up, too.
 const COMMANDS_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The open calls, and the commands that are not known to be done.

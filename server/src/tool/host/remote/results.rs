@@ -61,7 +61,7 @@ impl RemoteTools {
 /// The time at which a result that cannot be recorded is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GiveUp {
-    /// After one try.
+    /// After the first try that fails.
     AtOnce,
     /// With the host's stream, unless the sink says that it is to end.
     WithStream,
