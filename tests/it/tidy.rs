@@ -227,6 +227,35 @@ fn every_error_status_is_made_where_its_reason_is() {
     }
 }
 
+/// An `async` block holds what it names alone: a guard in a parameter that it does not name ends before its first `await`.
+#[test]
+fn async_blocks_name_the_guards_that_they_hold() {
+    for folder in ["server", "client", "tests"] {
+        for (file, text) in sources(folder) {
+            let wrong = code(&text).find(|line| unnamed_parameter(line).is_some());
+            assert!(wrong.is_none(), "{file}: {wrong:?}");
+        }
+    }
+}
+
+/// A named parameter that begins with `_`, of a closure whose body is an `async` block.
+fn unnamed_parameter(line: &str) -> Option<&str> {
+    let (parameters, _body) = line.split_once("| async")?;
+    let (_before, parameters) = parameters.rsplit_once('|')?;
+    let is_in_name = |c: char| c.is_alphanumeric() || c == '_';
+    parameters.split(|c| !is_in_name(c)).find(|name| name.len() > 1 && name.starts_with('_'))
+}
+
+#[test]
+fn finds_parameters_that_no_async_block_names() {
+    // Not one literal: this file is read, too.
+    let closure = |parameters: &str| format!("    .for_each(|{parameters}| {} {{", "async move");
+    assert_eq!(unnamed_parameter(&closure("(key, _place)")), Some("_place"));
+    for right in [&closure("(key, _)"), &closure("key"), "a |_b| c(async {})"] {
+        assert_eq!(unnamed_parameter(right), None, "{right}");
+    }
+}
+
 #[test]
 fn reads_imports_as_they_are_written() {
     let text = "use crate::engine::{Engine, error::E};\nuse crate::{\n  model::M,\n  store::{A, B},\n};\n\

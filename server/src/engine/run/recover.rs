@@ -116,19 +116,24 @@ impl Engine {
                     (key, place, reserved, bounds.together.acquire().await)
                 }
             })
-            .for_each_concurrent(None, |(key, place, _reserved, _place_together)| async move {
-                let opening = Opening { place: Some(place), ..Opening::default() };
-                match self.ensure_live_with(&key, opening).await {
-                    Ok(()) | Err(EngineError::ShuttingDown) => {}
-                    // It is retried, as all others are that fail with it.
-                    Err(error) if error.is_transient() => {
-                        self.deps().lost_runs.note(&error, &self.deps().tasks);
-                    }
-                    Err(EngineError::Store(StoreError::Elsewhere)) => {}
-                    Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
-                }
+            .for_each_concurrent(None, |(key, place, reserved, place_together)| async move {
+                self.continue_run(&key, place).await;
+                // An `async` block holds what it names alone.
+                drop((reserved, place_together));
             })
             .await;
+    }
+
+    /// Starts one run of a recovery. A failure is reported, and retried if that may help.
+    async fn continue_run(&self, key: &RunKey, place: RecoveryPlace) {
+        match self.ensure_live_with(key, Opening { place: Some(place), ..Opening::default() }).await {
+            Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => {}
+            // It is retried, as all others are that fail with it.
+            Err(error) if error.is_transient() => {
+                self.deps().lost_runs.note(&error, &self.deps().tasks);
+            }
+            Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
+        }
     }
 
     /// Ends runs of one tenant that queued runs are to interrupt.
