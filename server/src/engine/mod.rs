@@ -112,7 +112,7 @@ impl Engine {
     /// Number of runs that this engine has in hand: the live ones, and those whose store failed and that are tried again.
     #[must_use]
     pub fn runs_at_work(&self) -> usize {
-        self.live_runs() + self.deps().retries.len()
+        self.live_runs() + self.deps().failures.retries.len()
     }
 
     /// The memory of live runs.
@@ -125,7 +125,7 @@ impl Engine {
     /// Number of runs that wait for memory before they go on.
     #[must_use]
     pub fn waiting_for_memory(&self) -> usize {
-        self.deps().memory_waits.len()
+        self.deps().memory.waits.len()
     }
 
     /// The arguments of tools that people do not see.
@@ -149,7 +149,7 @@ impl Engine {
     /// Number of subscribers that were ended since the start because they did not read.
     #[must_use]
     pub fn slow_subscribers(&self) -> u64 {
-        self.0.deps.slow_subscribers.load(Ordering::Relaxed)
+        self.0.deps.watchers.slow_subscribers.load(Ordering::Relaxed)
     }
 
     /// Aborts a run. A run that has ended stays as it is, and this succeeds.
@@ -237,7 +237,7 @@ impl Engine {
         {
             return Ok(state);
         }
-        let _entered = self.deps().journal_gate.enter(&key.tenant).await;
+        let _entered = self.deps().memory.journal_gate.enter(&key.tenant).await;
         let records = self.journal(key).await?;
         if records.is_empty() {
             return Err(EngineError::RunNotFound);
@@ -247,7 +247,7 @@ impl Engine {
 
     async fn journal(&self, key: &RunKey) -> Result<Vec<Record>, EngineError> {
         let records = self.store().records(&key.tenant, &key.run, Seq(0), u32::MAX).await?;
-        self.deps().journal_gate.note_size(journal_bytes(&records));
+        self.deps().memory.journal_gate.note_size(journal_bytes(&records));
         Ok(records)
     }
 

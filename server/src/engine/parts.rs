@@ -10,11 +10,9 @@ use crate::engine::after::follow_up::FollowUps;
 use crate::engine::after::notes::Notes;
 use crate::engine::after::runner;
 use crate::engine::blobs;
-use crate::engine::deps::Deps;
 use crate::engine::deps::job_queue::JobQueue;
-use crate::engine::deps::lost_runs::LostRuns;
 use crate::engine::deps::options::EngineOptions;
-use crate::engine::deps::retries::{RunCounts, RunRetries};
+use crate::engine::deps::{Deps, Failures, RunMemory, Watchers};
 use crate::engine::feed::{Callers, Feeds};
 use crate::engine::history::{HistoryCache, HistoryMemory};
 use crate::engine::memory::{JournalGate, MemoryWaits};
@@ -113,26 +111,23 @@ impl EngineParts {
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,
-                slow_subscribers: Arc::default(),
                 retired_sessions: AtomicU64::default(),
                 compactors: self.compactors,
                 tasks: self.tasks,
                 quotas: EngineQuotas::new(self.options.quotas.clone()),
                 options: self.options,
                 feeds: Feeds::default(),
-                histories: HistoryCache::new(HistoryMemory::new(&ledger)),
-                memory_waits: MemoryWaits::default(),
-                journal_gate: JournalGate::default(),
+                memory: RunMemory {
+                    histories: HistoryCache::new(HistoryMemory::new(&ledger)),
+                    waits: MemoryWaits::default(),
+                    journal_gate: JournalGate::default(),
+                },
                 jobs: JobQueue::new(job_executors),
                 callers: Callers::default(),
                 waiting_rpcs: Callers::default(),
                 shard_stops: ShardStops::default(),
-                run_watchers: Arc::default(),
-                session_watchers: Arc::default(),
-                panics: RunCounts::default(),
-                store_failures: RunCounts::default(),
-                retries: RunRetries::default(),
-                lost_runs: LostRuns::default(),
+                watchers: Watchers::default(),
+                failures: Failures::default(),
             }),
             live_runs: LiveRuns::default(),
             queue_locks: SessionLocks::default(),

@@ -85,7 +85,7 @@ impl Engine {
         self.deps().shard_stops.end(&shards);
         let is_left = |tenant: &TenantId, session: &SessionId| shards.contains(&shard_of(tenant, session));
         self.deps().jobs.stop_where(is_left);
-        self.deps().histories.remove_where(is_left);
+        self.deps().memory.histories.remove_where(is_left);
         self.deps().feeds.remove_where(is_left);
         have_stopped
     }

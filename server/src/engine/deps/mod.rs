@@ -45,26 +45,43 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) tasks: Tasks,
     pub(in crate::engine) options: EngineOptions,
     pub(in crate::engine) feeds: Feeds,
-    pub(in crate::engine) histories: HistoryCache,
-    pub(in crate::engine) memory_waits: MemoryWaits,
+    pub(in crate::engine) memory: RunMemory,
     pub(in crate::engine) quotas: EngineQuotas,
-    pub(in crate::engine) journal_gate: JournalGate,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
     /// Those of them that call `Run` or `RunStream`.
     pub(in crate::engine) waiting_rpcs: Callers,
     /// End subscriptions in shards that are given away.
     pub(in crate::engine) shard_stops: ShardStops,
-    pub(in crate::engine) run_watchers: Arc<RunWatchers>,
-    pub(in crate::engine) session_watchers: Arc<SessionWatchers>,
-    /// Number of subscribers that were ended because they did not read.
-    pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
+    pub(in crate::engine) watchers: Watchers,
     /// Number of sessions that were deleted because of their age or number.
     pub(in crate::engine) retired_sessions: AtomicU64,
+    pub(in crate::engine) failures: Failures,
+}
+
+/// The memory of all live runs, and those that wait for some.
+pub(in crate::engine) struct RunMemory {
+    pub(in crate::engine) histories: HistoryCache,
+    pub(in crate::engine) waits: MemoryWaits,
+    pub(in crate::engine) journal_gate: JournalGate,
+}
+
+/// Those who watch lists of runs, or a session.
+#[derive(Default)]
+pub(in crate::engine) struct Watchers {
+    pub(in crate::engine) runs: Arc<RunWatchers>,
+    pub(in crate::engine) sessions: Arc<SessionWatchers>,
+    /// Number of subscribers, of runs too, that were ended because they did not read.
+    pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
+}
+
+/// Failures of runs that are not of their own making.
+#[derive(Default)]
+pub(in crate::engine) struct Failures {
     /// Panics of each run's task.
     pub(in crate::engine) panics: RunCounts,
     /// Failures of the store in each run, which set the wait before its next retry.
-    pub(in crate::engine) store_failures: RunCounts,
+    pub(in crate::engine) of_store: RunCounts,
     /// Runs whose store failed. Each is retried until the store is back.
     pub(in crate::engine) retries: RunRetries,
     /// Logs the runs whose store failed, many in one line.
@@ -74,7 +91,7 @@ pub(in crate::engine) struct Deps {
 impl Deps {
     /// The account of all memory that live runs hold.
     pub(in crate::engine) fn ledger(&self) -> &MemoryLedger {
-        self.histories.memory().ledger()
+        self.memory.histories.memory().ledger()
     }
 
     /// Tells watchers of lists of runs that a run's row has changed. Does nothing while there are none.
@@ -87,12 +104,12 @@ impl Deps {
     ) {
         let (now, stall) = (self.clock.now(), self.options.subscriber_stall);
         let change = RunChange::new(tenant, row, waiting_on, from);
-        self.count_slow(self.run_watchers.changed(change, now, stall));
+        self.count_slow(self.watchers.runs.changed(change, now, stall));
     }
 
     /// Counts subscribers that were ended because they did not read.
     pub(in crate::engine) fn count_slow(&self, subscribers: u64) {
-        self.slow_subscribers.fetch_add(subscribers, Ordering::Relaxed);
+        self.watchers.slow_subscribers.fetch_add(subscribers, Ordering::Relaxed);
     }
 
     /// The account of the memory that live runs of this tenant hold.
@@ -111,7 +128,7 @@ impl Deps {
     pub(in crate::engine) fn free_memory(&self, tenant: &TenantId, bytes: usize) {
         let needed = self.ledger_of(tenant).needed(bytes);
         if self.ledger().free() < needed {
-            self.histories.free_memory(needed);
+            self.memory.histories.free_memory(needed);
         }
     }
 }

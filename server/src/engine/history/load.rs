@@ -15,7 +15,7 @@ impl Engine {
         last: EntryNo,
     ) -> Result<History, StoreError> {
         match last {
-            EntryNo(0) => Ok(History::new(&self.deps().histories.memory().of(tenant))),
+            EntryNo(0) => Ok(History::new(&self.deps().memory.histories.memory().of(tenant))),
             last => self.history(tenant, session, last).await,
         }
     }
@@ -31,7 +31,7 @@ impl Engine {
         last: EntryNo,
     ) -> Result<History, StoreError> {
         let deps = self.deps();
-        let history = deps.histories.take(&*deps.store, tenant, session, last).await;
+        let history = deps.memory.histories.take(&*deps.store, tenant, session, last).await;
         if history.as_ref().is_err_and(StoreError::is_damage)
             && self.store().session(tenant, session).await?.is_none_or(|row| row.last_entry != last)
         {

@@ -32,7 +32,7 @@ impl Engine {
         run: &RunId,
         messages_max: usize,
     ) -> Result<Option<RunOrigin>, EngineError> {
-        let _entered = self.deps().journal_gate.enter(tenant).await;
+        let _entered = self.deps().memory.journal_gate.enter(tenant).await;
         let max = u32::try_from(1 + messages_max).unwrap_or(u32::MAX);
         let records = self.store().records(tenant, run, Seq(0), max).await?;
         let mut events = records.into_iter().map(|record| record.event);

@@ -41,7 +41,7 @@ impl Engine {
             None => None,
         };
         let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-        let _entered = self.deps().journal_gate.enter(tenant).await;
+        let _entered = self.deps().memory.journal_gate.enter(tenant).await;
         let records = self.journal(&key).await?;
         let folded = replay(run, &records, |state| {
             compare_with_row(state, &row)?;
@@ -79,7 +79,7 @@ impl Engine {
         });
         let Some(EntryNo(last)) = last_read else { return Ok(None) };
         let history = History::load(
-            &self.deps().histories.memory().of(tenant),
+            &self.deps().memory.histories.memory().of(tenant),
             &**self.store(),
             tenant,
             session,

@@ -54,7 +54,7 @@ impl Engine {
         let input = || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: by.clone() };
         self.deliver(&key, input).await?;
         loop {
-            let entered = self.deps().journal_gate.enter(tenant).await;
+            let entered = self.deps().memory.journal_gate.enter(tenant).await;
             let records = self.journal(&key).await?;
             let last = records.last().map_or(Seq(0), |record| record.seq);
             match find_step(run, &records, request)? {

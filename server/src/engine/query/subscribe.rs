@@ -80,7 +80,7 @@ impl Engine {
             stall: deps.options.subscriber_stall,
             stop,
             shutdown: deps.tasks.soft().clone(),
-            slow: deps.slow_subscribers.clone(),
+            slow: deps.watchers.slow_subscribers.clone(),
             _caller: caller,
         };
         let is_complete = has_ended && after == last;

@@ -46,7 +46,7 @@ impl Engine {
             Some(mine) => self.queue_position(tenant, &row.session, mine).await?,
             None => 0,
         };
-        let waits_for_memory = self.deps().memory_waits.contains(&key);
+        let waits_for_memory = self.deps().memory.waits.contains(&key);
         Ok(RunView { row, state, queue_position, waits_for_memory })
     }
 

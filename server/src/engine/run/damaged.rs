@@ -51,7 +51,7 @@ impl Engine {
         if !claimed.row.summary.status.is_terminal() {
             self.append_end(key, claimed, "a fault of the server; its log has the details").await?;
         }
-        self.deps().panics.forget(key);
+        self.deps().failures.panics.forget(key);
         Ok(())
     }
 

@@ -56,7 +56,7 @@ impl Engine {
 
     /// Hands an input to a run that has ended. Its machine accepts a repetition of an earlier input and refuses others.
     async fn deliver_to_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
-        let _entered = self.deps().journal_gate.enter(&key.tenant).await;
+        let _entered = self.deps().memory.journal_gate.enter(&key.tenant).await;
         let mut machine = fold(&key.run, &self.journal(key).await?)?;
         let transition = machine.handle(input, self.now())?;
         debug_assert!(transition.records.is_empty(), "a run that has ended does not change");

@@ -14,9 +14,7 @@ use crate::engine::history::History;
 use crate::engine::memory::RUN_BYTES;
 use crate::engine::ports::Observer;
 use crate::engine::run::table::{Mailbox, StartPermit};
-use crate::engine::run::task::human::PendingAnswers;
-use crate::engine::run::task::results::RunningHooks;
-use crate::engine::run::task::{RunTask, RunWrite};
+use crate::engine::run::task::{RowColumns, RunTask, RunWrite, Running, TaskMemory, Unwritten};
 use crate::store::{RunRow, StoreError};
 
 /// The parts of a task that differ from run to run.
@@ -42,9 +40,9 @@ pub(in crate::engine) struct NewRun {
 impl RunTask {
     /// Takes over columns of the run's row, of a run that was claimed.
     pub(in crate::engine) fn take_columns(&mut self, row: &RunRow, use_permit: Option<UsePermit>) {
-        self.preview.clone_from(&row.preview);
-        self.created_by.clone_from(&row.created_by);
-        self.has_wake_time = row.summary.wake_at.is_some();
+        self.row.preview.clone_from(&row.preview);
+        self.row.created_by.clone_from(&row.created_by);
+        self.row.has_wake_time = row.summary.wake_at.is_some();
         self.use_permit = use_permit;
     }
 }
@@ -68,24 +66,16 @@ impl Engine {
             machine,
             epoch,
             session,
-            created_by: None,
-            use_permit: None,
+            row: RowColumns { status: past.last().map(|record| record.status), ..RowColumns::default() },
             history,
+            unwritten: Unwritten::default(),
             mailbox: receiver,
+            running: Running::default(),
+            memory: TaskMemory::new(base_charge),
             step_callers: Vec::new(),
-            pending_answers: PendingAnswers::default(),
-            running_effect: None,
-            memory_wait: None,
-            recovery_place: None,
             is_past_failure: false,
-            _base_charge: base_charge,
-            running_hooks: RunningHooks::default(),
-            unwritten: Vec::new(),
-            preview: String::new(),
-            durable_status: past.last().map(|record| record.status),
+            use_permit: None,
             run_observers,
-            write_by: None,
-            has_wake_time: false,
             given_away: None,
         };
         (task, mailbox)
@@ -110,7 +100,7 @@ impl Engine {
         let (epoch, session) = (deps.store.epoch(), session.clone());
         let (mut task, mailbox) =
             self.new_task(NewTask { permit, machine, epoch, session, history, past: &[] });
-        task.unwritten = transition.records;
+        task.unwritten.records = transition.records;
         task.write(write).await?;
         Ok(NewRun { task, mailbox, effects: transition.effects })
     }

@@ -130,7 +130,7 @@ impl Engine {
             Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => {}
             // It is retried, as all others are that fail with it.
             Err(error) if error.is_transient() => {
-                self.deps().lost_runs.note(&error, &self.deps().tasks);
+                self.deps().failures.lost_runs.note(&error, &self.deps().tasks);
             }
             Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
         }
@@ -225,13 +225,13 @@ impl Engine {
     async fn claim_and_launch(&self, permit: StartPermit, opening: Opening) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = permit.key().clone();
-        let _entered = self.deps().journal_gate.enter(&tenant).await;
+        let _entered = self.deps().memory.journal_gate.enter(&tenant).await;
         let claimed = match self.store().claim(&tenant, &run).await {
             Err(error) if error.is_damage() => return self.end_damaged(permit, error.into()).await,
             claimed => claimed?.ok_or(EngineError::RunNotFound)?,
         };
         let bytes = journal_bytes(&claimed.records);
-        self.deps().journal_gate.note_size(bytes);
+        self.deps().memory.journal_gate.note_size(bytes);
         let _journal_charge = self.deps().ledger_of(&tenant).charge(bytes);
         if let Some(last) = claimed.records.last() {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
@@ -255,7 +255,7 @@ impl Engine {
         // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
         // before the transition is durable.
         task.permit.set_live(mailbox);
-        task.recovery_place = opening.place;
+        task.memory.recovery_place = opening.place;
         let effects = match task.take_over().await {
             Ok(effects) => effects,
             Err(error) => {
@@ -278,8 +278,8 @@ impl Engine {
         state: Option<&RunState>,
     ) {
         let deps = self.deps();
-        deps.session_watchers.changed(tenant, &row.session, SessionSignal::Runs);
-        if deps.run_watchers.is_active() {
+        deps.watchers.sessions.changed(tenant, &row.session, SessionSignal::Runs);
+        if deps.watchers.runs.is_active() {
             let waiting_on = state.map_or_else(|| row.waiting_on(), RunState::waiting_on);
             deps.run_changed(tenant, row.clone(), waiting_on, ChangedFrom::Unknown);
         }
@@ -296,10 +296,10 @@ impl Engine {
         let deps = self.deps();
         let session = claimed.row.session.clone();
         let last = machine.state().last_entry();
-        let taken = deps.histories.take(&*deps.store, &permit.key().tenant, &session, last).await;
+        let taken = deps.memory.histories.take(&*deps.store, &permit.key().tenant, &session, last).await;
         let mut history = match (taken, need) {
             (Err(error), HistoryNeed::Later) if error.is_damage() => {
-                deps.histories.unloaded(&permit.key().tenant, last)
+                deps.memory.histories.unloaded(&permit.key().tenant, last)
             }
             (taken, _) => taken?,
         };
@@ -315,7 +315,7 @@ impl Engine {
 
     /// Starts the run in the background, retrying until the store is back.
     pub(in crate::engine) fn retry_later(&self, key: RunKey) {
-        if let Some(retry) = self.deps().retries.begin(&key) {
+        if let Some(retry) = self.deps().failures.retries.begin(&key) {
             let engine = self.clone();
             drop(self.deps().tasks.spawn("revive", async move { engine.retry_until_live(key, retry).await }));
         }
@@ -323,13 +323,13 @@ impl Engine {
 
     /// Ends the waits of all runs that are retried: the store answers again, after it did not.
     pub fn store_answers_again(&self) {
-        self.deps().retries.wake_all();
+        self.deps().failures.retries.wake_all();
     }
 
     async fn retry_until_live(&self, key: RunKey, retry: RetryGuard) {
         let mut wakes = retry.wakes();
         loop {
-            let doublings = self.deps().store_failures.increment(&key).min(16) - 1;
+            let doublings = self.deps().failures.of_store.increment(&key).min(16) - 1;
             tokio::select! { biased;
                 has_stopped = self.has_stopped_after((RETRY_WAIT * (1 << doublings)).min(RETRY_WAIT_MAX)) => {
                     if has_stopped {
@@ -346,7 +346,7 @@ impl Engine {
                 Ok(()) | Err(EngineError::ShuttingDown) => {}
                 // Not found: the write that was to create the run failed.
                 Err(EngineError::RunNotFound | EngineError::Store(StoreError::Elsewhere)) => {
-                    self.deps().store_failures.forget(&key);
+                    self.deps().failures.of_store.forget(&key);
                 }
                 Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
             }
@@ -371,7 +371,7 @@ impl RunTask {
             .handle(Input::Recovered, self.deps.clock.now())
             .expect("a run that has started can be taken over");
         self.seek_hosts(&mut transition, self.deps.clock.now());
-        self.unwritten.extend(transition.records);
+        self.unwritten.records.extend(transition.records);
         // The take-over is no event of the run's own: each retry has one.
         self.is_past_failure = true;
         self.flush().await?;

@@ -47,8 +47,8 @@ impl Engine {
         self.deps().tools.release(&key.tenant, &key.run);
         match end {
             TaskEnd::Finished => {
-                self.deps().store_failures.forget(&key);
-                self.deps().panics.forget(&key);
+                self.deps().failures.of_store.forget(&key);
+                self.deps().failures.panics.forget(&key);
                 drop(task.permit);
                 self.advance_queue_after_end(&key.tenant, &task.session).await;
             }
@@ -61,7 +61,7 @@ impl Engine {
                 self.go_on_if_own(task, key);
             }
             TaskEnd::Lost(error) => {
-                self.deps().lost_runs.note(&error, &self.deps().tasks);
+                self.deps().failures.lost_runs.note(&error, &self.deps().tasks);
                 drop(task.permit);
                 self.retry_later(key);
             }
@@ -84,7 +84,7 @@ impl Engine {
         tracing::error!("the task of this run has panicked");
         let key = task.permit.key().clone();
         self.deps().tools.release(&key.tenant, &key.run);
-        let first = self.deps().panics.increment(&key) == 1;
+        let first = self.deps().failures.panics.increment(&key) == 1;
         drop(task);
         let result = match first {
             true => self.ensure_live(&key).await,
@@ -107,7 +107,7 @@ impl Engine {
     pub(in crate::engine) async fn opening_panicked(&self, key: &RunKey) -> Result<(), EngineError> {
         tracing::error!(run.id = %key.run, "this run has panicked while it came up");
         self.deps().tools.release(&key.tenant, &key.run);
-        if self.deps().panics.increment(key) == 1 {
+        if self.deps().failures.panics.increment(key) == 1 {
             self.retry_later(key.clone());
             return Err(EngineError::Fault);
         }

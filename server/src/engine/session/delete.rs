@@ -54,7 +54,7 @@ impl Engine {
                 for row in watched {
                     engine.deps().run_changed(&tenant, row, None, ChangedFrom::Deleted);
                 }
-                engine.deps().session_watchers.changed(&tenant, &session, SessionSignal::Deleted);
+                engine.deps().watchers.sessions.changed(&tenant, &session, SessionSignal::Deleted);
             }
             Ok(deleted?)
         })
@@ -65,7 +65,7 @@ impl Engine {
     /// from being deleted.
     async fn watched_runs(&self, tenant: &TenantId, session: &SessionId) -> Vec<RunRow> {
         let (mut rows, mut after) = (Vec::new(), None);
-        if !self.deps().run_watchers.is_active() {
+        if !self.deps().watchers.runs.is_active() {
             return rows;
         }
         loop {
@@ -88,7 +88,7 @@ impl Engine {
 
     fn forget(&self, tenant: &TenantId, session: &SessionId) {
         let deps = self.deps();
-        deps.histories.remove(tenant, session);
+        deps.memory.histories.remove(tenant, session);
         deps.feeds.close_session(tenant, session);
         deps.jobs.stop_session(tenant, session);
     }

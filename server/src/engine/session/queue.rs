@@ -50,7 +50,7 @@ impl Engine {
         }
         let (seed, not_offered) = (deps.ids.seed(), self.not_offered(&run, request));
         let first = FirstInput { run, session, last_entry: None, seed, request, not_offered };
-        let history = History::new(&deps.histories.memory().of(&tenant));
+        let history = History::new(&deps.memory.histories.memory().of(&tenant));
         let (input, write) = (Input::Start(Box::new(first.start())), RunWrite::Enqueue(create_run(request)));
         let _new_run = self.write_new_run(permit, session, history, input, write).await?;
         drop(lock);
@@ -114,7 +114,7 @@ impl Engine {
             let (mut task, mailbox) = self.new_task(new);
             let created_by = claimed.row.created_by.as_deref();
             task.take_columns(&claimed.row, deps.quotas.hold_run_anyway(&tenant, created_by));
-            task.unwritten = transition.records;
+            task.unwritten.records = transition.records;
             match task.write(RunWrite::Enter(last_entry)).await {
                 Ok(()) => {
                     task.permit.set_live(mailbox);

@@ -80,7 +80,7 @@ impl Engine {
     /// [`EngineError::ShuttingDown`]
     pub fn tap_run_changes(&self) -> Result<RunTap, EngineError> {
         self.check_running()?;
-        let changes = self.deps().run_watchers.tap();
+        let changes = self.deps().watchers.runs.tap();
         Ok(RunTap { changes, stop: self.deps().tasks.soft().clone() })
     }
 
@@ -88,20 +88,20 @@ impl Engine {
     pub fn peer_changed(&self, change: RunChange) {
         let deps = self.deps();
         let (now, stall) = (deps.clock.now(), deps.options.subscriber_stall);
-        deps.count_slow(deps.run_watchers.peer_changed(change, now, stall));
+        deps.count_slow(deps.watchers.runs.peer_changed(change, now, stall));
     }
 
     /// Changes at another replica may have been missed: all watchers begin again, and tokens from before are not continued.
     pub fn reset_run_watchers(&self) {
         let deps = self.deps();
-        deps.run_watchers.reset_watchers(deps.clock.now());
+        deps.watchers.runs.reset_watchers(deps.clock.now());
     }
 
     /// The handle for the transport between replicas, which holds it as long as it works. Each engine has at most one.
     #[must_use]
     pub fn peer_following(&self) -> PeerFollowing {
         let deps = self.deps();
-        deps.run_watchers.peer_following(&deps.clock)
+        deps.watchers.runs.peer_following(&deps.clock)
     }
 }
 

@@ -70,7 +70,7 @@ impl Engine {
         let digest = digest_of(tenant, &filter);
         let position = parse(token, &digest);
         let process = || deps.ids.seed();
-        let (handle, goes_on) = deps.run_watchers.watch(tenant, &filter, position, process, &deps.clock);
+        let (handle, goes_on) = deps.watchers.runs.watch(tenant, &filter, position, process, &deps.clock);
         let mode = match goes_on {
             Some(upto) => Mode::Continuing { upto },
             None => Mode::Begin { reason: reason(token) },

@@ -105,7 +105,7 @@ impl Engine {
 
     /// Tells those who follow a session that its row has changed.
     pub fn session_changed(&self, tenant: &TenantId, session: &SessionId) {
-        self.deps().session_watchers.changed(tenant, session, SessionSignal::Row);
+        self.deps().watchers.sessions.changed(tenant, session, SessionSignal::Row);
     }
 }
 
@@ -144,7 +144,7 @@ impl SessionSubscription {
     ) -> Result<Self, EngineError> {
         let stop = engine.follow_shard(tenant, session)?;
         // From here on nothing is missed: what happens next is found by the queries below or told as a change.
-        let entered = engine.deps().session_watchers.enter(tenant, session);
+        let entered = engine.deps().watchers.sessions.enter(tenant, session);
         let store = engine.store().clone();
         let read = || existing_row(&*store, tenant, session);
         let known = match position {

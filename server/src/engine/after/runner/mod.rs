@@ -143,7 +143,7 @@ async fn attempt(deps: &Deps, job: &Job) -> (Option<Arc<RunSpec>>, Result<(), Jo
     };
     let result = AssertUnwindSafe(executor.execute(job, &spec)).catch_unwind().await;
     // It may have written a title or a summary.
-    deps.session_watchers.changed(&job.id.tenant, &job.session, SessionSignal::Row);
+    deps.watchers.sessions.changed(&job.id.tenant, &job.session, SessionSignal::Row);
     let panicked = || Err(JobError::Retryable { why: "the executor panicked".to_owned(), after: None });
     (Some(spec), result.unwrap_or_else(|_| panicked()))
 }

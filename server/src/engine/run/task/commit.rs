@@ -64,11 +64,11 @@ impl RunTask {
             RunWrite::Enter(last) => (None, Some(last)),
             RunWrite::Continue => (None, None),
         };
-        self.write_by = None;
-        if self.unwritten.is_empty() {
+        self.unwritten.write_by = None;
+        if self.unwritten.records.is_empty() {
             return Ok(());
         }
-        let records = std::mem::take(&mut self.unwritten);
+        let records = std::mem::take(&mut self.unwritten.records);
         let is_new = create.is_some();
         let is_over = matches!(self.machine.state().phase(), Phase::Finished { .. });
         let append = self.append_of(create, enter, &records);
@@ -80,11 +80,11 @@ impl RunTask {
         if is_new {
             // Also after an error: nobody knows if the run was written.
             let change = SessionSignal::Runs;
-            self.deps.session_watchers.changed(&self.permit.key().tenant, &self.session, change);
+            self.deps.watchers.sessions.changed(&self.permit.key().tenant, &self.session, change);
         }
         if let Err(error) = appended {
             if is_over {
-                self.deps.histories.remove(self.tenant(), &self.session);
+                self.deps.memory.histories.remove(self.tenant(), &self.session);
             }
             return Err(error);
         }
@@ -95,8 +95,8 @@ impl RunTask {
     /// The write of these records, which are the run's next ones.
     fn append_of(&mut self, create: Option<CreateRun>, enter: Option<EntryNo>, records: &[Record]) -> Append {
         if let Some(create) = &create {
-            self.preview.clone_from(&create.preview);
-            self.created_by.clone_from(&create.created_by);
+            self.row.preview.clone_from(&create.preview);
+            self.row.created_by.clone_from(&create.created_by);
         }
         let RunKey { tenant, run } = self.permit.key().clone();
         let first = records.first().expect("a write has records");
@@ -117,9 +117,9 @@ impl RunTask {
     /// Shows records that are durable, and keeps them in the history unless that was handed over.
     fn after_append(&mut self, written: Written, records: Vec<Record>) {
         let Written { began, status, has_wake_time, has_jobs, is_over } = written;
-        self.has_wake_time = has_wake_time;
+        self.row.has_wake_time = has_wake_time;
         if !std::mem::replace(&mut self.is_past_failure, true) {
-            self.deps.store_failures.forget(self.permit.key());
+            self.deps.failures.of_store.forget(self.permit.key());
         }
         self.tell_watchers(status);
         let took = began.elapsed();
@@ -134,8 +134,8 @@ impl RunTask {
 
     /// Tells those who watch lists of runs that the run's row has changed.
     fn tell_watchers(&mut self, status: RunStatus) {
-        let before = self.durable_status.replace(status);
-        if !self.deps.run_watchers.is_active() {
+        let before = self.row.status.replace(status);
+        if !self.deps.watchers.runs.is_active() {
             return;
         }
         let state = self.machine.state();
@@ -147,8 +147,8 @@ impl RunTask {
             agent: state.spec().agent.clone(),
             model: state.spec().model.clone(),
             labels: state.spec().labels.clone(),
-            preview: self.preview.clone(),
-            created_by: self.created_by.clone(),
+            preview: self.row.preview.clone(),
+            created_by: self.row.created_by.clone(),
             created_at: state.started_at(),
             updated_at: state.updated_at(),
             last_seq: state.seq(),
@@ -177,10 +177,10 @@ impl RunTask {
     /// Puts the session's history into the cache for the next run. This comes before the write that frees the session:
     /// a deletion that follows the write must find the history in the cache, to remove it.
     fn hand_over_history(&mut self, records: &[Record]) {
-        let empty = History::new(&self.deps.histories.memory().of(self.tenant()));
+        let empty = History::new(&self.deps.memory.histories.memory().of(self.tenant()));
         let mut history = std::mem::replace(&mut self.history, empty);
         history.extend(records);
-        self.deps.histories.put(self.tenant().clone(), self.session.clone(), history);
+        self.deps.memory.histories.put(self.tenant().clone(), self.session.clone(), history);
     }
 }
 

@@ -57,7 +57,7 @@ impl RunTask {
                 self.start_model_call(ModelAttempt { model_call, attempt }, last_entry, checked);
             }
             Effect::Plan { decision, situation } => self.start_planning(decision, situation),
-            Effect::Prepare => self.running_effect = Some(Box::pin(prepare(self.extensions()))),
+            Effect::Prepare => self.running.effect = Some(Box::pin(prepare(self.extensions()))),
             Effect::Compact { number, strategy, reason, level, last_entry } => {
                 self.start_compaction(number, strategy, reason, level, last_entry);
             }
@@ -65,8 +65,8 @@ impl RunTask {
             | Effect::StopPlanning { .. }
             | Effect::StopPreparing
             | Effect::StopCompacting { .. } => {
-                self.running_effect = None;
-                self.memory_wait = None;
+                self.running.effect = None;
+                self.memory.wait = None;
             }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the transition is durable"),
             Effect::CloseRuntime { host, runtime } => {
@@ -101,7 +101,7 @@ impl RunTask {
                 deps: task.deps.clone(),
                 feed: task.feed.clone(),
                 tenant: task.permit.key().tenant.clone(),
-                created_by: task.created_by.clone(),
+                created_by: task.row.created_by.clone(),
                 spec: task.machine.state().spec().clone(),
                 model_call,
                 attempt,
@@ -114,14 +114,14 @@ impl RunTask {
                 checked,
                 memory: reserved,
             };
-            task.running_effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
+            task.running.effect = Some(Box::pin(call.prepare(&mut task.history, last_entry)));
         });
     }
 
     fn start_planning(&mut self, decision: u32, situation: Situation) {
         self.start_with_history(move |task, reserved| {
             let asked = task.ask_planner(decision, situation);
-            task.running_effect = Some(Box::pin(async move {
+            task.running.effect = Some(Box::pin(async move {
                 let _reserved = reserved;
                 asked.await
             }));
@@ -149,7 +149,7 @@ impl RunTask {
                 level,
                 entries: task.history.entries().to_vec(),
             };
-            task.running_effect = Some(Box::pin(async move {
+            task.running.effect = Some(Box::pin(async move {
                 let _reserved = reserved;
                 compacting.run().await
             }));

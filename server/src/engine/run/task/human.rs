@@ -70,7 +70,7 @@ impl RunTask {
                 _ => true,
             })
         });
-        self.pending_answers.work.push(checked.boxed());
+        self.running.answers.work.push(checked.boxed());
     }
 
     fn notify_finish_executor(&self) {

@@ -62,19 +62,19 @@ async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> WaitEnd {
 impl RunTask {
     /// Starts an effect that reads the history, now or when there is memory for it.
     pub(super) fn start_with_history(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
-        match self.recovery_place.as_mut().and_then(RecoveryPlace::begin) {
+        match self.memory.recovery_place.as_mut().and_then(RecoveryPlace::begin) {
             Some(earlier_done) => self.wait_for_place(Box::new(start), earlier_done),
             None => self.start_asking(start),
         }
     }
 
     fn wait_for_place(&mut self, start: Start, earlier_done: impl Future<Output = ()> + Send + 'static) {
-        let listed = self.deps.memory_waits.add(self.permit.key());
+        let listed = self.deps.memory.waits.add(self.permit.key());
         let reserved = Box::pin(async {
             earlier_done.await;
             WaitEnd::MayAsk
         });
-        self.memory_wait = Some(MemoryWait { start, reserved, _listed: Some(listed), before_asking: true });
+        self.memory.wait = Some(MemoryWait { start, reserved, _listed: Some(listed), before_asking: true });
     }
 
     fn start_asking(&mut self, start: impl FnOnce(&mut Self, Charge) + Send + 'static) {
@@ -97,14 +97,14 @@ impl RunTask {
 
     /// True if the history can be given up: nothing that is under way reads it.
     pub(super) fn can_unload(&self) -> bool {
-        self.running_effect.is_none()
-            && self.memory_wait.as_ref().is_none_or(|wait| wait.before_asking)
+        self.running.effect.is_none()
+            && self.memory.wait.as_ref().is_none_or(|wait| wait.before_asking)
             && self.history.has_entries()
     }
 
     /// Goes on after the wait: loads the history and starts the effect, or waits again.
     pub(super) async fn handle_memory_wait(&mut self, end: WaitEnd) -> Result<Option<TaskEnd>, StoreError> {
-        let Some(MemoryWait { start, .. }) = self.memory_wait.take() else { return Ok(None) };
+        let Some(MemoryWait { start, .. }) = self.memory.wait.take() else { return Ok(None) };
         let reserved = match end {
             WaitEnd::Reserved(reserved) => reserved,
             WaitEnd::MayAsk => {
@@ -147,12 +147,12 @@ impl RunTask {
             None if bytes > self.bytes_max() => (Box::pin(ready(WaitEnd::TooLarge(bytes))), None),
             None => {
                 self.history.unload();
-                let listed = self.deps.memory_waits.add(self.permit.key());
+                let listed = self.deps.memory.waits.add(self.permit.key());
                 let tenant = self.permit.key().tenant.clone();
                 (Box::pin(reserve(self.deps.clone(), tenant, bytes)), Some(listed))
             }
         };
-        self.memory_wait = Some(MemoryWait { start, reserved, _listed: listed, before_asking: false });
+        self.memory.wait = Some(MemoryWait { start, reserved, _listed: listed, before_asking: false });
     }
 
     /// Loads the missing part of the history. The loaded bytes count against the reservation.
@@ -162,7 +162,7 @@ impl RunTask {
         while !self.history.is_loaded() {
             // Few runs load at a time: how much a page brings is known only afterwards.
             let RunKey { tenant, .. } = self.permit.key();
-            let _entered = self.deps.journal_gate.enter(tenant).await;
+            let _entered = self.deps.memory.journal_gate.enter(tenant).await;
             self.history.load_more(&*self.deps.store, tenant, &self.session).await?;
             let loaded = self.history.bytes();
             reserved.set(reserved_bytes.saturating_sub(loaded));

@@ -83,43 +83,73 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) machine: Machine,
     pub(in crate::engine) epoch: Epoch,
     pub(in crate::engine) session: SessionId,
-    /// Name of the caller that started the run.
-    pub(in crate::engine) created_by: Option<String>,
+    pub(in crate::engine) row: RowColumns,
     pub(in crate::engine) history: History,
+    pub(in crate::engine) unwritten: Unwritten,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) mailbox: mpsc::Receiver<Mail>,
+    pub(in crate::engine) running: Running,
+    pub(in crate::engine) memory: TaskMemory,
     /// Callers of `Step` whose step has not begun yet, because the planner is still asked for its instruction.
     pub(in crate::engine) step_callers: Vec<StepCaller>,
-    /// Questions that executors of this process are answering.
-    pub(in crate::engine) pending_answers: PendingAnswers,
-    /// The model call, planner call, preparation or compaction under way. A run has at most one.
-    pub(in crate::engine) running_effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
-    /// An effect that waits for memory. Then there is no running effect.
-    pub(in crate::engine) memory_wait: Option<MemoryWait>,
-    /// The run was taken over, and has not had its memory yet.
-    pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
     /// True once failures of the store before this task do not count any more.
     pub(in crate::engine) is_past_failure: bool,
     /// Counts the run as live for its caller and tenant, if they have quotas.
     pub(in crate::engine) use_permit: Option<UsePermit>,
-    /// For what the run holds beside its history.
-    pub(in crate::engine) _base_charge: Charge,
-    /// Results of tool calls that `post_tool` hooks are looking at.
-    pub(in crate::engine) running_hooks: RunningHooks,
-    /// Events that the machine decided and that are not durable yet.
-    pub(in crate::engine) unwritten: Vec<Record>,
     /// Observers that follow this run only.
     pub(in crate::engine) run_observers: Vec<Box<dyn RunObserver>>,
-    /// The beginning of the run's first message, as its row has it.
-    pub(in crate::engine) preview: String,
-    /// Status after the last durable event. `None` before the first one.
-    pub(in crate::engine) durable_status: Option<RunStatus>,
-    /// When the unwritten events are written at the latest.
-    pub(in crate::engine) write_by: Option<Timestamp>,
-    /// True if the run's row has a time at which the timer wakes the run.
-    pub(in crate::engine) has_wake_time: bool,
     /// The run's session is given away: whoever gives it away waits until the task has ended.
     pub(in crate::engine) given_away: Option<GivenAwayShards>,
+}
+
+/// Columns of the run's row, as they were last written.
+#[derive(Default)]
+pub(in crate::engine) struct RowColumns {
+    /// The beginning of the run's first message.
+    pub(in crate::engine) preview: String,
+    /// Name of the caller that started the run.
+    pub(in crate::engine) created_by: Option<String>,
+    /// True if the row has a time at which the timer wakes the run.
+    pub(in crate::engine) has_wake_time: bool,
+    /// Status after the last durable event. `None` before the first one.
+    pub(in crate::engine) status: Option<RunStatus>,
+}
+
+/// Events that the machine decided and that are not durable yet.
+#[derive(Default)]
+pub(in crate::engine) struct Unwritten {
+    /// The events, in their order.
+    pub(in crate::engine) records: Vec<Record>,
+    /// When they are written at the latest. `None` if they are written with the input that made them.
+    pub(in crate::engine) write_by: Option<Timestamp>,
+}
+
+/// The work that is under way in the task itself.
+#[derive(Default)]
+pub(in crate::engine) struct Running {
+    /// The model call, planner call, preparation or compaction. A run has at most one.
+    pub(in crate::engine) effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
+    /// Results of tool calls that `post_tool` hooks are looking at.
+    pub(in crate::engine) hooks: RunningHooks,
+    /// Questions that executors of this process are answering.
+    pub(in crate::engine) answers: PendingAnswers,
+}
+
+/// The memory that the run has or waits for, beside its history.
+pub(in crate::engine) struct TaskMemory {
+    /// An effect that waits for memory. Then there is no running effect.
+    pub(in crate::engine) wait: Option<MemoryWait>,
+    /// The run was taken over, and has not had its memory yet.
+    pub(in crate::engine) recovery_place: Option<RecoveryPlace>,
+    /// For what the run holds beside its history.
+    _base: Charge,
+}
+
+impl TaskMemory {
+    /// The memory of a run that has asked for nothing more yet.
+    pub(in crate::engine) fn new(base: Charge) -> Self {
+        Self { wait: None, recovery_place: None, _base: base }
+    }
 }
 
 /// A caller of `Step`, who waits until the step begins.
@@ -162,8 +192,8 @@ impl RunTask {
         }
         let mut alarm = Alarm::default();
         loop {
-            if self.memory_wait.is_none() {
-                self.recovery_place = None;
+            if self.memory.wait.is_none() {
+                self.memory.recovery_place = None;
             }
             let wakeup = self.next_wakeup(&mut alarm).await;
             let end = match self.handle_wakeup(wakeup).await {
@@ -194,7 +224,7 @@ impl RunTask {
                 Ok(None)
             }
             Wakeup::EffectDone(input) => {
-                self.running_effect = None;
+                self.running.effect = None;
                 self.handle_input(input, None).await
             }
         }
@@ -207,27 +237,27 @@ impl RunTask {
         if can_unload && self.deps.ledger().is_wanted() {
             return Wakeup::MemoryWanted;
         }
-        let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
+        let due = self.unwritten.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         let effect = async {
-            match self.running_effect.as_mut() {
+            match self.running.effect.as_mut() {
                 Some(effect) => effect.await,
                 None => std::future::pending().await,
             }
         };
         let memory_wait_ended = async {
-            match self.memory_wait.as_mut() {
+            match self.memory.wait.as_mut() {
                 Some(wait) => wait.reserved.as_mut().await,
                 None => std::future::pending().await,
             }
         };
-        let pending_answers = &mut self.pending_answers;
+        let pending_answers = &mut self.running.answers;
         tokio::select! { biased;
             () = self.deps.tasks.soft().cancelled() => Wakeup::Stop,
             mail = self.mailbox.recv() => Wakeup::Mail(mail),
             input = effect => Wakeup::EffectDone(input),
             end = memory_wait_ended => Wakeup::MemoryWaitEnded(end),
-            Some(hooked) = self.running_hooks.next() => Wakeup::HooksDone(hooked),
+            Some(hooked) = self.running.hooks.next() => Wakeup::HooksDone(hooked),
             input = pending_answers.next() => input.map_or(Wakeup::NotAnswered, Wakeup::Answered),
             () = alarm.wait_until(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
                 Wakeup::Deadline
@@ -341,10 +371,10 @@ impl RunTask {
         };
         self.seek_hosts(&mut transition, now);
         let may_wait = reply.is_none() && transition.may_wait();
-        self.unwritten.extend(transition.records);
-        if may_wait && self.write_by.is_none_or(|by| by > now) {
-            if !self.unwritten.is_empty() {
-                self.write_by.get_or_insert(now.after(DELAYED_WRITE_MAX));
+        self.unwritten.records.extend(transition.records);
+        if may_wait && self.unwritten.write_by.is_none_or(|by| by > now) {
+            if !self.unwritten.records.is_empty() {
+                self.unwritten.write_by.get_or_insert(now.after(DELAYED_WRITE_MAX));
             }
             return Ok(None);
         }
@@ -381,7 +411,7 @@ impl RunTask {
             tenant: self.permit.key().tenant.clone(),
             session: self.session.clone(),
             agent: self.machine.state().spec().agent.clone(),
-            caller: self.created_by.clone(),
+            caller: self.row.created_by.clone(),
             caller_groups: self.machine.state().caller_groups().clone(),
             traceparent: None,
             epoch: self.epoch,

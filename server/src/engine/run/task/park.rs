@@ -20,13 +20,13 @@ impl RunTask {
     /// clock as it is. The row may lack one although the run waits now: the run's wait was short when the row was written,
     /// and the clock was set back since.
     pub(in crate::engine) fn may_park(&self) -> bool {
-        let is_woken_in_time = self.has_wake_time && !self.machine.is_ahead();
+        let is_woken_in_time = self.row.has_wake_time && !self.machine.is_ahead();
         self.is_waiting() && (is_woken_in_time || self.machine.deadline().is_none())
     }
 
     /// True if nothing happens until an input from outside or a distant deadline moves the run.
     pub(in crate::engine) fn is_waiting(&self) -> bool {
-        if !self.running_hooks.is_empty() {
+        if !self.running.hooks.is_empty() {
             return false;
         }
         let state = self.machine.state();
@@ -46,7 +46,7 @@ impl RunTask {
             | Phase::Finished { .. } => {
                 state.status().is_some_and(|status| status.is_interrupted())
                     && !self.machine.has_pending_step()
-                    && self.pending_answers.is_empty()
+                    && self.running.answers.is_empty()
                     && !state.has_calls_in_flight()
             }
         }

@@ -41,7 +41,7 @@ impl RunTask {
                     let finished = after_tool(extensions, call, *finished).await;
                     HookedResult { input: Input::CallFinished(Box::new(finished)), reply }
                 };
-                self.running_hooks.push(Box::pin(hooked));
+                self.running.hooks.push(Box::pin(hooked));
                 Ok(None)
             }
             (input, _) => self.handle_input(input, Some(reply)).await,
