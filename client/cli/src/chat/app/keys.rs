@@ -52,7 +52,7 @@ impl App {
         }
         self.overlay = None;
         if self.live.as_ref().is_some_and(|live| !live.aborting) {
-            if !self.queue.is_empty() {
+            if !self.queue.runs.is_empty() {
                 self.ask_about_queue();
                 return Vec::new();
             }
@@ -124,14 +124,16 @@ impl App {
                 if !self.cards.is_empty() {
                     self.focus = Focus::Card;
                 } else if self.editor.unfold() {
-                    self.recalled = None;
+                    self.earlier.recalled = None;
                 }
             }
             KeyCode::Up if self.editor.is_on_first_line() && self.can_recall() => self.recall(true),
-            KeyCode::Down if self.editor.is_on_last_line() && self.recalled.is_some() => self.recall(false),
+            KeyCode::Down if self.editor.is_on_last_line() && self.earlier.recalled.is_some() => {
+                self.recall(false)
+            }
             KeyCode::Esc => {}
             _ => {
-                self.recalled = None;
+                self.earlier.recalled = None;
                 self.editor.key(key);
             }
         }
@@ -140,19 +142,19 @@ impl App {
 
     /// True if an earlier prompt may replace the editor's text, which must be empty or a recalled prompt.
     fn can_recall(&self) -> bool {
-        !self.prompts.is_empty() && (self.editor.is_empty() || self.recalled.is_some())
+        !self.earlier.prompts.is_empty() && (self.editor.is_empty() || self.earlier.recalled.is_some())
     }
 
     fn recall(&mut self, earlier: bool) {
-        let at = match (self.recalled, earlier) {
-            (None, _) => Some(self.prompts.len() - 1),
+        let at = match (self.earlier.recalled, earlier) {
+            (None, _) => Some(self.earlier.prompts.len() - 1),
             (Some(at), true) => Some(at.saturating_sub(1)),
-            (Some(at), false) => (at + 1 < self.prompts.len()).then_some(at + 1),
+            (Some(at), false) => (at + 1 < self.earlier.prompts.len()).then_some(at + 1),
         };
-        self.recalled = at;
+        self.earlier.recalled = at;
         match at {
-            Some(at) if at < self.prompts_read => self.editor.set_earlier(&self.prompts[at]),
-            Some(at) => self.editor.set(&self.prompts[at]),
+            Some(at) if at < self.earlier.read => self.editor.set_earlier(&self.earlier.prompts[at]),
+            Some(at) => self.editor.set(&self.earlier.prompts[at]),
             None => self.editor.set(""),
         }
     }

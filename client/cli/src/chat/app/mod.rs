@@ -68,21 +68,9 @@ pub(crate) struct App {
     /// True if results and reasoning are shown in full.
     pub(crate) details: bool,
     pub(crate) editor: Editor,
-    /// Earlier prompts, the oldest first.
-    pub(crate) prompts: Vec<String>,
-    /// Number of the first of them that were read from a session, and not entered here.
-    pub(crate) prompts_read: usize,
-    /// Index of the earlier prompt that the editor shows.
-    pub(crate) recalled: Option<usize>,
+    pub(crate) earlier: EarlierPrompts,
     pub(crate) live: Option<LiveRun>,
-    /// Queued runs of the session, the next one first.
-    pub(crate) queue: VecDeque<QueueItem>,
-    /// Ids of runs that left the queue: they were followed here, or removed. An older list may still have them.
-    pub(crate) left_queue: BTreeSet<String>,
-    /// Messages to a busy session that the server has not accepted yet.
-    pub(crate) in_flight: Vec<UnsentPrompt>,
-    /// Runs that others started in the session, the oldest first, until they are followed.
-    pub(crate) of_others: VecDeque<String>,
+    pub(crate) queue: SessionQueue,
     /// Open questions, the oldest first. The first one is shown.
     pub(crate) cards: VecDeque<Card>,
     pub(crate) focus: Focus,
@@ -91,10 +79,7 @@ pub(crate) struct App {
     pub(crate) unsent: Option<UnsentPrompt>,
     /// A note about the last key; removed at the next key.
     pub(crate) hint: Option<String>,
-    /// Tokens and cost of all runs of the session.
-    pub(crate) usage: Usage,
-    /// The parts of that sum by run.
-    pub(crate) usage_of_runs: BTreeMap<String, Usage>,
+    pub(crate) usage: SessionUsage,
     /// The configured agents. Absent until the server has answered.
     pub(crate) agents: Option<Result<Vec<Agent>, String>>,
     /// The configured providers of models. Empty until the server has answered, and of a server that does not list them.
@@ -105,8 +90,41 @@ pub(crate) struct App {
     pub(crate) interrupted_once: bool,
     /// True while ctrl-C asks what becomes of the queue.
     pub(crate) asks_about_queue: bool,
+}
+
+/// Prompts that can be called back into the editor.
+#[derive(Debug, Default)]
+pub(crate) struct EarlierPrompts {
+    /// All of them, the oldest first.
+    pub(crate) prompts: Vec<String>,
+    /// Number of the first of them that were read from a session, and not entered here.
+    pub(crate) read: usize,
+    /// Index of the one that the editor shows.
+    pub(crate) recalled: Option<usize>,
+}
+
+/// Runs of the session that are not followed yet, and messages on their way to it.
+#[derive(Debug, Default)]
+pub(crate) struct SessionQueue {
+    /// Queued runs, the next one first.
+    pub(crate) runs: VecDeque<QueueItem>,
+    /// Ids of runs that left the queue: they were followed here, or removed. An older list may still have them.
+    pub(crate) left: BTreeSet<String>,
+    /// Messages to a busy session that the server has not accepted yet.
+    pub(crate) in_flight: Vec<UnsentPrompt>,
+    /// Runs that others started in the session, the oldest first, until they are followed.
+    pub(crate) of_others: VecDeque<String>,
     /// True if the live run is aborted once the runs that are being removed have left the queue.
     pub(crate) aborts_after_removal: bool,
+}
+
+/// Tokens and cost of the session.
+#[derive(Debug, Default)]
+pub(crate) struct SessionUsage {
+    /// The sum of all its runs.
+    pub(crate) total: Usage,
+    /// The parts of that sum by run.
+    pub(crate) of_runs: BTreeMap<String, Usage>,
 }
 
 /// The session on the screen.
@@ -189,27 +207,20 @@ impl App {
             scroll: Scroll::AtEnd,
             details: false,
             editor: Editor::new(EDITOR_KEYS[0]),
-            prompts: Vec::new(),
-            prompts_read: 0,
-            recalled: None,
+            earlier: EarlierPrompts::default(),
             live: None,
-            queue: VecDeque::new(),
-            left_queue: BTreeSet::new(),
-            in_flight: Vec::new(),
-            of_others: VecDeque::new(),
+            queue: SessionQueue::default(),
             cards: VecDeque::new(),
             focus: Focus::Editor,
             overlay: None,
             unsent: None,
             hint: None,
-            usage: Usage::default(),
-            usage_of_runs: BTreeMap::new(),
+            usage: SessionUsage::default(),
             agents: None,
             providers: Vec::new(),
             last_model: None,
             interrupted_once: false,
             asks_about_queue: false,
-            aborts_after_removal: false,
         };
         app.add_notes();
         let commands = session.map_or_else(Vec::new, |id| app.open(&id));

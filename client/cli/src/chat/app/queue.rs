@@ -52,7 +52,7 @@ impl QueueItem {
 impl App {
     /// Sends the entered text to a busy session.
     pub(super) fn send_to_busy(&mut self, busy: BusyMode) -> Vec<Command> {
-        if self.session.id.is_none() || self.in_flight.len() == IN_FLIGHT_MAX {
+        if self.session.id.is_none() || self.queue.in_flight.len() == IN_FLIGHT_MAX {
             self.hint = Some("wait a moment: the server has not answered yet".into());
             return Vec::new();
         }
@@ -69,20 +69,20 @@ impl App {
         if unsent.input.on_busy_session() == BusySessionPolicy::Steer {
             self.hint = Some("sent to the run: it reads this before its next model call".into());
         } else {
-            self.queue.push_back(QueueItem::of(&unsent));
+            self.queue.runs.push_back(QueueItem::of(&unsent));
         }
         let send_to_busy = Command::SendToBusy(Box::new(unsent.input.clone()));
-        self.in_flight.push(unsent);
+        self.queue.in_flight.push(unsent);
         vec![send_to_busy]
     }
 
     /// Handles the acceptance of a message. If the session was idle by then, it is a run of its own.
     pub(super) fn message_accepted(&mut self, sent_as: &str, by: &str) -> Vec<Command> {
         let Some(unsent) = self.take_in_flight(sent_as) else { return Vec::new() };
-        match self.queue.iter_mut().find(|queued| queued.run_id == sent_as) {
+        match self.queue.runs.iter_mut().find(|queued| queued.run_id == sent_as) {
             Some(queued) => queued.accepted = true,
             None if by == sent_as => {
-                self.queue.push_front(QueueItem { accepted: true, ..QueueItem::of(&unsent) })
+                self.queue.runs.push_front(QueueItem { accepted: true, ..QueueItem::of(&unsent) })
             }
             None => {}
         }
@@ -92,7 +92,7 @@ impl App {
     /// Handles a message that was refused or lost: puts it back into the editor.
     pub(super) fn message_refused(&mut self, sent_as: &str, error: &CallError) -> Vec<Command> {
         let Some(unsent) = self.take_in_flight(sent_as) else { return Vec::new() };
-        self.queue.retain(|queued| queued.run_id != sent_as);
+        self.queue.runs.retain(|queued| queued.run_id != sent_as);
         self.transcript.note(Tone::Bad, &format!("not sent: {}", error.message));
         if self.editor.is_empty() {
             self.editor.set(&unsent.text);
@@ -104,17 +104,17 @@ impl App {
     }
 
     fn take_in_flight(&mut self, run_id: &str) -> Option<UnsentPrompt> {
-        let at = self.in_flight.iter().position(|unsent| unsent.run_id() == run_id)?;
-        Some(self.in_flight.remove(at))
+        let at = self.queue.in_flight.iter().position(|unsent| unsent.run_id() == run_id)?;
+        Some(self.queue.in_flight.remove(at))
     }
 
     /// Follows the next queued run, if no run is live and the server has accepted it.
     pub(super) fn next_in_queue(&mut self) -> Vec<Command> {
-        match self.queue.front() {
+        match self.queue.runs.front() {
             Some(next) if self.live.is_none() && next.accepted => {
                 let run_id = next.run_id.clone();
-                self.queue.pop_front();
-                self.of_others.retain(|other| *other != run_id);
+                self.queue.runs.pop_front();
+                self.queue.of_others.retain(|other| *other != run_id);
                 self.join(&run_id)
             }
             _ if self.live.is_none() => self.next_of_others(),
@@ -124,9 +124,9 @@ impl App {
 
     /// Follows the next run that another client started.
     fn next_of_others(&mut self) -> Vec<Command> {
-        while let Some(run_id) = self.of_others.pop_front() {
-            if !self.left_queue.contains(&run_id) {
-                self.queue.retain(|queued| queued.run_id != run_id);
+        while let Some(run_id) = self.queue.of_others.pop_front() {
+            if !self.queue.left.contains(&run_id) {
+                self.queue.runs.retain(|queued| queued.run_id != run_id);
                 return self.join(&run_id);
             }
         }
@@ -154,12 +154,12 @@ impl App {
                 return Vec::new();
             }
         };
-        let known = |run_id: &str| self.queue.iter().find(|queued| queued.run_id == run_id);
+        let known = |run_id: &str| self.queue.runs.iter().find(|queued| queued.run_id == run_id);
         let leaves = |run_id: &str| known(run_id).is_some_and(|queued| queued.removing);
         let comes_back = |run_id: &str| known(run_id).is_some_and(|queued| queued.taken_back);
         let mut queue: Vec<QueueItem> = listed
             .into_iter()
-            .filter(|waiting| !self.left_queue.contains(&waiting.run.run_id))
+            .filter(|waiting| !self.queue.left.contains(&waiting.run.run_id))
             .map(|QueuedRun { run, text }| QueueItem {
                 removing: leaves(&run.run_id),
                 taken_back: comes_back(&run.run_id),
@@ -171,12 +171,13 @@ impl App {
         let is_listed = |run_id: &str| queue.iter().any(|queued| queued.run_id == run_id);
         let unlisted: Vec<QueueItem> = self
             .queue
+            .runs
             .iter()
             .filter(|queued| !queued.accepted && !is_listed(&queued.run_id))
             .cloned()
             .collect();
         queue.extend(unlisted);
-        self.queue = queue.into();
+        self.queue.runs = queue.into();
         self.clamp_queue_selection();
         self.next_in_queue()
     }
@@ -185,24 +186,28 @@ impl App {
     pub(super) fn run_removed(&mut self, run_id: &str, answer: Result<(), String>) -> Vec<Command> {
         match answer {
             Ok(()) => {
-                self.left_queue.insert(run_id.to_owned());
-                let at = self.queue.iter().position(|queued| queued.run_id == run_id);
+                self.queue.left.insert(run_id.to_owned());
+                let at = self.queue.runs.iter().position(|queued| queued.run_id == run_id);
                 if let Some(removed) =
-                    at.and_then(|at| self.queue.remove(at)).filter(|removed| removed.taken_back)
+                    at.and_then(|at| self.queue.runs.remove(at)).filter(|removed| removed.taken_back)
                 {
                     self.back_to_editor(&removed.text);
                 }
             }
             Err(why) => {
-                if let Some(queued) = self.queue.iter_mut().find(|queued| queued.run_id == run_id) {
+                if let Some(queued) = self.queue.runs.iter_mut().find(|queued| queued.run_id == run_id) {
                     (queued.removing, queued.taken_back) = (false, false);
                 }
                 self.transcript.note(Tone::Bad, &why);
             }
         }
         self.clamp_queue_selection();
-        let is_removed = !self.queue.iter().any(|queued| queued.removing);
-        if is_removed && std::mem::take(&mut self.aborts_after_removal) { self.abort() } else { Vec::new() }
+        let is_removed = !self.queue.runs.iter().any(|queued| queued.removing);
+        if is_removed && std::mem::take(&mut self.queue.aborts_after_removal) {
+            self.abort()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Puts a text below what the editor has.
@@ -215,7 +220,7 @@ impl App {
     /// Asks what becomes of the queue, before ctrl-C aborts the live run.
     pub(super) fn ask_about_queue(&mut self) {
         self.asks_about_queue = true;
-        let count = self.queue.len();
+        let count = self.queue.runs.len();
         self.hint = Some(format!(
             "queued: {count}. n: abort, the next one starts  t: take them back, then abort  Esc: go on  ctrl-C: leave"
         ));
@@ -233,11 +238,11 @@ impl App {
             KeyCode::Char('t') => {
                 self.asks_about_queue = false;
                 let removals: Vec<Command> =
-                    (0..self.queue.len()).flat_map(|at| self.remove_at(at, true)).collect();
+                    (0..self.queue.runs.len()).flat_map(|at| self.remove_at(at, true)).collect();
                 if removals.is_empty() {
                     return self.abort();
                 }
-                self.aborts_after_removal = true;
+                self.queue.aborts_after_removal = true;
                 removals
             }
             KeyCode::Esc => {
@@ -253,7 +258,7 @@ impl App {
 
     pub(super) fn queue_key(&mut self, key: KeyEvent) -> Vec<Command> {
         let Some(Overlay::Queue(at)) = &mut self.overlay else { return Vec::new() };
-        let count = self.queue.len().max(1);
+        let count = self.queue.runs.len().max(1);
         match key.code {
             KeyCode::Down => *at = (*at + 1) % count,
             KeyCode::Up => *at = (*at + count - 1) % count,
@@ -277,7 +282,7 @@ impl App {
 
     /// Removes a queued run. Its text goes back to the editor if it is taken back.
     fn remove_at(&mut self, at: usize, taken_back: bool) -> Vec<Command> {
-        match (self.queue.get_mut(at), &self.session.id) {
+        match (self.queue.runs.get_mut(at), &self.session.id) {
             (Some(queued), Some(session_id)) if queued.accepted && !queued.removing => {
                 (queued.removing, queued.taken_back) = (true, taken_back);
                 vec![Command::Remove { session_id: session_id.clone(), run_id: queued.run_id.clone() }]
@@ -289,7 +294,7 @@ impl App {
     /// Moves the selection to a line that exists.
     fn clamp_queue_selection(&mut self) {
         if let Some(Overlay::Queue(at)) = &mut self.overlay {
-            *at = (*at).min(self.queue.len().saturating_sub(1));
+            *at = (*at).min(self.queue.runs.len().saturating_sub(1));
         }
     }
 }

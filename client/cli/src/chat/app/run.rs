@@ -40,7 +40,7 @@ impl App {
             self.session.sent_early.push((self.editor.take(), busy));
             return Vec::new();
         }
-        if self.live.is_some() || !self.queue.is_empty() {
+        if self.live.is_some() || !self.queue.runs.is_empty() {
             return self.send_to_busy(busy);
         }
         let unsent = self.take_typed(|input| input);
@@ -58,8 +58,8 @@ impl App {
     /// again. Otherwise `made` completes a new input.
     pub(super) fn take_typed(&mut self, made: impl FnOnce(RunInput) -> RunInput) -> UnsentPrompt {
         let text = self.editor.take();
-        self.prompts.push(text.clone());
-        self.recalled = None;
+        self.earlier.prompts.push(text.clone());
+        self.earlier.recalled = None;
         match self.unsent.take() {
             Some(unsent) if unsent.text == text => unsent,
             _ => {
@@ -117,7 +117,7 @@ impl App {
     }
 
     fn start_following(&mut self, live: LiveRun) {
-        self.left_queue.insert(live.run_id.clone());
+        self.queue.left.insert(live.run_id.clone());
         self.count_from_start(&live.run_id);
         self.live = Some(live);
         self.cards.clear();
@@ -243,7 +243,7 @@ impl App {
         self.focus = Focus::Editor;
         self.interrupted_once = false;
         self.asks_about_queue = false;
-        self.aborts_after_removal = false;
+        self.queue.aborts_after_removal = false;
         // A hint about the run is void with its end, and one about the text in the editor is not.
         if self.editor.text().is_empty() {
             self.hint = None;

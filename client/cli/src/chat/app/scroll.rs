@@ -23,7 +23,7 @@ impl App {
             editor: &self.editor,
             card: self.cards.front(),
             card_has_keys: self.focus == Focus::Card,
-            queued: self.queue.len(),
+            queued: self.queue.runs.len(),
             hint: self.hint.as_deref(),
         }
     }

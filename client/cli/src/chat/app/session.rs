@@ -63,18 +63,13 @@ impl App {
         self.transcript = Transcript::default();
         self.add_notes();
         self.live = None;
-        self.queue.clear();
-        self.left_queue.clear();
-        self.in_flight.clear();
+        self.queue = super::SessionQueue::default();
         self.asks_about_queue = false;
-        self.aborts_after_removal = false;
-        self.of_others.clear();
         self.cards.clear();
         self.focus = super::Focus::Editor;
         self.overlay = None;
         self.unsent = None;
-        self.usage = agentloop_client::v1::Usage::default();
-        self.usage_of_runs.clear();
+        self.usage = super::SessionUsage::default();
         self.scroll_to_end();
     }
 
@@ -95,7 +90,7 @@ impl App {
         self.transcript.end_open_calls();
         self.remember_prompts(entries);
         // A run that has ended is among the entries.
-        self.of_others.retain(|run| !entries.iter().any(|entry| entry.run_id == *run));
+        self.queue.of_others.retain(|run| !entries.iter().any(|entry| entry.run_id == *run));
         self.transcript.todos(&session.todos);
         self.count_listed(usage_of_runs);
         let mut commands = Vec::new();
@@ -114,11 +109,11 @@ impl App {
         let users = messages.filter(|message| message.role() == Role::User);
         let texts =
             users.map(format::text).filter(|text| !text.is_empty() && !text.starts_with(CUT_OFF_NOTE));
-        let known: BTreeSet<&String> = self.prompts.iter().collect();
+        let known: BTreeSet<&String> = self.earlier.prompts.iter().collect();
         let earlier: Vec<String> = texts.filter(|text| !known.contains(text)).collect();
-        self.prompts_read += earlier.len();
-        self.prompts.splice(..0, earlier);
-        self.recalled = None;
+        self.earlier.read += earlier.len();
+        self.earlier.prompts.splice(..0, earlier);
+        self.earlier.recalled = None;
     }
 
     /// Sends the prompts that were entered before the session was read. The editor keeps its text.
@@ -155,14 +150,14 @@ impl App {
     /// Handles a run that was seen in the session. If another client started it, it is followed at once, or when the run that
     /// is followed has ended.
     pub(super) fn session_run(&mut self, session_id: &str, run_id: String) -> Vec<Command> {
-        let is_known = self.left_queue.contains(&run_id)
-            || self.of_others.contains(&run_id)
-            || self.queue.iter().any(|queued| queued.run_id == run_id)
-            || self.in_flight.iter().any(|unsent| unsent.run_id() == run_id);
+        let is_known = self.queue.left.contains(&run_id)
+            || self.queue.of_others.contains(&run_id)
+            || self.queue.runs.iter().any(|queued| queued.run_id == run_id)
+            || self.queue.in_flight.iter().any(|unsent| unsent.run_id() == run_id);
         if self.session.id.as_deref() != Some(session_id) || is_known {
             return Vec::new();
         }
-        self.of_others.push_back(run_id);
+        self.queue.of_others.push_back(run_id);
         if self.session.opening {
             return Vec::new();
         }
@@ -204,7 +199,7 @@ impl App {
 
     /// Opens the session that another caller has begun. A run that this chat has begun is on the screen already.
     pub(super) fn session_begun(&mut self, session_id: &str) -> Vec<Command> {
-        let is_shown = self.session.watched || self.live.is_some() || !self.in_flight.is_empty();
+        let is_shown = self.session.watched || self.live.is_some() || !self.queue.in_flight.is_empty();
         if self.session.id.as_deref() != Some(session_id) || is_shown {
             return Vec::new();
         }

@@ -9,7 +9,7 @@ impl App {
     /// Counts the runs of an opened session as the server lists them. A run that is followed already counts by its events.
     pub(super) fn count_listed(&mut self, listed: &[(String, Usage)]) {
         for (run_id, usage) in listed {
-            if !self.usage_of_runs.contains_key(run_id) {
+            if !self.usage.of_runs.contains_key(run_id) {
                 self.count(run_id, *usage);
             }
         }
@@ -23,7 +23,7 @@ impl App {
     /// Adds a model call of a run.
     pub(super) fn add_usage(&mut self, run_id: &str, more: Option<&Usage>) {
         if let Some(more) = more {
-            let known = self.usage_of_runs.get(run_id).copied().unwrap_or_default();
+            let known = self.usage.of_runs.get(run_id).copied().unwrap_or_default();
             self.count(run_id, plus(known, more));
         }
     }
@@ -37,13 +37,13 @@ impl App {
 
     /// Sets the usage of a run. Only the numbers that are shown are summed.
     fn count(&mut self, run_id: &str, usage: Usage) {
-        let before = self.usage_of_runs.insert(run_id.to_owned(), usage).unwrap_or_default();
+        let before = self.usage.of_runs.insert(run_id.to_owned(), usage).unwrap_or_default();
         let others = Usage {
-            input_tokens: self.usage.input_tokens.saturating_sub(before.input_tokens),
-            output_tokens: self.usage.output_tokens.saturating_sub(before.output_tokens),
-            cost_micros: self.usage.cost_micros.saturating_sub(before.cost_micros),
+            input_tokens: self.usage.total.input_tokens.saturating_sub(before.input_tokens),
+            output_tokens: self.usage.total.output_tokens.saturating_sub(before.output_tokens),
+            cost_micros: self.usage.total.cost_micros.saturating_sub(before.cost_micros),
             ..Usage::default()
         };
-        self.usage = plus(others, &usage);
+        self.usage.total = plus(others, &usage);
     }
 }

@@ -97,7 +97,7 @@ fn draw_editor(app: &App, area: Rect, buf: &mut Buffer) {
     let has_keys = app.focus == Focus::Editor && app.overlay.is_none();
     let mut block =
         Block::new().borders(Borders::TOP).border_style(if has_keys { Style::new() } else { DIM });
-    if has_keys && (app.live.is_some() || !app.queue.is_empty()) {
+    if has_keys && (app.live.is_some() || !app.queue.runs.is_empty()) {
         block = block.title(fitting(&BUSY_KEYS, area.width));
     }
     let inner = block.inner(area);

@@ -22,10 +22,11 @@ use crate::{
 const TEXT_CHARS: usize = 200;
 
 pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
-    let count = app.queue.len();
+    let count = app.queue.runs.len();
     let shown = if count > QUEUE_ROWS_MAX { QUEUE_ROWS_MAX - 1 } else { count };
     let mut lines: Vec<Line<'static>> = app
         .queue
+        .runs
         .iter()
         .take(shown)
         .map(|queued| Line::styled(cut(&format!("⋯ {}", describe(queued)), usize::from(area.width)), DIM))
@@ -38,12 +39,12 @@ pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
 
 /// All queued runs, as lines of the window.
 pub(super) fn lines(app: &App, at: usize, columns: usize) -> Vec<Line<'static>> {
-    if app.queue.is_empty() {
+    if app.queue.runs.is_empty() {
         let empty = "the queue is empty: a message that is sent while a run is live is queued";
         return wrap(empty, columns).into_iter().map(|line| Line::styled(line, DIM)).collect();
     }
     let line = |n: usize, queued| cut(&format!("{:>2}  {}", n + 1, describe(queued)), columns);
-    app.queue.iter().enumerate().map(|(n, queued)| row(line(n, queued), n == at)).collect()
+    app.queue.runs.iter().enumerate().map(|(n, queued)| row(line(n, queued), n == at)).collect()
 }
 
 fn describe(queued: &QueueItem) -> String {

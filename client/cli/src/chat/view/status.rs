@@ -97,8 +97,8 @@ fn names(app: &App) -> (String, String) {
 
 /// The tokens and the cost so far, in words and with fewer of them.
 fn tokens(app: &App) -> (String, String) {
-    let (given, made) = (app.usage.input_tokens, app.usage.output_tokens);
-    let cost = format::cost(app.usage.cost_micros);
+    let (given, made) = (app.usage.total.input_tokens, app.usage.total.output_tokens);
+    let cost = format::cost(app.usage.total.cost_micros);
     (format!("{given} tokens in, {made} out{cost}"), format!("{given} in, {made} out{cost}"))
 }
 

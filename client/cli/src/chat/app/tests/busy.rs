@@ -17,7 +17,7 @@ const ENTER: KeyEvent = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
 const CTRL_S: KeyEvent = KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL);
 
 fn waits(app: &App) -> Vec<(&str, bool)> {
-    app.queue.iter().map(|queued| (queued.text.as_str(), queued.accepted)).collect()
+    app.queue.runs.iter().map(|queued| (queued.text.as_str(), queued.accepted)).collect()
 }
 
 /// A chat with a live run, whose next ids are `1`, `2` and so on.
@@ -114,7 +114,7 @@ fn a_run_is_told_what_is_meant_for_it() {
     let input = send_to_busy(&mut app, "by train", CTRL_S);
     assert_eq!(input.on_busy_session(), BusySessionPolicy::Steer);
     assert_eq!(app.handle(Event::MessageAccepted { sent_as: "1".into(), by: "r".into() }), []);
-    assert_eq!((waits(&app), app.in_flight.len()), (vec![], 0));
+    assert_eq!((waits(&app), app.queue.in_flight.len()), (vec![], 0));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_waits_is_listed_and_removed() {
     assert_eq!(removed, [Command::Remove { session_id: "s".into(), run_id: "other".into() }]);
     assert_eq!(press(&mut app, KeyCode::Char('d')), [], "once is enough");
     app.handle(Event::RunRemoved { run_id: "other".into(), answer: Err("too late".into()) });
-    assert!(!app.queue[0].removing);
+    assert!(!app.queue.runs[0].removing);
     app.handle(Event::RunRemoved { run_id: "other".into(), answer: Ok(()) });
     assert_eq!(waits(&app), [("one", false)]);
     assert_eq!(notes(&app), ["too late"]);

@@ -23,20 +23,20 @@ fn answers(app: &mut App, usage: Usage) {
 fn an_opened_session_begins_with_what_its_runs_used() {
     let mut app = App::new(options(), Some("s".into())).0;
     opened(&mut app, "", &[("a", used(10, 2, 5)), ("b", used(100, 20, 50))]);
-    assert_eq!(app.usage, used(110, 22, 55));
+    assert_eq!(app.usage.total, used(110, 22, 55));
     send(&mut app, "hi");
     answers(&mut app, used(1, 1, 1));
     answers(&mut app, used(1, 1, 1));
-    assert_eq!(app.usage, used(112, 24, 57));
+    assert_eq!(app.usage.total, used(112, 24, 57));
 }
 
 #[test]
 fn a_live_run_counts_once_though_its_events_come_again() {
     let mut app = App::new(options(), Some("s".into())).0;
     opened(&mut app, "r", &[("a", used(10, 2, 5)), ("r", used(7, 7, 7))]);
-    assert_eq!(app.usage, used(10, 2, 5), "its events tell what it used");
+    assert_eq!(app.usage.total, used(10, 2, 5), "its events tell what it used");
     answers(&mut app, used(7, 7, 7));
-    assert_eq!(app.usage, used(17, 9, 12));
+    assert_eq!(app.usage.total, used(17, 9, 12));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_finished_run_counts_with_its_calls_that_have_no_message() {
     answers(&mut app, used(7, 1, 0));
     let finished = RunFinished { usage: Some(used(9, 2, 3)), ..RunFinished::default() };
     happens(&mut app, RunStatus::Completed, run_event::Event::RunFinished(finished));
-    assert_eq!(app.usage, used(9, 2, 3));
+    assert_eq!(app.usage.total, used(9, 2, 3));
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn another_session_has_a_sum_of_its_own() {
     let mut app = App::new(options(), Some("s".into())).0;
     opened(&mut app, "", &[("a", used(10, 2, 5))]);
     send(&mut app, "/new");
-    assert_eq!(app.usage, Usage::default());
+    assert_eq!(app.usage.total, Usage::default());
     app.open("s");
     opened(&mut app, "", &[("a", used(10, 2, 5))]);
-    assert_eq!(app.usage, used(10, 2, 5));
+    assert_eq!(app.usage.total, used(10, 2, 5));
 }

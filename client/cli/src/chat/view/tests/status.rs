@@ -94,7 +94,8 @@ fn used(session_id: &str, title: &str) -> App {
     let mut app = chat();
     app.session.id = Some(session_id.into());
     app.session.title = title.into();
-    app.usage = Usage { input_tokens: 12_345, output_tokens: 678, cost_micros: 12_300, ..Usage::default() };
+    app.usage.total =
+        Usage { input_tokens: 12_345, output_tokens: 678, cost_micros: 12_300, ..Usage::default() };
     app.last_model = Some(("default".into(), "demo/scripted".into()));
     app
 }
