@@ -8,10 +8,11 @@
 //! `AGENTLOOP_CERT_FILE`, `AGENTLOOP_KEY_FILE` and `AGENTLOOP_TOKEN`.
 #![expect(clippy::disallowed_methods, reason = "an example reads its options itself")]
 
+mod environment;
+
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
-    net::IpAddr,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -23,6 +24,8 @@ use agentloop_client::{
     schemars::{self, JsonSchema},
 };
 use serde::{Deserialize, Serialize};
+
+use self::environment::{Credentials, option};
 
 #[derive(Deserialize, JsonSchema)]
 struct City {
@@ -148,38 +151,16 @@ impl EffectsFile {
     }
 }
 
-/// The value of an option of the command line, such as `--server`, or else of the environment.
-fn option(name: &str, variable: &str) -> Option<String> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
-    arguments.next().or_else(|| std::env::var(variable).ok())
-}
-
 /// Adds the certificates and the token of the environment.
 fn with_credentials(mut host: ToolHostBuilder, server: &str) -> Result<ToolHostBuilder, Error> {
-    if let Some(ca) = file_of("AGENTLOOP_CA_FILE")? {
+    let Credentials { ca, identity, token } = environment::credentials(server)?;
+    if let Some(ca) = ca {
         host = host.tls_ca(ca);
     }
-    if let Some(certificate) = file_of("AGENTLOOP_CERT_FILE")? {
-        host = host.tls_identity(certificate, file_of("AGENTLOOP_KEY_FILE")?.unwrap_or_default());
+    if let Some((certificate, key)) = identity {
+        host = host.tls_identity(certificate, key);
     }
-    let Ok(token) = std::env::var("AGENTLOOP_TOKEN") else { return Ok(host) };
-    let is_allowed = std::env::var("AGENTLOOP_ALLOW_INSECURE_REMOTE").is_ok_and(|value| value == "true");
-    if is_allowed || keeps_secret(server) {
-        return Ok(host.token(token));
-    }
-    Err(Error::Endpoint(format!("the token would travel unencrypted to {server}: use https://")))
-}
-
-/// True if nobody on the way reads along: the URL is `https://`, or of this machine.
-fn keeps_secret(url: &str) -> bool {
-    let Some(address) = url.strip_prefix("http://") else { return url.starts_with("https://") };
-    let host = address.trim_end_matches('/').rsplit_once(':').map_or(address, |(host, _)| host);
-    host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// The text of the file that the environment names, if it names one.
-fn file_of(variable: &str) -> io::Result<Option<String>> {
-    std::env::var_os(variable).map(std::fs::read_to_string).transpose()
+    Ok(if let Some(token) = token { host.token(token) } else { host })
 }
 
 #[expect(clippy::print_stdout, reason = "whoever started this waits for the word")]
@@ -192,8 +173,7 @@ fn print_event(event: &HostEvent) {
 
 #[tokio::main]
 async fn main() -> Result<(), HostError> {
-    let server = option("--server", "AGENTLOOP_SERVER").unwrap_or_else(|| "127.0.0.1:50051".to_owned());
-    let server = if server.contains("://") { server } else { format!("http://{server}") };
+    let server = environment::server();
     let effects = EffectsFile(option("--effects", "AGENTLOOP_EFFECTS").map(|path| Arc::new(path.into())));
     let mut host = with_credentials(ToolHost::builder(&server), &server)?.on_event(print_event);
     if let Some(id) = option("--host-id", "AGENTLOOP_HOST_ID") {

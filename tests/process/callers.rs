@@ -5,9 +5,12 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::support::child::Process;
-use crate::support::host::{Host, example_of};
+use crate::support::host::{Host, caller_command};
 use crate::support::model::Model;
 use crate::support::server::{Server, Setting, agentloop};
+
+/// The languages that have an example caller.
+const LANGUAGES: [&str; 4] = ["python", "typescript", "go", "rust"];
 
 #[tokio::test]
 async fn in_python() {
@@ -25,6 +28,11 @@ async fn in_go() {
 }
 
 #[tokio::test]
+async fn in_rust() {
+    an_example("rust").await;
+}
+
+#[tokio::test]
 async fn as_the_command() {
     let said = outlives_the_server(|server| {
         let mut command = agentloop();
@@ -38,7 +46,7 @@ async fn as_the_command() {
 
 async fn an_example(language: &str) {
     let said = outlives_the_server(|server| {
-        let mut command = Command::new(example_of(language)?.join("run-caller"));
+        let mut command = caller_command(language)?;
         command.args(["--server", &server.address(), "Mail it"]);
         Some(command)
     })
@@ -51,8 +59,8 @@ async fn an_example(language: &str) {
 
 #[tokio::test]
 async fn an_example_without_a_prompt_says_its_usage() {
-    for example in ["python", "typescript", "go"].into_iter().filter_map(example_of) {
-        let output = Command::new(example.join("run-caller")).output().await.expect("it is there");
+    for mut example in LANGUAGES.into_iter().filter_map(caller_command) {
+        let output = example.output().await.expect("it is there");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && said.contains("usage: "), "{example:?}: {said}");
     }
@@ -72,8 +80,8 @@ async fn over_tls_with_a_token() {
         command.env("AGENTLOOP_CA_FILE", files.path("ca.pem")).env("AGENTLOOP_TOKEN", token);
         Process::start("caller", command)
     };
-    let examples = ["python", "typescript", "go"].map(|language| {
-        let mut command = Command::new(example_of(language)?.join("run-caller"));
+    let examples = LANGUAGES.map(|language| {
+        let mut command = caller_command(language)?;
         command.arg("Say it");
         Some(command)
     });

@@ -95,6 +95,15 @@ pub fn example_command(language: &str) -> Option<Command> {
     Some(Command::new(program))
 }
 
+/// The example caller of a language, as [`example_command`].
+pub fn caller_command(language: &str) -> Option<Command> {
+    let program = match language {
+        "rust" => built("examples/caller"),
+        _ => example_of(language)?.join("run-caller"),
+    };
+    Some(Command::new(program))
+}
+
 /// The folder of a language's examples; `None` where they were not set up and need not be.
 pub fn example_of(language: &str) -> Option<PathBuf> {
     let folder = top().join("client").join(language);
