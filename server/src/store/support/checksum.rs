@@ -7,22 +7,22 @@ use agentloop_core::tool::Digest;
 use crc_fast::CrcAlgorithm;
 
 use super::number::int;
-use super::{RuleRow, ToolRow};
+use crate::store::{RuleRow, ToolRow};
 
 /// The contents of an event's row, as it is stored. Numbers of rows do not count, because a copy may give out others.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ChecksummedRow<'a> {
-    pub(super) seq: i64,
-    pub(super) at: i64,
-    pub(super) status: i64,
-    pub(super) version: i64,
-    pub(super) payload: &'a str,
+pub(in crate::store) struct ChecksummedRow<'a> {
+    pub(in crate::store) seq: i64,
+    pub(in crate::store) at: i64,
+    pub(in crate::store) status: i64,
+    pub(in crate::store) version: i64,
+    pub(in crate::store) payload: &'a str,
     /// Digest of the spec that the event is stored without.
-    pub(super) spec: Option<&'a Digest>,
+    pub(in crate::store) spec: Option<&'a Digest>,
 }
 
 /// The checksum of an event of this run. A changed byte always changes it.
-pub(super) fn of(run: &RunId, row: ChecksummedRow<'_>) -> i64 {
+pub(in crate::store) fn of(run: &RunId, row: ChecksummedRow<'_>) -> i64 {
     let ChecksummedRow { seq, at, status, version, payload, spec } = row;
     let numbers = [seq, at, status, version];
     // Neither an id nor a digest has a zero byte, so the texts cannot flow into each other.
@@ -39,7 +39,7 @@ pub(super) fn of(run: &RunId, row: ChecksummedRow<'_>) -> i64 {
 }
 
 /// The checksum of a remembered rule, whose JSON is `rule`.
-pub(super) fn of_rule(tenant: &TenantId, row: &RuleRow, rule: &str) -> i64 {
+pub(in crate::store) fn of_rule(tenant: &TenantId, row: &RuleRow, rule: &str) -> i64 {
     let session = row.session.as_ref().map(SessionId::as_str);
     let texts =
         [Some(tenant.as_str()), Some(row.id.as_str()), session, Some(row.request.as_str()), Some(rule)];
@@ -47,7 +47,7 @@ pub(super) fn of_rule(tenant: &TenantId, row: &RuleRow, rule: &str) -> i64 {
 }
 
 /// The checksum of a declared tool, whose JSON is `declaration`. Terms of their own are part of it where there are some.
-pub(super) fn of_tool(tenant: &TenantId, row: &ToolRow, declaration: &str) -> i64 {
+pub(in crate::store) fn of_tool(tenant: &TenantId, row: &ToolRow, declaration: &str) -> i64 {
     let terms = row.terms.as_ref().map(|terms| serde_json::to_string(terms).expect("terms are plain data"));
     let texts = [Some(tenant.as_str()), Some(&row.declaration.name), Some(declaration)];
     of_texts(texts.into_iter().chain(terms.as_deref().map(Some)), row.last_seen)

@@ -1,6 +1,6 @@
 //! The bytes of blobs that a store has, and the disk space for more.
 
-use super::{BlobBounds, StoreError};
+use crate::store::{BlobBounds, StoreError};
 
 /// Bytes that count against [`BlobBounds::total_bytes`].
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,41 +1,23 @@
-//! Pages of lists. A page begins behind a row, which its token names by sort key and id.
+//! Pages as stores cut them, and the tokens that lead from one to the next.
 
 use agentloop_core::id::IdError;
 use agentloop_core::time::Timestamp;
 
-use super::StoreError;
 use super::number::int;
-
-/// A page of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page<T> {
-    /// Rows of this page, in the order of the list.
-    pub rows: Vec<T>,
-    /// Token of the next page; `None` on the last one. Opaque to callers.
-    pub next: Option<String>,
-}
-
-/// Size and begin of a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageRequest {
-    /// Rows, at most. Clamped to 1 to 1,000.
-    pub size: u32,
-    /// A token of [`Page::next`]; absent for the first page. Anything else is [`StoreError::BadPageToken`].
-    pub after: Option<String>,
-}
+use crate::store::{Page, PageRequest, StoreError};
 
 /// Largest size of a page, in rows.
-pub(super) const PAGE_ROWS_MAX: u32 = 1_000;
+pub(in crate::store) const PAGE_ROWS_MAX: u32 = 1_000;
 
 /// The last row of a page: its sort key, and its id where several rows share that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) key: i64,
-    pub(super) id: String,
+pub(in crate::store) struct Cursor {
+    pub(in crate::store) key: i64,
+    pub(in crate::store) id: String,
 }
 
 impl Cursor {
-    pub(super) fn token(&self) -> String {
+    pub(in crate::store) fn token(&self) -> String {
         format!("{}:{}", self.key, self.id)
     }
 
@@ -48,7 +30,7 @@ impl Cursor {
 }
 
 /// The size of a page in rows, clamped.
-pub(super) fn size(page: &PageRequest) -> u32 {
+pub(in crate::store) fn size(page: &PageRequest) -> u32 {
     page.size.clamp(1, PAGE_ROWS_MAX)
 }
 
@@ -56,7 +38,7 @@ pub(super) fn size(page: &PageRequest) -> u32 {
 ///
 /// # Errors
 /// [`StoreError::BadPageToken`] for what [`cut`] cannot have given out.
-pub(super) fn begin<T>(
+pub(in crate::store) fn begin<T>(
     page: &PageRequest,
     id: impl Fn(&str) -> Result<T, IdError>,
 ) -> Result<Option<Cursor>, StoreError> {
@@ -64,13 +46,13 @@ pub(super) fn begin<T>(
 }
 
 /// A page of these rows, which more follow or do not.
-pub(super) fn of<T>(rows: Vec<T>, more: bool, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
+pub(in crate::store) fn of<T>(rows: Vec<T>, more: bool, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
     let next = rows.last().filter(|_| more).map(|row| cursor(row).token());
     Page { rows, next }
 }
 
 /// A page of `size` rows. The caller reads one row more than that, which tells that there is a next page.
-pub(super) fn cut<T>(mut rows: Vec<T>, size: u32, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
+pub(in crate::store) fn cut<T>(mut rows: Vec<T>, size: u32, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
     let more = rows.len() > size as usize;
     rows.truncate(size as usize);
     of(rows, more, cursor)
@@ -86,13 +68,13 @@ impl Cursor {
     }
 
     /// True if the page before this row has looked at all rows of its time.
-    pub(super) fn is_at_floor(&self) -> bool {
+    pub(in crate::store) fn is_at_floor(&self) -> bool {
         self.id == FIRST_ID
     }
 }
 
 /// As [`cut`], of a page that looks at no row before `floor`: if it is not full, the next one begins there.
-pub(super) fn cut_at_floor<T>(
+pub(in crate::store) fn cut_at_floor<T>(
     rows: Vec<T>,
     size: u32,
     floor: Option<Timestamp>,

@@ -8,7 +8,7 @@ use agentloop_core::time::Timestamp;
 
 use super::session::SessionOp;
 use crate::audit::{Act, AuditEntry};
-use crate::store::append::{EncodedAppend, WriterCache};
+use crate::store::support::append::{EncodedAppend, WriterCache};
 use crate::store::{ClaimedRow, HostClaim, JobId, SessionRow, ToolRow};
 
 /// A write that only one of the stores has.

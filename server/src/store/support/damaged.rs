@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{ListedEntry, SessionStore, StoreError, StretchMax};
+use crate::store::{ListedEntry, SessionStore, StoreError, StretchMax};
 use agentloop_core::id::{EntryNo, RequestId, SessionId, SessionKey, TenantId};
 
 /// The most sessions that are remembered. With so many, the whole store is damaged.
@@ -17,23 +17,23 @@ const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
 
 /// Sessions with a damaged entry, as far as one was read.
 #[derive(Debug, Default)]
-pub(super) struct DamagedSessions(Mutex<BTreeSet<SessionKey>>);
+pub(in crate::store) struct DamagedSessions(Mutex<BTreeSet<SessionKey>>);
 
 impl DamagedSessions {
-    pub(super) fn note(&self, tenant: &TenantId, session: &SessionId) {
+    pub(in crate::store) fn note(&self, tenant: &TenantId, session: &SessionId) {
         let mut sessions = self.sessions();
         if sessions.len() < SESSIONS_MAX {
             sessions.insert(SessionKey::new(tenant.clone(), session.clone()));
         }
     }
 
-    pub(super) fn has(&self, tenant: &TenantId, session: &SessionId) -> bool {
+    pub(in crate::store) fn has(&self, tenant: &TenantId, session: &SessionId) -> bool {
         let sessions = self.sessions();
         !sessions.is_empty() && sessions.contains(&SessionKey::new(tenant.clone(), session.clone()))
     }
 
     /// Forgets a deleted session, whose id may be used again.
-    pub(super) fn forget(&self, tenant: &TenantId, session: &SessionId) {
+    pub(in crate::store) fn forget(&self, tenant: &TenantId, session: &SessionId) {
         self.sessions().remove(&SessionKey::new(tenant.clone(), session.clone()));
     }
 
@@ -44,18 +44,18 @@ impl DamagedSessions {
 
 /// Damaged questions, as far as one was read.
 #[derive(Debug, Default)]
-pub(super) struct DamagedQuestions(Mutex<BTreeSet<(TenantId, RequestId)>>);
+pub(in crate::store) struct DamagedQuestions(Mutex<BTreeSet<(TenantId, RequestId)>>);
 
 impl DamagedQuestions {
     /// True the first time that this question is noted, and for a bounded number of questions.
-    pub(super) fn note(&self, tenant: &TenantId, request: &RequestId) -> bool {
+    pub(in crate::store) fn note(&self, tenant: &TenantId, request: &RequestId) -> bool {
         let mut questions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         questions.len() < QUESTIONS_MAX && questions.insert((tenant.clone(), request.clone()))
     }
 }
 
 /// The first damaged entries of a session, at most `limit`.
-pub(super) async fn find(
+pub(in crate::store) async fn find(
     store: &dyn SessionStore,
     tenant: &TenantId,
     session: &SessionId,

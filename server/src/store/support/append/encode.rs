@@ -7,7 +7,7 @@ use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 
-use crate::store::codec::{self, EncodedEvent, EncodedSpec};
+use crate::store::support::codec::{self, EncodedEvent, EncodedSpec};
 use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary};
 
 /// An append, ready to be checked and written.

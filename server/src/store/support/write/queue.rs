@@ -219,7 +219,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::store::write::{DeleteSession, SessionOp, WriteOp};
+    use crate::store::support::write::{DeleteSession, SessionOp, WriteOp};
 
     /// A store without writes of its own.
     #[derive(Debug)]

@@ -9,7 +9,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
 use super::encode::{EncodedAppend, NewEntry};
-use crate::store::codec::EncodedSpec;
+use crate::store::support::codec::EncodedSpec;
 use crate::store::{CreateRun, RunSummary, StoreError};
 
 /// Numbers in a queue above this one belong to runs that do not interrupt.

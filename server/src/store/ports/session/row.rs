@@ -10,7 +10,7 @@ use agentloop_core::run::event::Event;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 
-use crate::store::filter::{contains, has_labels};
+use crate::store::ports::filter::{contains, has_labels};
 use crate::store::{StoreError, TimeRange};
 
 /// A session as stored.

@@ -1,5 +1,6 @@
 //! The port for sessions and their entries.
 
+mod entry_span;
 mod row;
 
 use agentloop_core::entry::Entry;
@@ -8,11 +9,12 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
+pub use self::entry_span::{CallTitles, EntrySpan};
 pub use self::row::{
     EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, NewFork,
     NewSession, PROJECT_LABEL, SessionFilter, SessionRow, SessionUpdate, USER_LABEL,
 };
-use super::{CallTitles, EntrySpan, Page, PageRequest, SessionNotes, StoreError, StretchMax};
+use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax};
 
 /// Sessions: conversations that runs add entries to.
 #[async_trait]

@@ -2,7 +2,7 @@
 
 use agentloop_core::id::{RunId, SessionId, SessionKey, TenantId};
 
-use crate::store::append::WriterCache;
+use crate::store::support::append::WriterCache;
 use crate::store::{NewFork, NewSession, SessionNotes, SessionUpdate};
 
 /// A write of a session that is no append.

@@ -1,16 +1,8 @@
-//! The port for full-text search, and its text processing: the words of a message that are indexed, and the terms of a
-//! query. Nothing here is SQL.
+//! The text processing of full-text search: the words of a message that are indexed, and the terms of a query. Nothing here is
+//! SQL.
 //!
 //! A word is a sequence of letters and digits. Scripts that are written without spaces are indexed character by character
 //! and searched by pairs, because the text does not show where a word ends.
-
-use agentloop_core::id::TenantId;
-use agentloop_core::id::{EntryNo, RunId, SessionId};
-use agentloop_core::message::Role;
-use agentloop_core::time::Timestamp;
-use async_trait::async_trait;
-
-use super::StoreError;
 
 /// Bytes of one message that are indexed.
 const INDEXED_BYTES_MAX: usize = 64 * 1024;
@@ -26,38 +18,8 @@ const SNIPPET_CHARS_BEFORE: usize = 60;
 /// Leading characters that two forms of a word have in common, at least.
 const STEM_CHARS_MIN: usize = 4;
 
-/// Conditions of a search; all must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SearchFilter {
-    /// Session to search in. Absent means all of the tenant.
-    pub session: Option<SessionId>,
-    /// Session whose entries are left out, also where forks share them.
-    pub not_session: Option<SessionId>,
-    /// Caller that created the sessions. Absent means any.
-    pub created_by: Option<String>,
-}
-
-/// An entry that was found.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SearchHit {
-    /// Its session. For an entry that forks share, the session that it came from, unless that one is deleted.
-    pub session: SessionId,
-    /// Its number in that session.
-    pub entry: EntryNo,
-    /// The run that added it. May be deleted if forks share the entry.
-    pub run: RunId,
-    /// Time of its event.
-    pub at: Timestamp,
-    /// Role of the message: user or assistant.
-    pub role: Role,
-    /// Part of its text around the first term that was found.
-    pub snippet: String,
-    /// Rank; higher is better. Comparable within one result only.
-    pub score: f64,
-}
-
 /// The words of a text that are indexed, separated by spaces. `None` if there are none.
-pub(super) fn indexed(text: &str) -> Option<String> {
+pub(in crate::store) fn indexed(text: &str) -> Option<String> {
     let mut all = String::new();
     for (_, word) in words(&text[..text.floor_char_boundary(INDEXED_BYTES_MAX)]) {
         if is_dense(word) {
@@ -77,11 +39,11 @@ fn push(all: &mut String, word: &str) {
 }
 
 /// The terms of a query, any of which may match.
-pub(super) struct Terms(Vec<String>);
+pub(in crate::store) struct Terms(Vec<String>);
 
 impl Terms {
     /// The distinct terms of a free text. `None` if it has none.
-    pub(super) fn of(query: &str) -> Option<Self> {
+    pub(in crate::store) fn of(query: &str) -> Option<Self> {
         let mut terms: Vec<String> = Vec::new();
         for (_, word) in words(&query[..query.floor_char_boundary(QUERY_BYTES_MAX)]) {
             for term in terms_of(word) {
@@ -94,12 +56,12 @@ impl Terms {
     }
 
     /// The terms: words in lower case, and pairs of characters with a space between them.
-    pub(super) fn all(&self) -> &[String] {
+    pub(in crate::store) fn all(&self) -> &[String] {
         &self.0
     }
 
     /// The part of a text around the first term in it, or its beginning if no term is found.
-    pub(super) fn snippet(&self, text: &str) -> String {
+    pub(in crate::store) fn snippet(&self, text: &str) -> String {
         let found = words(text).find_map(|(at, word)| self.within(word).map(|offset| at + offset));
         let found = found.unwrap_or(0);
         let begin = text[..found].char_indices().rev().take(SNIPPET_CHARS_BEFORE).last();
@@ -153,7 +115,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// True for a word of a script that is written without spaces.
-pub(super) fn is_dense(word: &str) -> bool {
+pub(in crate::store) fn is_dense(word: &str) -> bool {
     word.chars().next().is_some_and(is_dense_char)
 }
 
@@ -163,23 +125,6 @@ fn is_dense_char(c: char) -> bool {
     matches!(u32::from(c),
         0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0xac00..=0xd7af
         | 0xf900..=0xfaff | 0x2_0000..=0x3_ffff)
-}
-
-/// Full-text search in the messages of sessions.
-#[async_trait]
-pub trait SearchStore: Send + Sync + 'static {
-    /// Finds user and assistant messages that contain any word of a free text, the best match first, at most `limit` and
-    /// at most 100. Nothing in the text works as an operator; only its first 4 KiB count.
-    ///
-    /// # Errors
-    /// [`StoreError::SearchOff`] if this store has no index.
-    async fn search(
-        &self,
-        tenant: &TenantId,
-        query: &str,
-        filter: SearchFilter,
-        limit: u32,
-    ) -> Result<Vec<SearchHit>, StoreError>;
 }
 
 #[cfg(test)]

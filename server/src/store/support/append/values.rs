@@ -1,8 +1,8 @@
 //! The values that appends write into the rows of runs and sessions, the same for both databases.
 
 use super::check::{RunHead, RunUpdate, SessionHead};
-use crate::store::codec::{text, usage_text};
-use crate::store::number::int;
+use crate::store::support::codec::{text, usage_text};
+use crate::store::support::number::int;
 
 /// A run's number, and the columns of its row that appends change.
 pub(in crate::store) struct RunValues {

@@ -17,57 +17,57 @@ use agentloop_core::tool::Digest;
 use agentloop_core::trace::TraceParent;
 use serde_json::value::RawValue;
 
-use super::StoreError;
 use super::checksum::{self, ChecksummedRow};
 use super::number::int;
+use crate::store::StoreError;
 
 /// A record in the columns of its row, to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EncodedEvent {
-    pub(super) seq: i64,
-    pub(super) at: i64,
-    pub(super) status: RunStatus,
-    pub(super) version: i64,
-    pub(super) payload: Arc<str>,
-    pub(super) checksum: i64,
+pub(in crate::store) struct EncodedEvent {
+    pub(in crate::store) seq: i64,
+    pub(in crate::store) at: i64,
+    pub(in crate::store) status: RunStatus,
+    pub(in crate::store) version: i64,
+    pub(in crate::store) payload: Arc<str>,
+    pub(in crate::store) checksum: i64,
 }
 
 /// A run's spec, in a row apart from the first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EncodedSpec {
-    pub(super) digest: Digest,
+pub(in crate::store) struct EncodedSpec {
+    pub(in crate::store) digest: Digest,
     /// The spec as JSON.
-    pub(super) text: String,
+    pub(in crate::store) text: String,
 }
 
 /// The columns of a record's row as they were read, not checked yet.
 #[derive(Debug, Clone)]
-pub(super) struct StoredEvent {
-    pub(super) seq: i64,
-    pub(super) at: i64,
-    pub(super) status: i64,
-    pub(super) version: i64,
-    pub(super) payload: String,
+pub(in crate::store) struct StoredEvent {
+    pub(in crate::store) seq: i64,
+    pub(in crate::store) at: i64,
+    pub(in crate::store) status: i64,
+    pub(in crate::store) version: i64,
+    pub(in crate::store) payload: String,
     /// `None` in rows of older servers.
-    pub(super) checksum: Option<i64>,
+    pub(in crate::store) checksum: Option<i64>,
     /// The spec of a first event that is stored without it.
-    pub(super) spec: Option<StoredSpec>,
+    pub(in crate::store) spec: Option<StoredSpec>,
 }
 
 /// A spec as it was read, not checked yet.
 #[derive(Debug, Clone)]
-pub(super) struct StoredSpec {
-    pub(super) digest: Digest,
-    pub(super) text: String,
+pub(in crate::store) struct StoredSpec {
+    pub(in crate::store) digest: Digest,
+    pub(in crate::store) text: String,
 }
 
 /// Plain data as JSON text.
-pub(super) fn text<T: serde::Serialize + ?Sized>(value: &T) -> String {
+pub(in crate::store) fn text<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data serialises")
 }
 
 /// Encodes a record with its whole event.
-pub(super) fn encode(run: &RunId, record: &Record) -> EncodedEvent {
+pub(in crate::store) fn encode(run: &RunId, record: &Record) -> EncodedEvent {
     encoded(run, record, text(&record.event), None)
 }
 
@@ -101,7 +101,7 @@ struct StoredStarted<'a> {
 }
 
 /// A run's first record without its spec, and the spec. A first record without a spec is encoded as any other.
-pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Option<EncodedSpec>) {
+pub(in crate::store) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Option<EncodedSpec>) {
     let Event::Started {
         session,
         last_entry,
@@ -134,7 +134,7 @@ pub(super) fn encode_first(run: &RunId, record: &Record) -> (EncodedEvent, Optio
 }
 
 /// The sums of a run as a JSON list, in the order that the column `usage` is documented with.
-pub(super) fn usage_text(usage: &Usage, calls: &CallCounts) -> String {
+pub(in crate::store) fn usage_text(usage: &Usage, calls: &CallCounts) -> String {
     let Usage {
         input_tokens,
         output_tokens,
@@ -164,7 +164,7 @@ pub(super) fn usage_text(usage: &Usage, calls: &CallCounts) -> String {
 ///
 /// # Errors
 /// The text is not a list of so many numbers.
-pub(super) fn usage(text: &str) -> Result<(Usage, CallCounts), serde_json::Error> {
+pub(in crate::store) fn usage(text: &str) -> Result<(Usage, CallCounts), serde_json::Error> {
     let numbers: Vec<u64> = serde_json::from_str(text)?;
     let whole: [u64; 11] = match numbers.as_slice() {
         first if first.len() == 6 => {
@@ -204,7 +204,11 @@ pub(super) fn usage(text: &str) -> Result<(Usage, CallCounts), serde_json::Error
 /// # Errors
 /// [`StoreError::Corrupt`], naming the row, if it does not fit its checksum, its version or status is unknown to this
 /// server, or its payload is not an event.
-pub(super) fn decode(tenant: &TenantId, run: &RunId, row: &StoredEvent) -> Result<Record, StoreError> {
+pub(in crate::store) fn decode(
+    tenant: &TenantId,
+    run: &RunId,
+    row: &StoredEvent,
+) -> Result<Record, StoreError> {
     checked(run, row).map_err(|why| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{seq}: {why}", seq = row.seq),
     })
@@ -226,7 +230,7 @@ fn checked(run: &RunId, row: &StoredEvent) -> Result<Record, String> {
 }
 
 /// Compares an event with its checksum, and its spec with its digest. An error says what does not fit.
-pub(super) fn verify(run: &RunId, row: &StoredEvent) -> Result<(), String> {
+pub(in crate::store) fn verify(run: &RunId, row: &StoredEvent) -> Result<(), String> {
     let &StoredEvent { seq, at, status, version, ref payload, checksum, ref spec } = row;
     let digest = spec.as_ref().map(|spec| &spec.digest);
     let row = ChecksummedRow { seq, at, status, version, payload, spec: digest };

@@ -3,7 +3,7 @@
 
 use agentloop_core::blob::BlobDigest;
 
-use super::{BlobRow, StoreError};
+use crate::store::{BlobRow, StoreError};
 
 /// The pieces of a blob on their way to its reader, who hashes them.
 pub(in crate::store) struct CheckedPieces {

@@ -2,8 +2,8 @@
 
 use agentloop_core::id::{RunId, TenantId};
 
-use super::StoreError;
 use super::codec::{EncodedEvent, StoredEvent, decode, encode};
+use crate::store::StoreError;
 
 /// Decodes a row. It is refused as corrupt, or its record survives being encoded and decoded again.
 pub(crate) fn journal(data: &[u8]) {

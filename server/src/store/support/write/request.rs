@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::op::{OwnOp, WriteOp, WriteResult};
 use crate::audit::{Act, ActsOfCommit, AuditEntry};
-use crate::store::append::EncodedAppend;
+use crate::store::support::append::EncodedAppend;
 use crate::store::{StoreError, StoreStats};
 
 /// The reply to a [`WriteRequest`].
