@@ -5,15 +5,15 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
+use super::error::SecurityError;
 use super::pem::read_pem;
-use super::security_error::SecurityError;
 use crate::config::ClusterTls;
 use crate::grpc::edge::forward::wire::links::{LinkTls, Links};
 use crate::grpc::edge::peer::peer_acceptor;
 use crate::grpc::edge::tls::{Acceptor, have_common_root};
 
 /// Both ends of the links of one replica.
-pub(super) struct LinkReload {
+pub(in crate::app) struct LinkReload {
     options: ClusterTls,
     links: Links,
     newest: watch::Sender<Acceptor>,
@@ -33,12 +33,12 @@ impl LinkReload {
     }
 
     /// The links to other replicas.
-    pub(super) fn links(&self) -> Links {
+    pub(in crate::app) fn links(&self) -> Links {
         self.links.clone()
     }
 
     /// The acceptor of the port for replicas: the newest.
-    pub(super) fn acceptor(&self) -> watch::Receiver<Acceptor> {
+    pub(in crate::app) fn acceptor(&self) -> watch::Receiver<Acceptor> {
         self.newest.subscribe()
     }
 

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::security_error::{SecurityError, note, report};
+use super::error::{SecurityError, note, report};
 use crate::auth::jwt::{JWKS_BYTES_MAX, JwtCheck, KeySet, KeySource};
 use crate::bounded_file;
 use crate::clock::Clock;
@@ -27,7 +27,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 const FILE_READ_MIN: Duration = Duration::from_secs(1);
 
 /// The source of the keys, and the check that uses them.
-pub(super) struct Jwks {
+pub(in crate::app) struct Jwks {
     options: JwtOptions,
     check: Arc<JwtCheck>,
     clock: Arc<dyn Clock>,

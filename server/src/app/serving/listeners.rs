@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
-use crate::app::host_check::HostCheck;
+use super::host_check::HostCheck;
+use super::{CallerListener, metrics};
 use crate::app::security::{Reloader, Security, keep_current};
-use crate::app::{StartError, listen, metrics, serve};
+use crate::app::{StartError, listen};
 use crate::auth::jwt::KeySource;
 use crate::auth::{Authentication, Quotas};
 use crate::clock::Clock;
@@ -17,17 +18,17 @@ use crate::lifecycle::Tasks;
 use crate::telemetry::metrics::Metrics;
 
 /// Sockets that listen, and what protects them.
-pub(super) struct Listeners {
+pub(in crate::app) struct Listeners {
     /// The address for callers and hosts.
-    pub(super) address: SocketAddr,
+    pub(in crate::app) address: SocketAddr,
     /// The address for metrics, if they are configured.
-    pub(super) metrics_address: Option<SocketAddr>,
+    pub(in crate::app) metrics_address: Option<SocketAddr>,
     /// The metrics, if they are configured.
-    pub(super) metrics: Option<Metrics>,
+    pub(in crate::app) metrics: Option<Metrics>,
     /// Reads certificates and tokens again, if there are any.
-    pub(super) reloader: Option<Arc<Reloader>>,
+    pub(in crate::app) reloader: Option<Arc<Reloader>>,
     /// The demand that callers present credentials.
-    pub(super) authentication: Authentication,
+    pub(in crate::app) authentication: Authentication,
     options: ServerOptions,
     listener: TcpListener,
     scrapes: Option<(TcpListener, HostCheck)>,
@@ -39,7 +40,7 @@ impl Listeners {
     ///
     /// # Errors
     /// [`StartError::Listen`].
-    pub(super) async fn listen(config: &Config, security: Security) -> Result<Self, StartError> {
+    pub(in crate::app) async fn listen(config: &Config, security: Security) -> Result<Self, StartError> {
         let (listener, address) = listen(config.server.listen).await?;
         let (mut scrapes, mut metrics_address, mut counted) = (None, None, None);
         if let Some(configured) = config.metrics.listen {
@@ -63,13 +64,13 @@ impl Listeners {
 
     /// Starts what serves metrics, and what reads certificates and tokens again. Returns the listener for callers, to be
     /// served. `identity` is given what checks the credentials of callers, if they must present any.
-    pub(super) fn start(
+    pub(in crate::app) fn start(
         self,
         quotas: Option<Quotas>,
         clock: Arc<dyn Clock>,
         identity: impl FnOnce(Option<CredentialCheck>) -> IdentityLayer,
         tasks: &Tasks,
-    ) -> serve::CallerListener {
+    ) -> CallerListener {
         let Self { metrics_address, metrics, options, listener, scrapes, security, .. } = self;
         if let (Some((listener, hosts)), Some(address), Some(metrics)) = (scrapes, metrics_address, &metrics)
         {
@@ -91,6 +92,6 @@ impl Listeners {
             })
         });
         let (acceptor, identity) = (security.acceptor, identity(check));
-        serve::CallerListener { listener, options, metrics, acceptor, identity }
+        CallerListener { listener, options, metrics, acceptor, identity }
     }
 }

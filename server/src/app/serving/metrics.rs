@@ -18,7 +18,7 @@ use futures_util::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::host_check::{HostCheck, HostProblem};
+use super::host_check::{HostCheck, HostProblem};
 use crate::app::security::Reloader;
 use crate::app::store::OwnStore;
 use crate::cluster::{HUB, Ownerships, ReplicaPart, Replicas};
@@ -36,7 +36,7 @@ const CONNECTIONS_MAX: usize = 16;
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Every model that the configuration names. Only these become labels; all others count as one.
-pub(super) fn known_models(config: &Config) -> KnownModels {
+pub(in crate::app) fn known_models(config: &Config) -> KnownModels {
     let of_agents = config.agents.values().flat_map(|agent| {
         let also = [&agent.context.summary_model, &agent.background.model];
         std::iter::once(agent.model.clone()).chain(also.into_iter().flatten().cloned())
@@ -49,16 +49,16 @@ pub(super) fn known_models(config: &Config) -> KnownModels {
 }
 
 /// The sources that are read at a scrape.
-pub(super) struct Sources {
-    pub(super) engine: Engine,
-    pub(super) tools: Arc<RemoteTools>,
-    pub(super) store: Option<OwnStore>,
-    pub(super) reloader: Option<Arc<Reloader>>,
-    pub(super) audit: Option<AuditLog>,
+pub(in crate::app) struct Sources {
+    pub(in crate::app) engine: Engine,
+    pub(in crate::app) tools: Arc<RemoteTools>,
+    pub(in crate::app) store: Option<OwnStore>,
+    pub(in crate::app) reloader: Option<Arc<Reloader>>,
+    pub(in crate::app) audit: Option<AuditLog>,
 }
 
 /// Registers the gauges and counters that are read at a scrape rather than counted at an event.
-pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
+pub(in crate::app) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
     let Sources { engine, tools, store, reloader, audit } = sources;
     metrics.read_at_scrape(move || {
         let hosts = tools.counts();
@@ -90,7 +90,7 @@ pub(super) fn read_at_scrape(metrics: &Metrics, sources: Sources) {
 }
 
 /// Registers the gauges of replicas that share a database.
-pub(super) fn read_replicas_at_scrape(
+pub(in crate::app) fn read_replicas_at_scrape(
     metrics: &Metrics,
     ownerships: Ownerships,
     replicas: Arc<dyn Replicas>,

@@ -1,4 +1,11 @@
 //! The certificate of the gRPC port and the tokens of callers: reads their files, and reads them again when they change.
+//! The same for the certificates of links between replicas, and for the keys of JSON Web Tokens.
+
+mod certificate_end;
+mod error;
+mod jwks;
+mod link_reload;
+mod pem;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +16,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::certificate_end::EndWarning;
-use super::jwks::{Jwks, ReloadCause};
-use super::link_reload::LinkReload;
-use super::pem::read_pem;
-use super::security_error::{SecurityError, note, report};
+pub use self::certificate_end::CERTIFICATE_WARN_BEFORE;
+use self::certificate_end::EndWarning;
+pub use self::error::SecurityError;
+use self::error::{note, report};
+use self::jwks::{Jwks, ReloadCause};
+use self::link_reload::LinkReload;
+use self::pem::read_pem;
 use crate::auth::Authenticator;
 use crate::auth::jwt::JwtCheck;
 use crate::auth::tokens::{TokenRecord, TokenTable, read};
@@ -397,7 +406,7 @@ mod tests {
     use agentloop_core::time::{Millis, Timestamp};
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
-    use super::super::certificate_end::DAY;
+    use super::certificate_end::DAY;
     use super::*;
     use crate::auth::ClientAuth;
     use crate::clock::TestClock;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::security_error::SecurityError;
+use super::error::SecurityError;
 use crate::bounded_file;
 
 /// Longest file of certificates or a key, in bytes.

@@ -1,4 +1,10 @@
-//! Serves gRPC: the services, their limits, health and reflection.
+//! Serves gRPC: the services, their limits, health and reflection. Beside it, the listeners and the endpoint of the metrics.
+
+pub(super) mod health;
+mod host_check;
+pub(super) mod listeners;
+pub(super) mod metrics;
+mod reflection;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +18,8 @@ pub(super) use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 
-use crate::app::health::{self, Readiness};
-use crate::app::reflection::with_reflection;
+use self::health::Readiness;
+use self::reflection::with_reflection;
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;

@@ -42,7 +42,7 @@ const READINESS: [&str; 7] = [
 ];
 
 /// The parts on which readiness depends.
-pub(super) struct Readiness {
+pub(in crate::app) struct Readiness {
     /// A server is ready while its store answers.
     store: Arc<dyn Store>,
     /// A replica also needs its lease, an owner of each shard, because RPCs may come for all of them, and the tools that it
@@ -71,17 +71,17 @@ struct Lacks {
 
 impl Readiness {
     /// The readiness of a server without other replicas.
-    pub(super) fn of_store(store: Arc<dyn Store>) -> Self {
+    pub(in crate::app) fn of_store(store: Arc<dyn Store>) -> Self {
         Self { store, replica: None, engine: None }
     }
 
     /// The same, which tells this engine when the store answers again.
-    pub(super) fn telling(self, engine: Engine) -> Self {
+    pub(in crate::app) fn telling(self, engine: Engine) -> Self {
         Self { engine: Some(engine), ..self }
     }
 
     /// The readiness of a replica.
-    pub(super) fn of_replica(
+    pub(in crate::app) fn of_replica(
         store: Arc<dyn Store>,
         ownerships: Ownerships,
         tools_known: watch::Receiver<bool>,
