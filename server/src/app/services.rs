@@ -23,7 +23,7 @@ use crate::config::{AuditOptions, Config};
 use crate::engine::{Engine, EngineOptions, EngineParts, Recall, Retention};
 use crate::extension::LocalExtensions;
 use crate::extension::remote::Remote;
-use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::run_input::input::Agents;
 use crate::grpc::edge::audit::{AuditLog, AuditScope};
 use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::wire::links::Links;

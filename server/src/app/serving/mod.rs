@@ -22,7 +22,7 @@ use self::health::Readiness;
 use self::reflection::with_reflection;
 use crate::config::ServerOptions;
 use crate::engine::Engine;
-use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::run_input::input::Agents;
 use crate::grpc::edge::deadline::DeadlineLayer;
 use crate::grpc::edge::forward::layer::ForwardLayer;
 use crate::grpc::edge::identity::IdentityLayer;

@@ -8,8 +8,10 @@ use agentloop_core::id::CallId;
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 use prost::Message as _;
 
-use super::{duration, extension, human, timestamp};
+use super::extension;
 use crate::extension::remote::{ExtensionRequest, ForwardedRequest};
+use crate::grpc::convert::people::human;
+use crate::grpc::convert::{duration, timestamp};
 
 /// Converts a frame to a host.
 pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {

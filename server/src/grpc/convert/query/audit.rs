@@ -5,8 +5,8 @@ use agentloop_proto::v1 as wire;
 use tonic::Status;
 
 use super::filter::time_of;
-use super::{short, timestamp};
 use crate::audit::{AuditFilter, AuditRow, BrokenLink, ChainOutcome, ChainVerdict};
+use crate::grpc::convert::{short, timestamp};
 use crate::grpc::status::Violations;
 
 /// The filter of a request of this tenant.

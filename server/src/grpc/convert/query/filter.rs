@@ -9,8 +9,9 @@ use agentloop_core::time::Timestamp;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
 
-use super::input::labels;
-use super::{human, run, short};
+use crate::grpc::convert::people::human;
+use crate::grpc::convert::run_input::input::labels;
+use crate::grpc::convert::{run, short};
 use crate::grpc::status::{Violations, permission_denied};
 use crate::mask::Masks;
 use crate::store::{RequestFilter, RunFilter, SessionFilter, TimeRange};

@@ -6,7 +6,7 @@ use crate::{
     exit::Failure,
 };
 
-const SCRIPT: &str = include_str!("../../demo-model.toml");
+const SCRIPT: &str = include_str!("../../../demo-model.toml");
 
 /// A vendor, as its section of the configuration says it.
 #[derive(Debug)]

@@ -20,10 +20,11 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::context::apply_context_settings;
-use super::message::input_message;
-use super::policy::rules;
-use super::{json_object, millis, name, provider_options, within};
+use super::provider_options;
 use crate::engine::{Author, OnBusy, StartRequest};
+use crate::grpc::convert::message::input_message;
+use crate::grpc::convert::people::policy::rules;
+use crate::grpc::convert::{self, json_object, millis, name, within};
 use crate::grpc::status::Violations;
 use crate::model::Models;
 use crate::schema::check_response_schema;
@@ -416,7 +417,7 @@ fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut V
             json_object(&schema.schema_json).and_then(|()| check_response_schema(&schema.schema_json));
         bad.take(&format!("{FIELD}.response_schema.schema_json"), checked);
         let name = if schema.name.is_empty() { "answer".to_owned() } else { schema.name };
-        super::name(&format!("{FIELD}.response_schema.name"), &name, bad);
+        convert::name(&format!("{FIELD}.response_schema.name"), &name, bad);
         to.response_schema = Some(ResponseSchema { name, schema: schema.schema_json, strict: schema.strict });
     }
     if let Some(text) = options.provider_options_json {
@@ -430,7 +431,7 @@ fn tool_choice(choice: wire::tool_choice::Choice, bad: &mut Violations) -> Optio
     const FIELD: &str = "input.model_options.tool_choice";
     match choice {
         Choice::Name(name) => {
-            super::name(&format!("{FIELD}.name"), &name, bad);
+            convert::name(&format!("{FIELD}.name"), &name, bad);
             Some(ToolChoice::Named(name))
         }
         Choice::Mode(mode) => match wire::ToolChoiceMode::try_from(mode) {

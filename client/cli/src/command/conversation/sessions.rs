@@ -13,9 +13,11 @@ use agentloop_client::{
 use crate::{
     args::{Global, Label, SessionsArgs, SessionsCommand},
     command::{
+        conversation::{
+            overview::{SessionOverview, overviews},
+            transfer,
+        },
         ids::{self, Kind},
-        overview::{SessionOverview, overviews},
-        transfer,
     },
     exit::{Exit, Failure},
     terminal::format,

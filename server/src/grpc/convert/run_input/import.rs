@@ -19,10 +19,10 @@ use serde::de::IgnoredAny;
 use tonic::Status;
 use wire::part::Content;
 
-use super::host::{attachments, result_bytes};
 use super::input::labels;
-use super::message::{contents_bytes, input_image, input_message};
 use crate::engine::{Author, OnBusy, StartRequest};
+use crate::grpc::convert::host::{attachments, result_bytes};
+use crate::grpc::convert::message::{contents_bytes, input_image, input_message};
 use crate::grpc::status::Violations;
 
 /// Longest name of a model, in bytes.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{json_object, unreadable};
+use crate::grpc::convert::{json_object, unreadable};
 
 /// Names that no request may set, in lower case and without `_`. The configuration may, because the operator writes it.
 /// The table of the guide (`docs/guide/models.md`) has the same groups.

@@ -13,9 +13,10 @@ use tonic::Status;
 use wire::decision::Decision as Wire;
 use wire::human_input::Input;
 
-use super::message::call_id;
-use super::{json_object, policy, short, timestamp};
+use super::policy;
 use crate::engine::Resolution;
+use crate::grpc::convert::message::call_id;
+use crate::grpc::convert::{json_object, short, timestamp};
 use crate::grpc::status::Violations;
 use crate::store::RequestRow;
 

@@ -17,11 +17,12 @@ use agentloop_proto::v1 as wire;
 use wire::extension_request::Request;
 use wire::extension_response::Response;
 
-use super::message::{call_id, input_message, message, tool_result};
-use super::{human, instruction, millis, run, timestamp};
 use crate::engine::RunView;
 use crate::extension::remote::{ExtensionRequest, ExtensionResponse, RequestBody, ResponseBody};
 use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
+use crate::grpc::convert::message::{call_id, input_message, message, tool_result};
+use crate::grpc::convert::people::human;
+use crate::grpc::convert::{duration, instruction, millis, run, timestamp};
 use crate::grpc::status::Violations;
 use crate::store::{RunRow, RunSummary};
 
@@ -130,7 +131,7 @@ fn wire_point(point: HookPoint) -> wire::HookPoint {
 }
 
 /// Converts the kind of an extension.
-pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
+pub(in crate::grpc::convert) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
     match kind {
         ExtensionKind::Planner => wire::ExtensionKind::Planner,
         ExtensionKind::Hook => wire::ExtensionKind::Hook,
@@ -156,7 +157,7 @@ pub(crate) fn request(request: &ExtensionRequest) -> wire::ExtensionRequest {
         request_id: request.id.clone(),
         name: request.name.clone(),
         deadline: Some(timestamp(request.deadline)),
-        time_left: Some(super::duration(request.time_left)),
+        time_left: Some(duration(request.time_left)),
         run: run_view(&request.run).as_ref().map(run::view),
         request: Some(body),
     }

@@ -6,10 +6,10 @@ use agentloop_proto::v1 as wire;
 use tonic::Status;
 
 use super::filter::time_of;
-use super::input::labels;
-use super::message::usage;
-use super::run::error_name;
-use super::{millis, short, timestamp};
+use crate::grpc::convert::message::usage;
+use crate::grpc::convert::run::error_name;
+use crate::grpc::convert::run_input::input::labels;
+use crate::grpc::convert::{millis, short, timestamp};
 use crate::grpc::status::Violations;
 use crate::store::{UsageGroups, UsageQuery, UsageRow};
 

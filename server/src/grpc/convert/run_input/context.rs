@@ -8,7 +8,7 @@ use agentloop_core::context::prompt::{InstructionFile, assemble};
 use agentloop_core::limits::{KEEP_RECENT_MAX, RUN_COUNT_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 
-use super::{name, within};
+use crate::grpc::convert::{name, within};
 use crate::grpc::status::Violations;
 use crate::model::Models;
 
