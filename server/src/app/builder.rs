@@ -6,14 +6,15 @@ use std::sync::Arc;
 use agentloop_core::tool::ToolDeclaration;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::health::Readiness;
-use crate::app::listeners::Listeners;
 use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::running::Running;
 use crate::app::security::Security;
 use crate::app::services::{ServiceParts, StartedServices, WrapTools};
+use crate::app::serving::health::Readiness;
+use crate::app::serving::listeners::Listeners;
+use crate::app::serving::{metrics, serve};
 use crate::app::store::OwnStore;
-use crate::app::{Server, StartError, metrics, providers, serve};
+use crate::app::{Server, StartError, providers};
 use crate::auth::{Authentication, Quotas};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -201,7 +202,7 @@ impl ServerBuilder {
             host_shutdown.send_hosts_away().await;
         };
         let readiness = Readiness::of_store(store).telling(engine.clone());
-        let serving = serve::serve(caller_listener, routes, None, readiness, stopped, tasks.clone());
+        let serving = serve(caller_listener, routes, None, readiness, stopped, tasks.clone());
         let rpcs = rpcs_ended.drop_guard();
         tasks.spawn("grpc", async move {
             serving.await;

@@ -2,24 +2,14 @@
 
 mod audit_lines;
 mod builder;
-mod certificate_end;
-mod health;
-mod host_check;
 mod hosts;
-mod jwks;
-mod link_reload;
-mod listeners;
-mod metrics;
 mod observe;
-mod pem;
 mod providers;
-mod reflection;
 mod replica;
 mod running;
 mod security;
-mod security_error;
-mod serve;
 mod services;
+mod serving;
 mod store;
 
 use std::net::SocketAddr;
@@ -29,11 +19,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub use self::builder::ServerBuilder;
-pub use self::certificate_end::CERTIFICATE_WARN_BEFORE;
 pub use self::replica::ReplicaServer;
 use self::running::Running;
-pub use self::security::{SecurityFacts, check_security};
-pub use self::security_error::SecurityError;
+pub use self::security::{CERTIFICATE_WARN_BEFORE, SecurityError, SecurityFacts, check_security};
 use self::store::OwnStore;
 pub use self::store::{OpenError, check_database};
 use crate::config::Config;

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use crate::app::audit_lines::{AuditLines, follow, open_file};
 use crate::app::hosts::{StoreToolRows, StoredIds, host_options, remember_tools, remembered_tools};
 use crate::app::security::Reloader;
-use crate::app::serve::{self, Routes};
+use crate::app::serving::{self, Routes, metrics};
 use crate::app::store::OwnStore;
-use crate::app::{StartError, metrics, offers_wait};
+use crate::app::{StartError, offers_wait};
 use crate::auth::{Authentication, Quota, Quotas, Scope};
 use crate::clock::Clock;
 use crate::cluster::busy_shards::BusyShards;
@@ -23,7 +23,7 @@ use crate::config::{AuditOptions, Config};
 use crate::engine::{Engine, EngineOptions, EngineParts, Recall, Retention};
 use crate::extension::LocalExtensions;
 use crate::extension::remote::Remote;
-use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::run_input::input::Agents;
 use crate::grpc::edge::audit::{AuditLog, AuditScope};
 use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::wire::links::Links;
@@ -185,7 +185,7 @@ impl ServiceParts {
         tasks.spawn("remember tools", remembering);
         let audit = start_audit(audited, &store, &clock, &tasks, replicas, rpcs_ended)?;
         let (tools, of_services) = (hosts.clone(), engine.clone());
-        let services = serve::Services {
+        let services = serving::Services {
             engine: of_services,
             models,
             agents,

@@ -16,7 +16,7 @@ use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
 use tonic::Code;
 
-use crate::grpc::convert::input::{RequestIdentity, start_request};
+use crate::grpc::convert::run_input::input::{RequestIdentity, start_request};
 use crate::grpc::service::tool_host::{Responses, inbound};
 use crate::model::ProviderRegistry;
 use crate::tool::{

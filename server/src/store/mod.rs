@@ -1,227 +1,30 @@
 //! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of nine small ports,
-//! one file each. `sqlite` and `postgres` implement it; `sql` is what both read alike; `append`, `codec`, `page` and `write` are
-//! what any implementation needs.
+//! which are in `ports`. `sqlite` and `postgres` implement it; `sql` is what both read alike; `support` is what any
+//! implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
 
-mod append;
-mod audit;
-mod blob;
-mod blob_pieces;
-mod blob_usage;
-mod call_titles;
-mod checksum;
-mod codec;
 pub mod copy;
-mod damaged;
-mod entry_span;
-mod features_used;
-mod filter;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzz;
-mod job;
-mod journal;
-mod number;
-mod page;
+mod ports;
 pub mod postgres;
-mod queue;
-mod request;
-mod row;
-mod search;
-mod session;
 mod sql;
 pub mod sqlite;
-mod tools;
-mod usage;
-mod write;
+mod support;
 
 #[cfg(any(test, feature = "conformance"))]
 #[expect(clippy::unwrap_used, missing_docs, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
-use agentloop_core::blob::BlobDigest;
-use agentloop_core::id::{EntryNo, RunId, SessionId};
-use async_trait::async_trait;
-
-pub use self::audit::AuditStore;
-pub use self::blob::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoredBlob};
-pub use self::entry_span::{CallTitles, EntrySpan};
-pub use self::filter::{Answerer, AnswersInput, RequestFilter, RunFilter, TimeRange};
-pub use self::job::{Job, JobId, JobKind, JobStore, SessionNotes};
-pub use self::journal::{
-    Append, Claimed, ClaimedRow, CreateRun, JournalStore, SESSION_RUNS_MAX, SessionRuns, Stretch, StretchMax,
+pub use self::ports::{
+    Answerer, AnswersInput, Append, AuditStore, BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload,
+    CallTitles, Claimed, ClaimedRow, CreateRun, EntryRow, EntrySource, EntrySpan, EntryStretch, GroupedRun,
+    HostClaim, IdleSession, Interrupted, Job, JobId, JobKind, JobStore, JournalStore, LastRun, ListedEntries,
+    ListedEntry, NewBlob, NewFork, NewSession, PROJECT_LABEL, Page, PageRequest, QueueStore, RequestFilter,
+    RequestRow, RequestStore, RuleRow, RunFilter, RunRow, RunSummary, SESSION_RUNS_MAX, SearchFilter,
+    SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionRuns, SessionStore,
+    SessionUpdate, Store, StoreError, StoreStats, StoredBlob, StoredTools, Stretch, StretchMax, TimeRange,
+    ToolRow, ToolStore, USER_LABEL, UsageGroups, UsageKey, UsageQuery, UsageRow,
 };
-pub use self::page::{Page, PageRequest};
-pub use self::queue::{Interrupted, QueueStore};
-pub use self::request::{RequestStore, RuleRow};
-pub use self::row::{RequestRow, RunRow, RunSummary};
-pub use self::search::{SearchFilter, SearchHit, SearchStore};
-pub use self::session::{
-    EntryRow, EntrySource, EntryStretch, IdleSession, LastRun, ListedEntries, ListedEntry, NewFork,
-    NewSession, PROJECT_LABEL, SessionFilter, SessionRow, SessionStore, SessionUpdate, USER_LABEL,
-};
-pub use self::tools::{HostClaim, StoredTools, ToolRow, ToolStore};
-pub use self::usage::{GroupedRun, UsageGroups, UsageKey, UsageQuery, UsageRow};
-
-/// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// Another owner took the run, or has appended to it. The caller drops its state of the run.
-    #[error("another owner took the run, or appended to it; read it again")]
-    Conflict,
-    /// The session is in a shard that this replica does not own. Nothing was written.
-    #[error("another replica owns this session; ask there")]
-    Elsewhere,
-    /// The tenant has a run of this id already, in this session or another one. Nothing was written.
-    #[error("a run of this id exists")]
-    RunExists,
-    /// The session has a live run.
-    #[error("the session is busy with run {run}")]
-    SessionBusy {
-        /// The live run, or the first one in the queue.
-        run: RunId,
-    },
-    /// The session has changed since it was read.
-    #[error("the session has changed since it was read; read it again")]
-    SessionMoved,
-    /// No session of this id exists, and none was to be created.
-    #[error("no such session")]
-    NoSession,
-    /// A session of this id exists, with other content.
-    #[error("a session of this id exists, with another title, other labels or another origin")]
-    SessionExists,
-    /// The session has no such entry yet.
-    #[error("the session's last entry is {last}", last = .last.0)]
-    EntryAhead {
-        /// Number of the session's last entry.
-        last: EntryNo,
-    },
-    /// The session would have more labels than it may.
-    #[error("the session would have more than {max} labels", max = agentloop_core::limits::LABELS_MAX)]
-    TooManyLabels,
-    /// There is no search index.
-    #[error("the search index is turned off; set store.search to use it")]
-    SearchOff,
-    /// The store keeps no blobs.
-    #[error("this store keeps no blobs")]
-    NoBlobs,
-    /// A blob has more bytes than one may have.
-    #[error("a blob may have at most {max} bytes")]
-    BlobTooLarge {
-        /// The bound, in bytes.
-        max: u64,
-    },
-    /// All blobs together would have more bytes than they may.
-    #[error("all blobs together may have at most {max} bytes, and there is no room for this one")]
-    BlobsFull {
-        /// The bound, in bytes.
-        max: u64,
-    },
-    /// The bytes of an upload are not what was announced.
-    #[error("{field} {problem}")]
-    BlobMismatch {
-        /// The field of the announcement.
-        field: &'static str,
-        /// The announced value, and the one that was found.
-        problem: String,
-    },
-    /// A blob's bytes are not what was stored.
-    #[error("the blob {digest} is damaged: {why}")]
-    DamagedBlob {
-        /// The digest that its bytes should have.
-        digest: BlobDigest,
-        /// The damage that was found, for people.
-        why: String,
-    },
-    /// The page token was not given out by this store.
-    #[error("the page token was not given out by this server")]
-    BadPageToken,
-    /// Stored data cannot be read.
-    #[error("stored data cannot be read: {what}")]
-    Corrupt {
-        /// The row, and the reason.
-        what: String,
-    },
-    /// An entry of a session is damaged. The others can be read.
-    #[error("entry {entry} of session {session} is damaged: {why}", entry = .entry.0)]
-    DamagedEntry {
-        /// The session that was read.
-        session: SessionId,
-        /// Number of the entry in that session.
-        entry: EntryNo,
-        /// The row, and the damage.
-        why: String,
-    },
-    /// A remembered rule is damaged. Until it is deleted, nothing can tell what it says.
-    #[error("the remembered rule {rule} is damaged: {why}")]
-    DamagedRule {
-        /// Id of the rule, as it is stored.
-        rule: String,
-        /// The damage that was found, for people.
-        why: String,
-    },
-    /// The store cannot be reached or cannot write.
-    #[error("the store is unavailable: {what}")]
-    Unavailable {
-        /// The message of the database or its driver.
-        what: String,
-    },
-}
-
-impl StoreError {
-    /// True if stored data is not what was written.
-    #[must_use]
-    pub fn is_damage(&self) -> bool {
-        match self {
-            Self::Corrupt { .. }
-            | Self::DamagedEntry { .. }
-            | Self::DamagedRule { .. }
-            | Self::DamagedBlob { .. } => true,
-            Self::Conflict
-            | Self::Elsewhere
-            | Self::RunExists
-            | Self::SessionBusy { .. }
-            | Self::SessionMoved
-            | Self::NoSession
-            | Self::SessionExists
-            | Self::EntryAhead { .. }
-            | Self::TooManyLabels
-            | Self::SearchOff
-            | Self::NoBlobs
-            | Self::BlobTooLarge { .. }
-            | Self::BlobsFull { .. }
-            | Self::BlobMismatch { .. }
-            | Self::BadPageToken
-            | Self::Unavailable { .. } => false,
-        }
-    }
-}
-
-/// Counts of writes since the store was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StoreStats {
-    /// Number of appends that were made durable.
-    pub appends: u64,
-    /// Number of commits, which appends and other writes share.
-    pub commits: u64,
-    /// Bytes of the appended events, as stored.
-    pub bytes: u64,
-}
-
-/// Everything that the server stores. Implementations are cheap to share, and safe to call from many tasks.
-#[async_trait]
-pub trait Store:
-    JournalStore
-    + SessionStore
-    + QueueStore
-    + RequestStore
-    + JobStore
-    + SearchStore
-    + ToolStore
-    + BlobStore
-    + AuditStore
-{
-    /// Writes and reads a row, to see that the store can do both now.
-    async fn check(&self) -> Result<(), StoreError>;
-}
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::support::fuzz;

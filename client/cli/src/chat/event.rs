@@ -9,7 +9,7 @@ use agentloop_client::v1::{
 use crossterm::event::KeyEvent;
 
 use crate::{
-    command::{overview::SessionOverview, queue::QueuedRun},
+    command::conversation::{overview::SessionOverview, queue::QueuedRun},
     exit::Exit,
 };
 

@@ -33,7 +33,7 @@ use self::{
 };
 use crate::{
     args::{ChatArgs, Global},
-    command::{ids, run::user},
+    command::{conversation::run::user, ids},
     exit::{Exit, Failure},
     terminal::{commands::quoted, local_context::LocalContext},
 };

@@ -20,7 +20,7 @@ use tonic::Code;
 use super::event::{CallError, Command, Event, OpenedSession};
 use crate::{
     args::ENDLESS_BACKOFF,
-    command::{overview::overviews, queue},
+    command::conversation::{overview::overviews, queue},
     exit::{Failure, in_one_line},
 };
 

@@ -32,7 +32,7 @@ use self::{
 use crate::{
     args::{ENDLESS_BACKOFF, Global},
     chat::screen::Screen,
-    command::run::user,
+    command::conversation::run::user,
     exit::{Exit, Failure, in_one_line},
     terminal::render::status::{AskedQuestion, answered},
     terminal::signals::EndSignals,

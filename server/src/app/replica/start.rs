@@ -8,14 +8,15 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::app::builder::{CheckedParts, ServerBuilder};
-use crate::app::health::Readiness;
-use crate::app::listeners::Listeners;
 use crate::app::replica::ReplicaServer;
 use crate::app::replica::shards::Shards;
 use crate::app::running::Running;
 use crate::app::services::{ClusterParts, HostShutdown, ServiceParts, StartedServices, spawn_until_stopped};
+use crate::app::serving::health::Readiness;
+use crate::app::serving::listeners::Listeners;
+use crate::app::serving::{Routes, metrics, serve};
 use crate::app::store::{OwnStore, postgres_options};
-use crate::app::{OpenError, StartError, listen, metrics, serve};
+use crate::app::{OpenError, StartError, listen};
 use crate::auth::{Authentication, Quotas};
 use crate::clock::Clock;
 use crate::cluster::{Ownerships, Peer};
@@ -212,14 +213,8 @@ impl ReplicaListeners {
         let readiness = Readiness::of_replica(store, ownerships, tools_known).telling(engine);
         let caller_listener =
             listeners.start(quotas, clock, |gate| IdentityLayer::of_replica(gate, local), &tasks);
-        let serving = serve::serve(
-            caller_listener,
-            serve::Routes::default(),
-            Some(forward),
-            readiness,
-            stopped,
-            tasks.clone(),
-        );
+        let serving =
+            serve(caller_listener, Routes::default(), Some(forward), readiness, stopped, tasks.clone());
         tasks.spawn("grpc", async move {
             serving.await;
             drop(marks.rpcs);

@@ -1,29 +1,19 @@
 //! Conversion between the generated wire types and the core's types. No code below this module sees a wire type.
 
-pub mod audit;
 mod compaction;
-mod context;
 pub mod event;
-pub(crate) mod extension;
-pub mod filter;
 pub(crate) mod host;
-pub mod human;
 pub(in crate::grpc) mod id;
-pub(crate) mod import;
-pub mod input;
 pub mod instruction;
 pub(crate) mod json;
-pub mod masked;
 pub mod message;
-pub(crate) mod policy;
-mod provider_options;
+pub mod people;
+pub mod query;
 pub mod replica;
-pub mod reuse;
 pub mod run;
-pub(crate) mod server_frame;
+pub mod run_input;
 pub mod session;
 pub mod todo;
-pub mod usage;
 
 use std::ops::RangeInclusive;
 

@@ -11,8 +11,9 @@ use agentloop_proto::v1 as wire;
 use prost::Message as _;
 
 use super::message::{call_id, finish_reason, message, usage};
-use super::{duration, human, timestamp};
+use super::{duration, timestamp};
 use crate::engine::{RunView, WatchChange, WatchItem};
+use crate::grpc::convert::people::human;
 use crate::store::RunRow;
 
 /// Converts a run for a list. Fields that need the journal stay empty.

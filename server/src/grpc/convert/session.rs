@@ -6,12 +6,12 @@ use agentloop_proto::v1 as wire;
 
 use super::compaction::compacted;
 use super::event::{EventConverter, PlanningEvents, is_shown};
-use super::masked;
 use super::message::{finish_reason, message, role, usage};
 use super::run::run_status;
 use super::{duration, timestamp};
 use crate::engine::feed::FeedItem;
 use crate::engine::{SessionItem, SessionStreamItem};
+use crate::grpc::convert::people::masked;
 use crate::mask::Masks;
 use crate::store::{CallTitles, EntryRow, ListedEntry, SearchHit, SessionRow};
 

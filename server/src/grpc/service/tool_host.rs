@@ -17,10 +17,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::auth::{Quota, Quotas};
 use crate::grpc::caller::{Caller, tenant};
-use crate::grpc::convert::host::{self as convert, Malformed};
-use crate::grpc::convert::server_frame::{
+use crate::grpc::convert::host::server_frame::{
     extension_request, forwarded_request, result_verdict, server_frame,
 };
+use crate::grpc::convert::host::{self as convert, Malformed};
 use crate::grpc::status::{Violations, quota_exceeded, retryable, status};
 use crate::tool::{FrameError, Inbound, NotAccepted, Outbound, RemoteTools, SinkUnavailable, Verdict};
 

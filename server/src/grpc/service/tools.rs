@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::grpc::caller::{Caller, tenant};
 use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::id::{optional, required};
-use crate::grpc::convert::input::Agents;
+use crate::grpc::convert::run_input::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::page::List;
 use crate::grpc::service::ownership::{Right, check_session};

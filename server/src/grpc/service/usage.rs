@@ -9,7 +9,8 @@ use tonic::Status;
 use crate::auth::{Quota, QuotaUse, Scope};
 use crate::engine::Engine;
 use crate::grpc::caller::Caller;
-use crate::grpc::convert::{duration, usage};
+use crate::grpc::convert::duration;
+use crate::grpc::convert::query::usage;
 use crate::grpc::status::Violations;
 
 /// Answers a request for usage.

@@ -17,9 +17,9 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqliteConnection};
 
 use self::tables::{OF_SESSIONS, WHOLE};
-use super::number::int;
 use super::postgres::{self, BLOCK_NUMBERS, PostgresOptions, PostgresStore, clean};
 use super::sqlite::{self, SqliteOptions, SqliteStore};
+use super::support::number::int;
 use super::{
     BlobRow, BlobStore, JournalStore, NewBlob, RunRow, SessionRow, SessionStore, StoreError, StretchMax,
 };

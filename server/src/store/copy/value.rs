@@ -9,9 +9,10 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 
+use crate::store::RuleRow;
 use crate::store::postgres::{clean, indexed};
 use crate::store::sql::rule::{stored_rule, verified};
-use crate::store::{RuleRow, checksum};
+use crate::store::support::checksum;
 use Kind::{Bool, Int, Label, RuleChecksum, Shard, Text};
 
 /// The PostgreSQL type of a column, which decides how its values are bound.

@@ -23,13 +23,13 @@ use super::write::own::WeakWriteSender;
 use crate::audit;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
-use crate::store::blob_pieces::{CheckedPieces, damaged};
-use crate::store::blob_usage::BlobUsage;
-use crate::store::number::int;
 use crate::store::sql::query::Query;
 use crate::store::sql::read::{all, one};
 use crate::store::sql::reader::SqlReader as _;
-use crate::store::write::closed;
+use crate::store::support::blob_pieces::{CheckedPieces, damaged};
+use crate::store::support::blob_usage::BlobUsage;
+use crate::store::support::number::int;
+use crate::store::support::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError, StoredBlob};
 
 /// Bytes of a piece, but for the last one of a blob.

@@ -25,7 +25,7 @@ use super::readers::Readers;
 use super::{rows, settings, words};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
-use crate::store::codec::{self, StoredEvent};
+use crate::store::support::codec::{self, StoredEvent};
 
 /// Messages of a batch. A search does not wait until a batch is full.
 const BATCH_MESSAGES: usize = 256;

@@ -54,11 +54,11 @@ use self::write::task::{LockPatience, Writer};
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::secret::Secret;
-use crate::store::append::WriterCache;
-use crate::store::damaged::{DamagedQuestions, DamagedSessions};
-use crate::store::features_used::FeaturesUsed;
-use crate::store::number::int;
-use crate::store::write::{WriteCounters, write_queue};
+use crate::store::support::append::WriterCache;
+use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::support::features_used::FeaturesUsed;
+use crate::store::support::number::int;
+use crate::store::support::write::{WriteCounters, write_queue};
 use crate::store::{BlobBounds, StoreError, StoreStats};
 
 /// Options of an opened store.

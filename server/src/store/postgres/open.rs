@@ -12,9 +12,9 @@ use super::write::{blobs, ops};
 use super::{PostgresOptions, index, migrations, pooler, settings};
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
-use crate::store::append::LastNumbers;
-use crate::store::features_used::FeaturesUsed;
-use crate::store::number::int;
+use crate::store::support::append::LastNumbers;
+use crate::store::support::features_used::FeaturesUsed;
+use crate::store::support::number::int;
 
 /// The oldest version of PostgreSQL that is supported, as `server_version_num` has it.
 const VERSION_MIN: i32 = 150_000;

@@ -5,15 +5,15 @@
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
-use crate::store::search::{self, Terms};
+use crate::store::support::search_terms::{self, Terms};
 
 /// The words of a text that are indexed, separated by spaces. `None` if there are none.
 pub(in crate::store::postgres) fn indexed(text: &str) -> Option<String> {
-    let words = search::indexed(text)?;
+    let words = search_terms::indexed(text)?;
     let mut all = String::with_capacity(words.len());
     let mut before = None;
     for word in words.split(' ') {
-        if search::is_dense(word) {
+        if search_terms::is_dense(word) {
             push(&mut all, word);
             if let Some(before) = before {
                 push(&mut all, before);
@@ -39,7 +39,7 @@ fn push(all: &mut String, word: &str) {
 /// is quoted, so that nothing in them works as an operator. A term of marks alone, such as a vowel sign behind a nukta, has no
 /// plain form and is left out: `to_tsquery` refuses an empty word. `None` if no term is left.
 pub(in crate::store::postgres) fn query(terms: &Terms) -> Option<String> {
-    let form = |term: &String| if search::is_dense(term) { term.replace(' ', "") } else { plain(term) };
+    let form = |term: &String| if search_terms::is_dense(term) { term.replace(' ', "") } else { plain(term) };
     let forms = terms.all().iter().map(form).filter(|form| !form.is_empty());
     let quoted: Vec<_> = forms.map(|form| format!("'{form}'")).collect();
     (!quoted.is_empty()).then(|| quoted.join(" | "))

@@ -5,8 +5,8 @@ use sqlx::Error;
 
 use super::column::{SqlRow, number, owned_text_if_any, run_id, seq};
 use super::row::event;
-use crate::store::codec::{self, StoredEvent};
-use crate::store::damaged::DamagedSessions;
+use crate::store::support::codec::{self, StoredEvent};
+use crate::store::support::damaged::DamagedSessions;
 use crate::store::{EntryRow, EntrySource, EntryStretch, ListedEntries, ListedEntry, StoreError};
 
 /// Entries of a session as they were read.

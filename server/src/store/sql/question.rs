@@ -9,9 +9,9 @@ use sqlx::Error;
 
 use super::column::{SqlRow, owned_text, owned_text_if_any, request_id, run_id, session_id};
 use super::row::event;
-use crate::store::codec::{self, StoredEvent};
-use crate::store::damaged::DamagedQuestions;
-use crate::store::page::Cursor;
+use crate::store::support::codec::{self, StoredEvent};
+use crate::store::support::damaged::DamagedQuestions;
+use crate::store::support::page::Cursor;
 use crate::store::{RequestFilter, RequestRow, StoreError};
 
 /// The run and session of a question, and its events, not decoded yet.

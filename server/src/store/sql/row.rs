@@ -9,7 +9,7 @@ use super::column::{
     SqlRow, count, digest, json, json_if_any, live_run, number, number_if_any, owned_text, owned_text_if_any,
     parsed, run_id, seq, session_id, session_id_if_any, status, status_if_any, tenant_id, time,
 };
-use crate::store::codec::{self, StoredEvent, StoredSpec};
+use crate::store::support::codec::{self, StoredEvent, StoredSpec};
 use crate::store::{Job, JobId, JobKind, LastRun, RunRow, RunSummary, SessionRow, StoreError};
 
 /// A run from its columns, with the id of its session.

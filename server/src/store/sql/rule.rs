@@ -4,7 +4,8 @@ use agentloop_core::id::{RequestId, RuleId, TenantId};
 use sqlx::Error;
 
 use super::column::{SqlRow, json, owned_text, parsed, session_id_if_any, time};
-use crate::store::{RuleRow, StoreError, checksum};
+use crate::store::support::checksum;
+use crate::store::{RuleRow, StoreError};
 
 /// A rule as it was read, not verified yet.
 pub(in crate::store) struct StoredRule {

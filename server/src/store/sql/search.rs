@@ -3,8 +3,8 @@
 use agentloop_core::id::{SessionId, TenantId};
 
 use super::entry::{StoredEntry, decoded};
-use crate::store::damaged::DamagedSessions;
-use crate::store::search::Terms;
+use crate::store::support::damaged::DamagedSessions;
+use crate::store::support::search_terms::Terms;
 use crate::store::{SearchFilter, SearchHit};
 
 /// Hits of one search, at most.

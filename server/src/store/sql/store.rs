@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use agentloop_core::id::{Epoch, SessionId, TenantId};
 
 use super::reader::SqlReader;
-use crate::store::damaged::{DamagedQuestions, DamagedSessions};
-use crate::store::features_used::FeaturesUsed;
-use crate::store::write::{OwnOp, WriteSender};
+use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::support::features_used::FeaturesUsed;
+use crate::store::support::write::{OwnOp, WriteSender};
 use crate::store::{StoreError, UsageQuery, UsageRow};
 
 /// A store over SQL: it has all ports but those for blobs and for the search.

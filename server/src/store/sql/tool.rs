@@ -4,7 +4,8 @@ use agentloop_core::id::TenantId;
 use sqlx::Error;
 
 use super::column::{SqlRow, json, json_if_any, tenant_id, time};
-use crate::store::{StoredTools, ToolRow, checksum};
+use crate::store::support::checksum;
+use crate::store::{StoredTools, ToolRow};
 
 /// A declaration, or the names of a damaged one.
 pub(in crate::store) type FoundTool = Result<(TenantId, ToolRow), Vec<String>>;

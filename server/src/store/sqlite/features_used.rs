@@ -2,7 +2,7 @@
 
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use crate::store::features_used::{Features, FeaturesUsed};
+use crate::store::support::features_used::{Features, FeaturesUsed};
 
 /// Each part looks for one row and stops.
 const FEATURES_USED: &str = "

@@ -38,10 +38,10 @@ use self::open::OpenedStore;
 use self::write::own::WriteSender;
 use self::write::task::Writer;
 use crate::lifecycle::Tasks;
-use crate::store::append::WriterCache;
-use crate::store::damaged::{DamagedQuestions, DamagedSessions};
-use crate::store::features_used::FeaturesUsed;
-use crate::store::write::{WriteCounters, write_queue};
+use crate::store::support::append::WriterCache;
+use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::support::features_used::FeaturesUsed;
+use crate::store::support::write::{WriteCounters, write_queue};
 
 /// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::ops::Range;
 use agentloop_core::id::TenantId;
 use sha2::{Digest as _, Sha256};
 
-use crate::store::search::{self, Terms};
+use crate::store::support::search_terms::{self, Terms};
 
 /// Comes before the number in a word of a message.
 const SAID: char = '1';
@@ -48,14 +48,14 @@ impl TenantWords {
 
     /// The words of a text that are indexed, separated by spaces. Empty if there are none.
     pub(in crate::store::sqlite) fn indexed(&self, text: &str) -> String {
-        let Some(words) = search::indexed(text) else { return String::new() };
+        let Some(words) = search_terms::indexed(text) else { return String::new() };
         let count = words.split(' ').count();
         let mut all = String::with_capacity(words.len() + count * (self.number.len() + 1));
         let mut terms = Occurrences::with_capacity(words.len(), count);
         let mut before = None;
         for word in words.split(' ') {
             self.push(&mut all, SAID, word);
-            if search::is_dense(word) {
+            if search_terms::is_dense(word) {
                 if let Some(before) = before {
                     terms.add(&[before, word]);
                 }

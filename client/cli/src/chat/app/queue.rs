@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use super::{App, Command, Overlay, UnsentPrompt};
 use crate::{
     chat::{event::CallError, transcript::Tone},
-    command::queue::QueuedRun,
+    command::conversation::queue::QueuedRun,
     terminal::text::sanitize,
 };
 

@@ -11,7 +11,7 @@ use crate::{
         event::OpenedSession,
         transcript::{CUT_OFF_NOTE, Tone, Transcript},
     },
-    command::overview::SessionOverview,
+    command::conversation::overview::SessionOverview,
     terminal::{format, style::is_unsafe, text::sanitize},
 };
 

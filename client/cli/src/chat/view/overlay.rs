@@ -19,7 +19,7 @@ use crate::{
         layout::{fitting, help},
         styles::{BAD, BOLD, DIM, WARN, row},
     },
-    command::overview::SessionOverview,
+    command::conversation::overview::SessionOverview,
     terminal::format,
     terminal::rule,
     terminal::text::{cut, escape_hidden, sanitize, wrap},

@@ -12,10 +12,11 @@ use wire::run_event::Event as Wire;
 
 use super::EventConverter;
 use crate::grpc::convert::compaction::compacted;
+use crate::grpc::convert::duration;
+use crate::grpc::convert::host::extension;
 use crate::grpc::convert::message::{message, usage};
 use crate::grpc::convert::run::run_error;
 use crate::grpc::convert::todo::todo;
-use crate::grpc::convert::{duration, extension};
 
 impl EventConverter {
     /// `entry` is 0 for a message that waits to enter the session.

@@ -15,11 +15,11 @@ use agentloop_proto::{EventFrame, v1 as wire};
 use prost::Message as _;
 use wire::run_event::Event as Wire;
 
-use super::masked;
 use super::message::call_id;
 use super::run::run_status;
 use super::timestamp;
 use crate::engine::feed::{FeedItem, LiveProgress};
+use crate::grpc::convert::people::masked;
 use crate::mask::Masks;
 
 pub use call::effect_class;

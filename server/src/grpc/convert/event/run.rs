@@ -11,8 +11,9 @@ use wire::run_event::Event as Wire;
 
 use super::EventConverter;
 use crate::grpc::convert::message::usage;
+use crate::grpc::convert::people::human;
 use crate::grpc::convert::run::{durations, run_error, run_status};
-use crate::grpc::convert::{duration, human, instruction};
+use crate::grpc::convert::{duration, instruction};
 
 impl EventConverter {
     pub(super) fn human_requested(&self, question: &Question) -> Wire {

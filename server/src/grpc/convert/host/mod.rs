@@ -1,6 +1,8 @@
 //! Conversion of frames from tool hosts. It checks their form and sizes; the fleet checks that they fit its state.
 
 mod attachments;
+pub(crate) mod extension;
+pub(crate) mod server_frame;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +23,7 @@ use agentloop_proto::v1::{self, capability, connect_request::Frame};
 
 use self::attachments::picture;
 pub(in crate::grpc::convert) use self::attachments::{attachments, result_bytes};
-use super::extension::{self, BadDeclaration};
+use self::extension::BadDeclaration;
 use crate::tool::{FrameError, Inbound};
 
 /// A fault in a host's frame.

@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::cluster::{Ownerships, Peer};
-use crate::grpc::convert::server_frame::encoded_request;
+use crate::grpc::convert::host::server_frame::encoded_request;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::lifecycle::Tasks;
 use crate::tool::{ClusterTools, EncodeRequest, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound};

@@ -10,7 +10,7 @@ use super::AgentLoopService;
 use crate::audit;
 use crate::engine::error::EngineError;
 use crate::engine::{Engine, Resolution};
-use crate::grpc::convert::{human, masked};
+use crate::grpc::convert::people::{human, masked};
 use crate::store::RequestRow;
 
 impl AgentLoopService {

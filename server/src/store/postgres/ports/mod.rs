@@ -7,14 +7,14 @@ use std::borrow::Cow;
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{Epoch, SessionId, TenantId};
 
-use crate::store::damaged::{DamagedQuestions, DamagedSessions};
-use crate::store::features_used::FeaturesUsed;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::readers::Readers;
 use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::WriteSender;
 use crate::store::postgres::{read, rows};
 use crate::store::sql::store::SqlStore;
+use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::support::features_used::FeaturesUsed;
 use crate::store::{StoreError, UsageQuery, UsageRow};
 
 impl SqlStore for PostgresStore {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::{read, rows};
 use crate::store::sql::search::EntrySearch;
-use crate::store::write::closed;
+use crate::store::support::write::closed;
 use crate::store::{SearchFilter, SearchHit, SearchStore, StoreError};
 
 #[async_trait]

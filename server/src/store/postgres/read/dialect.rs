@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::store::codec::text as json;
 use crate::store::postgres::rows::{indexed, is_indexed_whole};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect;
+use crate::store::support::codec::text as json;
 use crate::store::{PROJECT_LABEL, USER_LABEL};
 
 /// PostgreSQL's words for the shared queries. A list of shards is a text, so that values are texts and numbers alone.

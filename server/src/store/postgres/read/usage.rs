@@ -16,12 +16,12 @@ use sqlx::{Error, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::dialect::PostgresDialect;
 use super::prepared;
-use crate::store::codec::{self, text, usage_text};
-use crate::store::number::int;
 use crate::store::postgres::reader_pool::ReaderPool;
 use crate::store::postgres::rows;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect as _;
+use crate::store::support::codec::{self, text, usage_text};
+use crate::store::support::number::int;
 use crate::store::{GroupedRun, RunRow, StoreError, UsageKey, UsageQuery, UsageRow};
 
 /// Length of the buckets of deleted sessions.

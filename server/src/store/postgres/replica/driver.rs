@@ -26,9 +26,9 @@ use super::{ReplicaShards, ServerNotice};
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::busy_shards::{BusyShards, LeavingShard};
 use crate::cluster::{HUB, Ownership};
-use crate::store::number::int;
 use crate::store::postgres::owner;
 use crate::store::postgres::scope::Scope;
+use crate::store::support::number::int;
 
 /// Wait for a commit under way, after which the connection of the fenced owner is ended.
 const COMMIT_WAIT: Millis = Millis::secs(1);

@@ -9,8 +9,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, Row as _};
 
 use super::ReplicaOptions;
-use crate::store::number::int;
 use crate::store::postgres::{migrations, rows};
+use crate::store::support::number::int;
 
 /// Raises the counter and reads the rows of all. The rows are as they were before, this replica's too. The owners of shards are
 /// in the first row.

@@ -5,11 +5,11 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, Row as _};
 
 use crate::store::StoreError;
-use crate::store::append::{
+use crate::store::postgres::rows;
+use crate::store::support::append::{
     CachedRows, CommitRows, EncodedAppend, LastNumbers, LiveRun, NumberedAppend, RunHead, RunInCommit,
     SessionHead, SessionInCommit, WriterCache,
 };
-use crate::store::postgres::rows;
 
 /// The rows of runs and sessions that appends are checked against.
 pub(in crate::store::postgres) const SELECT_HEADS: &str = "

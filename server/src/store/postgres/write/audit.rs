@@ -3,10 +3,10 @@
 use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::audit::{AuditEntry, AuditRow, FIRST_HASH};
-use crate::store::number::int;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::audit::last_row;
 use crate::store::postgres::rows::clean;
+use crate::store::support::number::int;
 
 /// Number and hash of the last row of the chain.
 pub(in crate::store::postgres) type ChainEnd = (u64, String);

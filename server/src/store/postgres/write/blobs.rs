@@ -8,8 +8,8 @@ use agentloop_core::time::{Millis, Timestamp};
 use sqlx::{Error, PgConnection, Row as _};
 
 use crate::store::NewBlob;
-use crate::store::number::int;
 use crate::store::postgres::rows::{self, clean};
+use crate::store::support::number::int;
 
 /// True for a blob of the row `b` that an entry refers to.
 macro_rules! referred {

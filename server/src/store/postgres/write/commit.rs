@@ -11,14 +11,14 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
-use crate::store::append::{NumberedAppend, RunValues, SessionChange, SessionValues};
-use crate::store::checksum;
-use crate::store::codec::text;
-use crate::store::number::int;
 use crate::store::postgres::owner::{Owner, ServerKind};
 use crate::store::postgres::rows::clean;
 use crate::store::postgres::write::append::CommitPlan;
 use crate::store::postgres::write::statement::{self, Needs};
+use crate::store::support::append::{NumberedAppend, RunValues, SessionChange, SessionValues};
+use crate::store::support::checksum;
+use crate::store::support::codec::text;
+use crate::store::support::number::int;
 
 /// Writes what a plan accepts. `None`: this server does not own the database any more, and nothing is written.
 ///

@@ -7,15 +7,16 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Error, PgConnection, Postgres, Row as _};
 
-use crate::store::append::LastNumbers;
-use crate::store::codec::text;
-use crate::store::features_used::{Features, FeaturesUsed};
-use crate::store::number::int;
 use crate::store::postgres::owner::{Owner, ServerKind};
 use crate::store::postgres::rows::{self, clean};
 use crate::store::postgres::scope::Scope;
 use crate::store::sql::write::WriteError;
-use crate::store::{ClaimedRow, HostClaim, JobId, StoreError, ToolRow, checksum};
+use crate::store::support::append::LastNumbers;
+use crate::store::support::checksum;
+use crate::store::support::codec::text;
+use crate::store::support::features_used::{Features, FeaturesUsed};
+use crate::store::support::number::int;
+use crate::store::{ClaimedRow, HostClaim, JobId, StoreError, ToolRow};
 
 /// Numbers of one block, for rows of each kind.
 pub(in crate::store) const BLOCK_NUMBERS: i64 = 1 << 24;

@@ -3,7 +3,7 @@
 use agentloop_core::id::TenantId;
 
 use crate::store::postgres::write::blobs::{BlobOp, BlobResult};
-use crate::store::write::{self, OwnOp};
+use crate::store::support::write::{self, OwnOp};
 
 pub(in crate::store::postgres) type WriteOp = write::WriteOp<BlobOp>;
 pub(in crate::store::postgres) type WriteRequest = write::WriteRequest<BlobOp>;

@@ -18,15 +18,15 @@ use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use sqlx::postgres::PgRow;
 use sqlx::{Error, Executor as _, PgConnection, Row as _};
 
-use crate::store::codec::text;
-use crate::store::number::int;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
 use crate::store::postgres::settings;
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
-use crate::store::write::{DeleteSession, NewUpdate};
+use crate::store::support::codec::text;
+use crate::store::support::number::int;
+use crate::store::support::write::{DeleteSession, NewUpdate};
 use crate::store::{NewFork, NewSession, PROJECT_LABEL, USER_LABEL};
 
 const INSERT: &str = "

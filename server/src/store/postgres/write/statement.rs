@@ -5,9 +5,9 @@
 
 use sqlx::AssertSqlSafe;
 
-use crate::store::append::EncodedAppend;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::CommitPlan;
+use crate::store::support::append::EncodedAppend;
 
 /// The fence. All other parts refer to it.
 const FENCE: &str = "

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::StoreError;
-use crate::store::append::{LastNumbers, WriterCache};
 use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
@@ -26,7 +25,8 @@ use crate::store::postgres::write::audit::ChainEnd;
 use crate::store::postgres::write::own::{WriteQueue, WriteReply, WriteRequest};
 use crate::store::postgres::write::put_off::{PutOffWrite, PutOffWrites};
 use crate::store::postgres::write::wait::{WRITE_WAIT, in_time};
-use crate::store::write::{WriteCounters, closed, set_recorded};
+use crate::store::support::append::{LastNumbers, WriterCache};
+use crate::store::support::write::{WriteCounters, closed, set_recorded};
 
 /// Writes of one commit, at most. Bounds how long the first of them waits for the others.
 const COMMIT_WRITES_MAX: usize = 256;

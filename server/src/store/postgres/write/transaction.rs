@@ -4,7 +4,6 @@ use agentloop_core::time::Millis;
 use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::append::{EncodedAppend, LastNumbers};
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
@@ -14,7 +13,8 @@ use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops};
 use crate::store::postgres::{owner, rows, settings};
 use crate::store::sql::write::{WriteError, sessions, to_reply};
-use crate::store::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};
+use crate::store::support::append::{EncodedAppend, LastNumbers};
+use crate::store::support::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};
 
 /// Time for which a replica relies on a spec that it has stored, or found stored. Others delete it after
 /// [`SPECS_UNUSED_FOR`](blobs::SPECS_UNUSED_FOR) at the earliest.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::audit::{AuditEntry, AuditFilter, AuditRow};
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::WriteOp;
+use crate::store::support::write::WriteOp;
 use crate::store::{AuditStore, Page, PageRequest, StoreError};
 
 #[async_trait]

@@ -5,10 +5,10 @@ use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
-use crate::store::append::EncodedAppend;
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::WriteOp;
+use crate::store::support::append::EncodedAppend;
+use crate::store::support::write::WriteOp;
 use crate::store::{
     Append, Claimed, ClaimedRow, JournalStore, Page, PageRequest, RunFilter, RunRow, SessionRuns, StoreError,
     Stretch, StretchMax, UsageQuery, UsageRow,

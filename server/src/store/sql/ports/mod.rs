@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::WriteOp;
+use crate::store::support::write::WriteOp;
 use crate::store::{BlobStore, SearchStore, Store, StoreError};
 
 #[async_trait]

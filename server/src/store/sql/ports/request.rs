@@ -5,7 +5,7 @@ use async_trait::async_trait;
 
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::WriteOp;
+use crate::store::support::write::WriteOp;
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, RequestStore, RuleRow, StoreError};
 
 #[async_trait]

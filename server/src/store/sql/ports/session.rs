@@ -5,10 +5,10 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::todo::TodoItem;
 use async_trait::async_trait;
 
-use crate::store::damaged;
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
-use crate::store::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteOp};
+use crate::store::support::damaged;
+use crate::store::support::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteOp};
 use crate::store::{
     CallTitles, EntryRow, EntrySpan, EntryStretch, IdleSession, ListedEntries, NewFork, NewSession, Page,
     PageRequest, SessionFilter, SessionNotes, SessionRow, SessionStore, SessionUpdate, StoreError,

@@ -5,12 +5,13 @@ use sqlx::Error;
 
 use super::{EXAMINED_MAX, all, one};
 use crate::audit::{AuditFilter, AuditRow};
-use crate::store::number::int;
 use crate::store::sql::audit::audit;
 use crate::store::sql::column::{number, number_if_any};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
-use crate::store::{Page, PageRequest, StoreError, page};
+use crate::store::support::number::int;
+use crate::store::support::page;
+use crate::store::{Page, PageRequest, StoreError};
 
 /// Rows that one query reads.
 pub(in crate::store) const STRETCH: u32 = 1_000;

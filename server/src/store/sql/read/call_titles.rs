@@ -3,12 +3,12 @@
 use agentloop_core::id::{SessionId, TenantId};
 
 use super::all;
-use crate::store::call_titles::{self, EVENTS_BEHIND};
-use crate::store::number::int;
 use crate::store::sql::column::run_id;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::sql::row::event;
+use crate::store::support::call_titles::{self, EVENTS_BEHIND};
+use crate::store::support::number::int;
 use crate::store::{CallTitles, EntrySpan, StoreError};
 
 /// Titles of the calls that were proposed between these entries.

@@ -1,8 +1,8 @@
 //! Conditions that lists share, as SQL.
 
 use crate::store::TimeRange;
-use crate::store::number::int;
 use crate::store::sql::query::{Query, Value};
+use crate::store::support::number::int;
 
 /// Adds the condition that a column has one of these values. No values mean any.
 pub(super) fn one_of<T: Into<Value>>(

@@ -5,12 +5,12 @@ use agentloop_core::time::Timestamp;
 use sqlx::Error;
 
 use super::{all, one};
-use crate::store::number::int;
 use crate::store::sql::column::{tenant_id, time};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::sql::row::job;
 use crate::store::sql::turns::{DueJobs, due_in_turn};
+use crate::store::support::number::int;
 use crate::store::{Job, StoreError};
 
 pub(in crate::store) const NEXT_DUE: &str =

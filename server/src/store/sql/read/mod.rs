@@ -39,8 +39,8 @@ use sqlx::Error;
 
 use super::query::Query;
 use super::reader::SqlReader;
-use crate::store::page::Cursor;
 use crate::store::sql::tool::{found_tool, stored_tools};
+use crate::store::support::page::Cursor;
 use crate::store::{StoreError, StoredTools};
 
 /// Rows that are looked at for one page, at most. Among them may be few that a filter leaves.

@@ -6,12 +6,12 @@ use agentloop_core::tool::Digest;
 use sqlx::Error;
 
 use super::{all, one, runs};
-use crate::store::append::ORDINARY_QUEUE_NO;
-use crate::store::codec;
 use crate::store::sql::column::{SqlRow, run_id, tenant_id};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::sql::row::event;
+use crate::store::support::append::ORDINARY_QUEUE_NO;
+use crate::store::support::codec;
 use crate::store::{Interrupted, StoreError};
 
 const _: () = assert!(ORDINARY_QUEUE_NO == 1_099_511_627_776, "the number in the statements of the dialects");

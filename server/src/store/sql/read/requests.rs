@@ -8,13 +8,13 @@ use agentloop_core::run::human::PartialApproval;
 use sqlx::Error;
 
 use super::{after, all, filter, one};
-use crate::store::damaged::DamagedQuestions;
-use crate::store::page::{self, Cursor};
 use crate::store::sql::column::{SqlRow, number, request_id};
 use crate::store::sql::query::Query;
 use crate::store::sql::question::{StoredQuestion, approvals_of, decoded, stored_question};
 use crate::store::sql::reader::{Dialect, SqlReader, TwoLists};
 use crate::store::sql::row::event;
+use crate::store::support::damaged::DamagedQuestions;
+use crate::store::support::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Bytes of events after which a page of questions takes no further one. Half of the limit leaves room for a large last one.

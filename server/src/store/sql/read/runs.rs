@@ -6,13 +6,13 @@ use agentloop_core::time::Timestamp;
 use sqlx::Error;
 
 use super::{EXAMINED_MAX, after, all, filter, one};
-use crate::store::codec;
-use crate::store::number::int;
-use crate::store::page::{self, Cursor};
 use crate::store::sql::column::{SqlRow, number, run_id, tenant_id, time};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::sql::row::{self, whole_event, whole_journal};
+use crate::store::support::codec;
+use crate::store::support::number::int;
+use crate::store::support::page::{self, Cursor};
 use crate::store::{
     Page, PageRequest, RunFilter, RunRow, SESSION_RUNS_MAX, SessionRuns, StoreError, Stretch, StretchMax,
     TimeRange,

@@ -8,13 +8,13 @@ use agentloop_core::todo::TodoItem;
 use sqlx::Error;
 
 use super::{EXAMINED_MAX, after, all, filter, one};
-use crate::store::number::int;
-use crate::store::page::{self, Cursor};
 use crate::store::sql::column::{json, number, session_id, tenant_id, time};
 use crate::store::sql::entry::{StoredEntries, stored_entry_upto};
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::sql::row;
+use crate::store::support::number::int;
+use crate::store::support::page::{self, Cursor};
 use crate::store::{
     IdleSession, PROJECT_LABEL, Page, PageRequest, SessionFilter, SessionRow, StoreError, StretchMax,
     TimeRange, USER_LABEL,

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use sqlx::Error;
 
-use crate::store::number::int;
 use crate::store::sql::column::{SqlRow, json_if_any, number_if_any, owned_text, run_id};
 use crate::store::sql::query::Query;
 use crate::store::sql::read::{session_of_user_query, session_query};
 use crate::store::sql::reader::Dialect;
 use crate::store::sql::row;
 use crate::store::sql::write::WriteError;
-use crate::store::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteResult};
+use crate::store::support::number::int;
+use crate::store::support::write::{DeleteSession, NewNotes, NewUpdate, SessionOp, WriteResult};
 use crate::store::{NewFork, NewSession, SessionRow, StoreError};
 
 /// A transaction that is open for a write of a session, with the SQL in which the databases differ. `$1` is the tenant and `$2`

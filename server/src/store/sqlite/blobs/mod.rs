@@ -26,9 +26,9 @@ use super::write::own::SqliteOp;
 use super::write::own::WeakWriteSender;
 use super::{SqliteStore, rows};
 use crate::lifecycle::Tasks;
-use crate::store::blob_usage::BlobUsage;
-use crate::store::number::int;
-use crate::store::write::closed;
+use crate::store::support::blob_usage::BlobUsage;
+use crate::store::support::number::int;
+use crate::store::support::write::closed;
 use crate::store::{BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload, NewBlob, StoreError};
 
 /// Rows that one look of a sweep finds.

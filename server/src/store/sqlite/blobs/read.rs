@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 
 use super::{Blobs, blocking};
-use crate::store::blob_pieces::{CheckedPieces, damaged};
+use crate::store::support::blob_pieces::{CheckedPieces, damaged};
 use crate::store::{BlobReader, BlobRow, StoreError};
 
 /// Bytes that are read at a time.

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Blobs, blocking};
 use crate::audit;
 use crate::store::sqlite::write::blobs::{BlobKey, BlobOp, BlobResult};
-use crate::store::write::closed;
+use crate::store::support::write::closed;
 use crate::store::{BlobRow, BlobUpload, NewBlob, StoreError, StoredBlob};
 
 /// Bytes that are gathered before they are written.

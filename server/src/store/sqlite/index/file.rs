@@ -7,10 +7,10 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
 use super::IndexLocation;
-use crate::store::codec::text;
-use crate::store::number::int;
 use crate::store::sqlite::files::lock::private;
 use crate::store::sqlite::{connect, rows};
+use crate::store::support::codec::text;
+use crate::store::support::number::int;
 
 /// Application id in the header of an index: "AGLS".
 const APPLICATION_ID: i64 = 0x4147_4C53;

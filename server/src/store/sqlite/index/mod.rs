@@ -26,7 +26,7 @@ use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 use crate::store::sqlite::files::same_files::SameFiles;
 use crate::store::sqlite::write::own::WeakWriteSender;
-use crate::store::write::closed;
+use crate::store::support::write::closed;
 
 #[cfg(test)]
 pub(in crate::store::sqlite) use self::task::{STATE, UNINDEXED};

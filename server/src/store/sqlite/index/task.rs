@@ -13,12 +13,13 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::file::{self, IndexFile};
 use super::{BATCH_MESSAGES, IndexLocation};
+use crate::store::StoreError;
 use crate::store::sqlite::rows;
 use crate::store::sqlite::words::TenantWords;
 use crate::store::sqlite::write::own::WeakWriteSender;
 use crate::store::sqlite::write::own::{SqliteOp, WriteOp};
-use crate::store::write::closed;
-use crate::store::{StoreError, codec};
+use crate::store::support::codec;
+use crate::store::support::write::closed;
 
 /// Messages with a number above `?1`, each once, in the order of their numbers.
 pub(in crate::store::sqlite) const UNINDEXED: &str = "

@@ -9,7 +9,6 @@ use agentloop_core::id::Epoch;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
-use crate::store::features_used::FeaturesUsed;
 use crate::store::sqlite::connect::{base, limited, pool};
 use crate::store::sqlite::files::error::{OpenError, failure, migration_failure};
 use crate::store::sqlite::files::last_state::{self, Compared, LastState};
@@ -21,6 +20,7 @@ use crate::store::sqlite::files::{
 use crate::store::sqlite::index::{IndexLocation, file};
 use crate::store::sqlite::migrations::MIGRATIONS;
 use crate::store::sqlite::{SqliteOptions, features_used, rows, write::ops};
+use crate::store::support::features_used::FeaturesUsed;
 
 use self::check::inspect;
 

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use agentloop_core::id::{Epoch, SessionId, TenantId};
 use sqlx::SqlitePool;
 
-use crate::store::damaged::{DamagedQuestions, DamagedSessions};
-use crate::store::features_used::FeaturesUsed;
 use crate::store::sql::store::SqlStore;
 use crate::store::sqlite::SqliteStore;
 use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::{SqliteOp, WriteSender};
+use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
+use crate::store::support::features_used::FeaturesUsed;
 use crate::store::{StoreError, UsageQuery, UsageRow};
 
 impl SqlStore for SqliteStore {

@@ -6,10 +6,10 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection};
 
 use crate::audit::{ChainCheck, ChainOutcome};
-use crate::store::number::int;
 use crate::store::sql::audit::audit;
 use crate::store::sql::read::audit::{AFTER, STRETCH};
 use crate::store::sqlite::rows;
+use crate::store::support::number::int;
 
 /// Number and hash of the last row.
 pub(in crate::store::sqlite) async fn last_row(

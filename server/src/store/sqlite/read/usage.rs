@@ -14,10 +14,10 @@ use sqlx::{Error, Row as _, SqlitePool};
 
 use super::dialect::SqliteDialect;
 use super::prepared;
-use crate::store::number::int;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect as _;
 use crate::store::sqlite::rows;
+use crate::store::support::number::int;
 use crate::store::{StoreError, UsageKey, UsageQuery, UsageRow};
 
 /// The sums of a run, in the order of the column `usage`.

@@ -8,12 +8,12 @@ use agentloop_core::time::Millis;
 
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
-use crate::store::page::Cursor;
 use crate::store::sql::read;
 use crate::store::sql::reader::Dialect as _;
 use crate::store::sql::write::sessions as shared;
 use crate::store::sqlite::read::{self as own, SqliteDialect};
 use crate::store::sqlite::{index, write::jobs, write::sessions, write::statements};
+use crate::store::support::page::Cursor;
 use crate::store::{RunFilter, SessionFilter, TimeRange};
 
 async fn plan(db: &SqlitePool, sql: &str) -> Vec<String> {

@@ -8,7 +8,7 @@ use super::*;
 use crate::store::SearchHit;
 use crate::store::conformance::fixture::{Owner, new_fork, session, tenant};
 use crate::store::sqlite::write::own::WriteOp;
-use crate::store::write::{DeleteSession, SessionOp};
+use crate::store::support::write::{DeleteSession, SessionOp};
 
 /// Opens the store in this directory, with or without an index.
 async fn opened(directory: &TempDir, search: bool) -> Arc<SqliteStore> {

@@ -4,13 +4,7 @@ use agentloop_core::id::{EntryNo, Epoch, SessionId, SessionKey};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use crate::store::append::{
-    CachedRows, ClosedQuestion, CommitRows, EncodedAppend, LastNumbers, LiveRun, NewEntry, NewQuestion,
-    NewSteer, NewTodos, NumberedAppend, RunHead, RunInCommit, RunValues, SessionChange, SessionHead,
-    SessionInCommit, SessionValues, WriterCache,
-};
-use crate::store::codec::{EncodedEvent, text};
-use crate::store::number::int;
+use crate::store::StoreError;
 use crate::store::sqlite::rows;
 use crate::store::sqlite::write::batch::{Value, WriteBatch};
 use crate::store::sqlite::write::statements::{
@@ -18,7 +12,14 @@ use crate::store::sqlite::write::statements::{
     INSERT_RUNS, INSERT_SESSIONS, INSERT_SPECS, INSERT_STEERS, INSERT_TODOS, SELECT_HEADS, UPDATE_RUNS,
     UPDATE_SESSIONS, changed_run, changed_session, new_run, new_session,
 };
-use crate::store::{StoreError, checksum};
+use crate::store::support::append::{
+    CachedRows, ClosedQuestion, CommitRows, EncodedAppend, LastNumbers, LiveRun, NewEntry, NewQuestion,
+    NewSteer, NewTodos, NumberedAppend, RunHead, RunInCommit, RunValues, SessionChange, SessionHead,
+    SessionInCommit, SessionValues, WriterCache,
+};
+use crate::store::support::checksum;
+use crate::store::support::codec::{EncodedEvent, text};
+use crate::store::support::number::int;
 
 /// The appends of a commit: which are accepted, and what that writes.
 pub(in crate::store::sqlite) struct CommitPlan<'a> {

@@ -3,8 +3,8 @@
 use sqlx::{Error, SqliteConnection};
 
 use crate::audit::{AuditEntry, AuditRow, FIRST_HASH};
-use crate::store::number::int;
 use crate::store::sqlite::read::audit::last_row;
+use crate::store::support::number::int;
 
 /// Number and hash of the last row of the chain.
 pub(in crate::store::sqlite) type ChainEnd = (u64, String);

@@ -7,8 +7,8 @@ use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
-use crate::store::number::int;
 use crate::store::sqlite::rows;
+use crate::store::support::number::int;
 
 /// The key of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Sqlite, SqliteConnection};
 
 use crate::store::JobId;
-use crate::store::number::int;
+use crate::store::support::number::int;
 
 pub(in crate::store::sqlite) const RETRY: &str = "
     UPDATE jobs SET due_at = ?4, attempts = attempts + 1, error = ?5

@@ -5,10 +5,11 @@ use agentloop_core::time::Timestamp;
 use sqlx::{Connection as _, Error, Row as _, SqliteConnection};
 
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::codec::text;
-use crate::store::number::int;
 use crate::store::sqlite::rows;
-use crate::store::{ClaimedRow, HostClaim, ToolRow, checksum};
+use crate::store::support::checksum;
+use crate::store::support::codec::text;
+use crate::store::support::number::int;
+use crate::store::{ClaimedRow, HostClaim, ToolRow};
 
 /// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
 pub(in crate::store::sqlite) async fn claim(

@@ -3,7 +3,7 @@
 use agentloop_core::id::TenantId;
 
 use crate::store::sqlite::write::blobs::{BlobOp, BlobResult};
-use crate::store::write::{self, OwnOp};
+use crate::store::support::write::{self, OwnOp};
 
 /// A write that only this store has.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use agentloop_core::id::EntryNo;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use crate::store::codec::text;
-use crate::store::number::int;
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
 use crate::store::sqlite::read::{SqliteDialect, keep_usage_query, prepared};
-use crate::store::write::NewUpdate;
+use crate::store::support::codec::text;
+use crate::store::support::number::int;
+use crate::store::support::write::NewUpdate;
 use crate::store::{NewFork, NewSession};
 
 const INSERT: &str = "

@@ -3,10 +3,10 @@
 use agentloop_core::id::{Epoch, RunKey, SessionKey};
 use agentloop_core::time::Timestamp;
 
-use crate::store::append::{RunCreation, RunValues, SessionValues};
-use crate::store::codec::text;
-use crate::store::number::int;
 use crate::store::sqlite::write::batch::{BatchStatement, Value};
+use crate::store::support::append::{RunCreation, RunValues, SessionValues};
+use crate::store::support::codec::text;
+use crate::store::support::number::int;
 
 pub(in crate::store::sqlite) const SELECT_HEADS: &str = "
     SELECT j.key AS append_index, r.run_no, r.epoch, r.last_seq, r.queue_no,

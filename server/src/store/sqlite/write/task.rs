@@ -11,7 +11,6 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::append::WriterCache;
 use crate::store::sql::write::{WriteError, sessions, to_reply};
 use crate::store::sqlite::files::last_state_keeper::LastStateKeeper;
 use crate::store::sqlite::files::lock::DatabaseLock;
@@ -26,7 +25,8 @@ use crate::store::sqlite::write::own::{
 };
 use crate::store::sqlite::write::sessions::SessionTables;
 use crate::store::sqlite::{rows, write::append, write::jobs};
-use crate::store::write::{
+use crate::store::support::append::WriterCache;
+use crate::store::support::write::{
     WriteCounters, WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded,
 };
 

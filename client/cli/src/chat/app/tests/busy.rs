@@ -149,7 +149,7 @@ fn what_waits_is_listed_and_removed() {
     assert_eq!(press(&mut app, KeyCode::Char('d')), [], "the server may not have it yet");
     let waiting = |run_id: &str, text: &str| {
         let run = Run { run_id: run_id.into(), ..Run::default() };
-        crate::command::queue::QueuedRun { run, text: text.into() }
+        crate::command::conversation::queue::QueuedRun { run, text: text.into() }
     };
     let answer = Ok(vec![waiting("r", "the live one"), waiting("other", "from elsewhere")]);
     app.handle(Event::QueueListed { session_id: "s".into(), answer });

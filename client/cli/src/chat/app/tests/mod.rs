@@ -17,7 +17,7 @@ use crate::chat::{
     event::{CallError, OpenedSession},
     transcript::Block,
 };
-use crate::command::overview::SessionOverview;
+use crate::command::conversation::overview::SessionOverview;
 
 fn options() -> ChatOptions {
     let input = RunInput { agent: Some("helper".into()), ..RunInput::default() };

@@ -20,7 +20,7 @@ use crate::chat::{
     app::ChatOptions,
     event::{Command, Event},
 };
-use crate::command::overview::SessionOverview;
+use crate::command::conversation::overview::SessionOverview;
 
 fn options() -> ChatOptions {
     ChatOptions {

@@ -6,10 +6,10 @@ use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use futures_util::future::join_all;
 
 use super::*;
-use crate::store::number::int;
 use crate::store::postgres::owner::{self, ConnectError, Owner, ServerKind};
 use crate::store::postgres::replica::statements::{self, Beaten};
 use crate::store::postgres::scope::Scope;
+use crate::store::support::number::int;
 
 /// The schema with its tables, and no server.
 async fn with_tables() -> Option<Schema> {

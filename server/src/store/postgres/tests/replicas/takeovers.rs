@@ -13,7 +13,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::{HUB, ReplicaPart, ReplicaRow, Replicas as _};
 use crate::store::SessionStore as _;
 use crate::store::conformance::fixture::{self, tenant};
-use crate::store::number::int;
+use crate::store::support::number::int;
 
 /// From then on, deletions of sessions go on until `deletions_end` has a row.
 const SLOW_DELETIONS: &str = "

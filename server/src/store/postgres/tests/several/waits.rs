@@ -6,7 +6,7 @@ use agentloop_core::time::Timestamp;
 
 use super::*;
 use crate::store::postgres::write::own::WriteOp;
-use crate::store::write::SessionOp;
+use crate::store::support::write::SessionOp;
 use crate::store::{NewSession, SessionRow, SessionStore as _, USER_LABEL};
 
 /// The lock of a user's sessions.

@@ -11,10 +11,10 @@ use sqlx::{Error, Row as _, SqliteConnection, SqlitePool};
 
 use self::rank::{MATCHES_MAX, Ranked, Ranking};
 use super::rows;
-use crate::store::codec::text;
 use crate::store::sql::entry::stored_entry;
 use crate::store::sql::search::{EntrySearch, Found};
 use crate::store::sqlite::words::TenantWords;
+use crate::store::support::codec::text;
 
 /// The documents of each expression, the newest first, and the number of all documents in the scope of the search: those of
 /// one session, of one caller or of one tenant. Numbers above `?5` are not counted, and not read.
