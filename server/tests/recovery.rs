@@ -1,5 +1,8 @@
 //! Events that happen while a run is taken over.
 
+#[path = "support/intercepted.rs"]
+mod intercepted;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +21,13 @@ use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::{Engine, EngineOptions, EngineParts, OnBusy, StartRequest};
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::Store;
 use agentloop_server::store::sqlite::SqliteStore;
+use agentloop_server::store::{Store, StoreError};
 use agentloop_server::tool::{CallOrigin, CallSink as _, CallUpdate, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+
+use intercepted::{Intercept, Intercepted};
 
 /// The longest wait. It is generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -289,21 +294,24 @@ fn silent_process(
     (Process { engine, tasks, sought: sought.1, offered: offered.1 }, asked)
 }
 
+/// Starts a run of this tenant in a session of its own. It says the tenant's name.
+async fn start_for(process: &Process, tenant: &str, number: usize) {
+    let name = format!("{tenant}-{number}");
+    let request = StartRequest {
+        tenant: TenantId::parse(tenant).unwrap(),
+        session: Some(SessionId::parse(&*name).unwrap()),
+        messages: vec![Arc::new(Message::text(Role::User, tenant))],
+        ..request(&name)
+    };
+    process.engine.start(request).await.expect("started");
+}
+
 #[tokio::test]
 async fn runs_of_a_tenant_that_wait_for_memory_keep_no_other_tenant_from_recovering() {
     const NOISY_RUNS: usize = 64;
     let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
     let (before, mut asked) = silent_process(&store, 1 << 30);
-    let start = async |tenant: &str, number: usize| {
-        let name = format!("{tenant}-{number}");
-        let request = StartRequest {
-            tenant: TenantId::parse(tenant).unwrap(),
-            session: Some(SessionId::parse(&*name).unwrap()),
-            messages: vec![Arc::new(Message::text(Role::User, tenant))],
-            ..request(&name)
-        };
-        before.engine.start(request).await.expect("started");
-    };
+    let start = async |tenant: &str, number: usize| start_for(&before, tenant, number).await;
     for number in 0..NOISY_RUNS {
         start("a-noisy", number).await;
     }
@@ -326,5 +334,48 @@ async fn runs_of_a_tenant_that_wait_for_memory_keep_no_other_tenant_from_recover
     assert!(noisy < NOISY_RUNS / 2, "{noisy} runs of the other tenant have memory");
     let memory = after.engine.memory_use();
     assert!(memory.bytes <= memory.bytes_max, "{memory:?} by {} runs", after.engine.live_runs());
+    after.stop().await;
+}
+
+/// Holds each write back while it is closed.
+struct Gate(watch::Sender<bool>);
+
+impl Intercept for Gate {
+    async fn write<T: Send>(
+        &self,
+        write: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let mut is_open = self.0.subscribe();
+        is_open.wait_for(|is_open| *is_open).await.expect("the gate is there");
+        write.await
+    }
+}
+
+#[tokio::test]
+async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
+    const TOGETHER: usize = 32;
+    /// The memory for one run that comes up.
+    const EACH: usize = 80 * 1024;
+    let gate = Arc::new(Intercepted::new(Gate(watch::Sender::new(true))).await);
+    let store: Arc<dyn Store> = gate.clone();
+    let (before, mut asked) = silent_process(&store, 1 << 30);
+    for tenant in 0..2 * TOGETHER {
+        start_for(&before, &format!("t{tenant}"), 0).await;
+        soon(asked.recv()).await.expect("the model is asked");
+    }
+    before.stop().await;
+
+    gate.intercept.0.send_replace(false);
+    // There is memory for some runs more than come up together.
+    let (after, mut asked) = silent_process(&store, (TOGETHER + 16) * EACH);
+    soon(async {
+        while after.engine.live_runs() < TOGETHER {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(after.engine.memory_use().bytes, TOGETHER * EACH);
+    gate.intercept.0.send_replace(true);
+    soon(asked.recv()).await.expect("the model is asked");
     after.stop().await;
 }

@@ -18,6 +18,7 @@ use crate::engine::history::{HistoryCache, HistoryMemory};
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
 use crate::engine::quota::EngineQuotas;
+use crate::engine::run::recover::RecoveryBounds;
 use crate::engine::run::table::LiveRuns;
 use crate::engine::run::timers::{self, WakeSignal};
 use crate::engine::session::locks::SessionLocks;
@@ -128,6 +129,7 @@ impl EngineParts {
                 shard_stops: ShardStops::default(),
                 watchers: Watchers::default(),
                 failures: Failures::default(),
+                recovery_bounds: RecoveryBounds::default(),
             }),
             live_runs: LiveRuns::default(),
             queue_locks: SessionLocks::default(),

@@ -21,6 +21,7 @@ use crate::engine::history::HistoryCache;
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::quota::EngineQuotas;
+use crate::engine::run::recover::RecoveryBounds;
 use crate::engine::shards::ShardStops;
 use crate::engine::watch::{ChangedFrom, RunChange, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;
@@ -57,6 +58,7 @@ pub(in crate::engine) struct Deps {
     /// Number of sessions that were deleted because of their age or number.
     pub(in crate::engine) retired_sessions: AtomicU64,
     pub(in crate::engine) failures: Failures,
+    pub(in crate::engine) recovery_bounds: RecoveryBounds,
 }
 
 /// The memory of all live runs, and those that wait for some.

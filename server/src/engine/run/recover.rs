@@ -1,7 +1,7 @@
 //! Starts the task of an existing run from its journal: after a restart, when an input reaches a parked run, or after a
 //! failure of the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentloop_core::error::ModelErrorKind;
@@ -12,7 +12,8 @@ use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, RunState};
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use futures_util::StreamExt as _;
-use tokio::sync::Semaphore;
+use futures_util::future::join_all;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::engine::Engine;
 use crate::engine::deps::retries::RetryGuard;
@@ -25,6 +26,7 @@ use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
 use crate::engine::watch::{ChangedFrom, SessionSignal};
+use crate::memory::Charge;
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreError};
 
 /// Paused runs that are read at a time after a restart.
@@ -63,65 +65,104 @@ struct Unfinished {
     interrupts: Vec<Interrupted>,
 }
 
-/// Bounds of a recovery, which all tenants share.
-struct RecoveryBounds {
+/// Bounds of the recoveries of an engine: the first one, and one for each gain of shards. All tenants share them.
+pub(in crate::engine) struct RecoveryBounds {
     /// Runs that are brought up at the same time.
     together: Semaphore,
     /// Lists of paused runs that are read at the same time.
     lists: Semaphore,
 }
 
+impl Default for RecoveryBounds {
+    fn default() -> Self {
+        Self { together: Semaphore::new(BRING_UP_TOGETHER), lists: Semaphore::new(1) }
+    }
+}
+
 impl Engine {
-    /// Continues the work of the last process. Of each tenant it starts every unfinished run, then ends those that are to be
-    /// interrupted. Then it lets those go on that an earlier process paused because no provider served their model, if the model
-    /// has one now. A tenant whose runs wait for memory holds up no other.
+    /// Continues the work of the last process, until the server shuts down. Of each tenant it starts every unfinished run, then
+    /// ends those that are to be interrupted. Then it lets those go on that an earlier process paused because no provider served
+    /// their model, if the model has one now. A tenant whose runs wait for memory holds up no other.
     pub(in crate::engine) async fn recover(self) {
-        let unfinished = loop {
-            match self.unfinished().await {
-                Ok(unfinished) => break unfinished,
-                Err(error) => {
-                    tracing::error!(%error, "cannot read the unfinished runs from the store; trying again");
-                    if self.has_stopped_after(RETRY_WAIT).await {
-                        return;
-                    }
-                }
-            }
+        let Some(unfinished) = self.until_read("the unfinished runs", || self.unfinished()).await else {
+            return;
         };
         let runs: usize = unfinished.values().map(|left| left.runs.len()).sum();
         if runs > 0 {
             tracing::info!(runs, "continuing unfinished runs");
         }
-        let bounds = RecoveryBounds { together: Semaphore::new(BRING_UP_TOGETHER), lists: Semaphore::new(1) };
-        let (engine, bounds) = (&self, &bounds);
-        futures_util::stream::iter(unfinished)
-            .for_each_concurrent(None, |(tenant, left)| async move {
-                engine.start_unfinished(left.runs, bounds).await;
-                engine.end_interrupted(left.interrupts, bounds).await;
-                let _list = bounds.lists.acquire().await;
-                engine.resume_runs_of(tenant).await;
-            })
-            .await;
+        let with_work: BTreeSet<TenantId> = unfinished.keys().cloned().collect();
+        let with_work_end =
+            join_all(unfinished.into_iter().map(|(tenant, left)| self.recover_tenant(tenant, left)));
+        let others_end = async {
+            let read = || self.store().tenants_with_sessions();
+            let Some(tenants) = self.until_read("the tenants", read).await else { return };
+            for tenant in tenants.into_iter().filter(|tenant| !with_work.contains(tenant)) {
+                self.resume_runs_of(tenant).await;
+            }
+        };
+        tokio::join!(with_work_end, others_end);
     }
 
-    /// Starts runs of one tenant. They come up in their order, and only while there is memory. While one waits for that, it takes
-    /// no place of those that come up together.
-    async fn start_unfinished(&self, runs: Vec<RunKey>, bounds: &RecoveryBounds) {
+    async fn recover_tenant(&self, tenant: TenantId, left: Unfinished) {
+        self.start_unfinished(left.runs).await;
+        self.end_interrupted(left.interrupts).await;
+        self.resume_runs_of(tenant).await;
+    }
+
+    /// Reads from the store, again after each failure. `None`: the server shuts down.
+    async fn until_read<T, F>(&self, name: &str, read: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        loop {
+            match read().await {
+                Ok(found) => return Some(found),
+                Err(error) => {
+                    tracing::error!(%error, "cannot read {name} from the store; trying again");
+                    if self.has_stopped_after(RETRY_WAIT).await {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts runs of one tenant. They come up in their order, and only while there is memory.
+    async fn start_unfinished(&self, runs: Vec<RunKey>) {
         let mut order = RecoveryOrder::default();
         futures_util::stream::iter(runs)
             .then(|key| {
                 let place = order.next(&key.tenant);
                 async move {
-                    let reserved =
-                        self.deps().ledger().reserve(&key.tenant, RUN_BYTES + RESPONSE_BYTES).await;
-                    (key, place, reserved, bounds.together.acquire().await)
+                    let room = self.room_to_come_up(&key.tenant).await;
+                    (key, place, room)
                 }
             })
-            .for_each_concurrent(None, |(key, place, reserved, place_together)| async move {
+            .for_each_concurrent(None, |(key, place, room)| async move {
                 self.continue_run(&key, place).await;
                 // An `async` block holds what it names alone.
-                drop((reserved, place_together));
+                drop(room);
             })
             .await;
+    }
+
+    /// Waits for memory for a run that comes up, and for a place among those that come up together. While it waits for one of
+    /// the two, it holds neither.
+    async fn room_to_come_up(&self, tenant: &TenantId) -> (Charge, SemaphorePermit<'_>) {
+        const BYTES: usize = RUN_BYTES + RESPONSE_BYTES;
+        let (ledger, together) = (self.deps().ledger(), &self.deps().recovery_bounds.together);
+        loop {
+            let reserved = ledger.reserve(tenant, BYTES).await;
+            if let Ok(place) = together.try_acquire() {
+                return (reserved, place);
+            }
+            drop(reserved);
+            let place = together.acquire().await.expect("it is never closed");
+            if let Some(reserved) = ledger.try_reserve(tenant, BYTES) {
+                return (reserved, place);
+            }
+        }
     }
 
     /// Starts one run of a recovery. A failure is reported, and retried if that may help.
@@ -137,14 +178,10 @@ impl Engine {
     }
 
     /// Ends runs of one tenant that queued runs are to interrupt.
-    async fn end_interrupted(&self, interrupts: Vec<Interrupted>, bounds: &RecoveryBounds) {
+    async fn end_interrupted(&self, interrupts: Vec<Interrupted>) {
         futures_util::stream::iter(interrupts)
             .for_each_concurrent(BRING_UP_TOGETHER, |found| async move {
-                let interrupt = async || {
-                    let _place_together = bounds.together.acquire().await;
-                    self.interrupt(&found).await
-                };
-                while let Err(error) = interrupt().await {
+                while let Err(error) = self.interrupt(&found).await {
                     tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
                     if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
                         break;
@@ -156,20 +193,15 @@ impl Engine {
 
     /// Lets paused runs of a tenant go on whose model has a provider again.
     async fn resume_runs_of(&self, tenant: TenantId) {
+        let _list = self.deps().recovery_bounds.lists.acquire().await;
         let mut after = None;
-        loop {
-            let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
+        while !self.deps().tasks.soft().is_cancelled() {
             let page = PageRequest { size: PAUSED_PER_PAGE, after: after.clone() };
-            let page = match self.store().runs(&tenant, filter, page).await {
-                Ok(page) => page,
-                Err(error) => {
-                    tracing::error!(%error, "cannot read the paused runs from the store; trying again");
-                    if self.has_stopped_after(RETRY_WAIT).await {
-                        return;
-                    }
-                    continue;
-                }
+            let read = || {
+                let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
+                self.store().runs(&tenant, filter, page.clone())
             };
+            let Some(page) = self.until_read("the paused runs", read).await else { return };
             let mut rows = page.rows;
             rows.retain(|row| self.store().owns(&tenant, &row.session) && self.has_its_model_again(row));
             for row in rows {
@@ -192,7 +224,7 @@ impl Engine {
             && self.deps().models.resolve(&row.model).is_ok()
     }
 
-    /// The work that the last process left behind, by tenant. A tenant without any may have paused runs.
+    /// The work that the last process left behind, of the tenants that have some.
     async fn unfinished(&self) -> Result<BTreeMap<TenantId, Unfinished>, StoreError> {
         let (store, mut left) = (self.store(), BTreeMap::<TenantId, Unfinished>::new());
         for key in store.unfinished().await?.into_iter().chain(store.queue_heads().await?) {
@@ -200,9 +232,6 @@ impl Engine {
         }
         for found in store.interrupted().await? {
             left.entry(found.tenant.clone()).or_default().interrupts.push(found);
-        }
-        for tenant in store.tenants_with_sessions().await? {
-            left.entry(tenant).or_default();
         }
         Ok(left)
     }
