@@ -1,0 +1,68 @@
+//! Slices of large sessions that were deleted, beside deletions of sessions that share events with them.
+
+use agentloop_core::time::Timestamp;
+
+use super::large::{search, wait_for_left};
+use super::*;
+use crate::store::SessionStore as _;
+
+/// The bound on the waits of a server alone for locks.
+const ALONE: &str = "0";
+
+/// Connections that wait for one that writes for a server.
+const WAITS_FOR_WRITER: &str = "SELECT count(*) FROM pg_stat_activity AS a
+    WHERE pg_blocking_pids(a.pid) && ARRAY(SELECT o.pid FROM owners AS o)";
+
+/// Keeps slices from going on, as long as the shell's transaction lasts: they begin with the event that it has locked.
+async fn hold_slices(schema: &Schema) -> PgConnection {
+    let mut shell = schema.shell().await;
+    let sql = "INSERT INTO run_events VALUES (-1, 1, 0, 4, 1, ''); INSERT INTO deleted_runs VALUES (-1)";
+    shell.execute(sql).await.unwrap();
+    shell.execute("BEGIN; SELECT 1 FROM run_events WHERE run_no = -1 FOR UPDATE").await.unwrap();
+    shell
+}
+
+/// The session is larger than it is, as far as a deletion asks.
+async fn make_large(schema: &Schema, name: &str) {
+    let sql = format!("UPDATE sessions SET last_entry = 20000 WHERE session_id = '{name}'");
+    schema.shell().await.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+}
+
+async fn delete(store: &PostgresStore, name: &str) -> bool {
+    store.delete_session(&tenant(), &session(name)).await.unwrap()
+}
+
+fn deletes(store: &Arc<PostgresStore>, name: &'static str) -> tokio::task::JoinHandle<bool> {
+    let store = store.clone();
+    tokio::spawn(async move { delete(&store, name).await })
+}
+
+/// In the end, nothing is there of what sessions have shared.
+async fn nothing_is_left(schema: &Schema) {
+    wait_for_left(schema, [0; 5]).await;
+    let left = [count(schema, "kept_events").await, count(schema, "search_documents").await];
+    assert_eq!(left, [0, 0], "kept events and documents");
+}
+
+/// The rows of the fork go in slices, over another connection than the one which deletes its source.
+#[tokio::test]
+async fn slices_of_a_fork_wait_for_the_deletion_of_its_source_by_a_server_alone() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    talks(&store, "s", "r").await;
+    store.fork(new_fork("s", 0, "f", Timestamp(9))).await.unwrap();
+    assert_eq!(search(&store).await.len(), 2);
+    make_large(&schema, "f").await;
+    let mut held = hold_slices(&schema).await;
+    assert!(delete(&store, "f").await);
+    stands_still(&schema, "TRIGGER still BEFORE INSERT ON kept_events FOR EACH ROW", ALONE).await;
+    let deleting = deletes(&store, "s");
+    wait_for_still(&schema, "INSERT INTO kept_events").await;
+    held.execute("COMMIT").await.unwrap();
+    let wait_or_end =
+        format!("SELECT ({WAITS_FOR_WRITER}) + (NOT EXISTS (SELECT 1 FROM deleted_sessions))::int");
+    wait_until(&schema, &wait_or_end).await;
+    goes_on(&schema).await;
+    assert!(deleting.await.unwrap());
+    nothing_is_left(&schema).await;
+}
