@@ -94,3 +94,17 @@ async fn what_a_large_session_shares_goes_with_the_last_that_has_it() {
     assert_eq!(count(&schema, "kept_events").await, 0);
     assert_eq!(count(&schema, "search_documents").await, 0);
 }
+
+/// The rows of the large session are no longer found by anybody. Its entries are, before those of the fork.
+#[tokio::test]
+async fn the_index_takes_up_what_a_fork_has_of_a_large_session_that_goes() {
+    let Some(two) = two_stores().await else { return };
+    large(&two.a, &two.schema).await;
+    let Two { a, b, schema } = two;
+    let mut shell = lock(&schema, "run_events").await;
+    assert!(a.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert_eq!(search(&b).await, ["f", "f"]);
+    shell.execute("COMMIT").await.unwrap();
+    wait_for_left(&schema, [0, 2, 0, 0, 0]).await;
+    assert_eq!(search(&b).await, ["f", "f"]);
+}
