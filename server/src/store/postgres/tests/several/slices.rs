@@ -2,12 +2,14 @@
 
 use agentloop_core::time::Timestamp;
 
-use super::large::{search, wait_for_left};
+use super::large::{large, search, wait_for_left};
 use super::*;
 use crate::store::SessionStore as _;
 
-/// The bound on the waits of a server alone for locks.
+/// The bound on the waits for locks: of a server alone, of a write of a replica that is tried alone, and of a slice.
 const ALONE: &str = "0";
+const REPLICA: &str = "10ms";
+const SLICE: &str = "1s";
 
 /// Connections that wait for one that writes for a server.
 const WAITS_FOR_WRITER: &str = "SELECT count(*) FROM pg_stat_activity AS a
@@ -65,4 +67,42 @@ async fn slices_of_a_fork_wait_for_the_deletion_of_its_source_by_a_server_alone(
     goes_on(&schema).await;
     assert!(deleting.await.unwrap());
     nothing_is_left(&schema).await;
+}
+
+/// A slice of `s` stands still before it ends. Then the last other session that has messages of `s` is deleted.
+async fn deletes_the_last_fork(a: &Arc<PostgresStore>, b: &Arc<PostgresStore>, schema: &Schema, bound: &str) {
+    assert_eq!(search(b).await.len(), 2);
+    let todos = "INSERT INTO session_todos (session_no, entry_no, items)
+                 SELECT session_no, 1, '[]' FROM sessions WHERE session_id = 's'";
+    schema.shell().await.execute(todos).await.unwrap();
+    stands_still(schema, "TRIGGER still BEFORE DELETE ON session_todos FOR EACH ROW", SLICE).await;
+    assert!(delete(a, "s").await);
+    wait_for_still(schema, "DELETE FROM session_todos").await;
+    let of_fork = "TRIGGER still BEFORE DELETE ON sessions FOR EACH ROW WHEN (OLD.session_id = 'f')";
+    stands_still(schema, of_fork, bound).await;
+    let deleting = deletes(b, "f");
+    let is_put_off = tokio::select! { biased;
+        () = wait_for_still(schema, "DELETE FROM sessions") => false,
+        () = wait_for_waiting(schema, 1) => true,
+    };
+    goes_on(schema).await;
+    assert!(deleting.await.unwrap());
+    nothing_is_left(schema).await;
+    assert!(is_put_off);
+}
+
+/// Each would find that the other still has the messages, and leave their documents.
+#[tokio::test]
+async fn the_last_fork_of_a_large_session_is_deleted_between_two_slices() {
+    let Some(two) = two_stores().await else { return };
+    large(&two.a, &two.schema).await;
+    deletes_the_last_fork(&two.a, &two.b, &two.schema, REPLICA).await;
+}
+
+#[tokio::test]
+async fn a_server_alone_deletes_the_last_fork_of_a_large_session_between_two_slices() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    large(&store, &schema).await;
+    deletes_the_last_fork(&store, &store, &schema, ALONE).await;
 }
