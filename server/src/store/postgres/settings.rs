@@ -59,7 +59,9 @@ pub(in crate::store::postgres) fn waits(server: ServerKind, patience: LockPatien
 /// still in the middle of it, or whose connection has fallen silent, is broken off. It tries again.
 const BESIDE_OTHERS: &str = "SET idle_in_transaction_session_timeout = '3s'";
 
+/// As [`WRITING`], for a transaction of a connection that reads otherwise.
 const DELETING: &str = "
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET LOCAL idle_in_transaction_session_timeout = '3s';
     SET LOCAL lock_timeout = '1s';
     SET LOCAL enable_seqscan = off;

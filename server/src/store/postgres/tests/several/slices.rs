@@ -106,3 +106,24 @@ async fn a_server_alone_deletes_the_last_fork_of_a_large_session_between_two_sli
     large(&store, &schema).await;
     deletes_the_last_fork(&store, &store, &schema, ALONE).await;
 }
+
+/// A slice that has waited sees what was committed meanwhile, whatever isolation the database gives by itself.
+#[tokio::test]
+async fn slices_see_what_they_have_waited_for_in_a_database_of_repeatable_reads() {
+    let Some(mut schema) = Schema::new().await else { return };
+    let isolation = "%20-cdefault_transaction_isolation%3Drepeatable%5C%20read";
+    schema.options.url = Secret::new(format!("{}{isolation}", schema.options.url.expose()));
+    let store = schema.open().await;
+    large(&store, &schema).await;
+    assert_eq!(search(&store).await.len(), 2);
+    let mut held = hold_slices(&schema).await;
+    assert!(delete(&store, "s").await);
+    stands_still(&schema, "TRIGGER still BEFORE DELETE ON sessions FOR EACH ROW", ALONE).await;
+    let deleting = deletes(&store, "f");
+    wait_for_still(&schema, "DELETE FROM sessions").await;
+    held.execute("COMMIT").await.unwrap();
+    wait_until(&schema, WAITS_FOR_WRITER).await;
+    goes_on(&schema).await;
+    assert!(deleting.await.unwrap());
+    nothing_is_left(&schema).await;
+}
