@@ -222,15 +222,12 @@ impl Writer {
 
     /// True if there is a long write that may be tried.
     fn takes_long(&self) -> bool {
-        self.requests.has_long() && self.put_off.has_room()
+        self.requests.has_long(|lane| self.put_off.has_room(lane))
     }
 
     /// Commits the next long write, if there is one. Others wait for it, so it has a commit of its own.
     async fn commit_long(&mut self) {
-        if !self.takes_long() {
-            return;
-        }
-        match self.requests.take_long() {
+        match self.requests.take_long(|lane| self.put_off.has_room(lane)) {
             Some(request) if is_elsewhere(&self.scope, &request) => {
                 send_reply(request, Err(StoreError::Elsewhere));
             }
@@ -252,11 +249,11 @@ impl Writer {
         let reply = match committed {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
             Err(CommitError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
-                if self.put_off.has_room() {
+                if self.put_off.has_room(&write.lane()) {
                     self.put_off.push(write);
                     return true;
                 }
-                let what = "too many writes wait for other replicas; try again later".to_owned();
+                let what = "too many writes of the tenant wait for others; try again later".to_owned();
                 Err(StoreError::Unavailable { what })
             }
             Err(CommitError::Refused(error) | CommitError::Lost(error) | CommitError::Unknown(error)) => {
@@ -396,7 +393,7 @@ fn is_deadlock(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "40P01")
 }
 
-/// True if another replica has locked what is to be written, for longer than this write may wait.
+/// True if another replica, or a slice, has locked what is to be written, for longer than this write may wait.
 fn is_locked(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "55P03")
 }
