@@ -210,8 +210,10 @@ impl Writer {
         let mut is_reached = true;
         for request in requests.drain(..) {
             if is_reached {
-                // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
-                self.cache.clear();
+                if request.op.as_append().is_some() {
+                    // Rows are read again: an id that was taken for a new one may be another replica's by now.
+                    self.cache.clear();
+                }
                 is_reached = self.commit_alone(PutOffWrite { request, until }).await;
             } else {
                 let what = format!("{}: the database cannot be reached", request.op.describe());
@@ -292,7 +294,9 @@ impl Writer {
                     return Ok(replies);
                 }
                 Err(failure) => {
-                    self.cache.clear();
+                    if !leaves_cache(&failure, requests) {
+                        self.cache.clear();
+                    }
                     self.audited = None;
                     match failure {
                         AttemptError::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
@@ -391,6 +395,13 @@ fn is_retryable_conflict(error: &Error) -> bool {
 /// True if the database has broken off the transaction because it and others waited for each other.
 fn is_deadlock(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "40P01")
+}
+
+/// True if the cache is right after the failure of these writes: they found a lock, and add nothing to the cache. A write may be
+/// tried again and again, and all others would read their rows anew each time.
+fn leaves_cache(failure: &AttemptError, requests: &[WriteRequest]) -> bool {
+    let is_locked = matches!(failure, AttemptError::Refused(error) if is_locked(error));
+    is_locked && requests.iter().all(|request| request.op.as_append().is_none())
 }
 
 /// True if another replica, or a slice, has locked what is to be written, for longer than this write may wait.
