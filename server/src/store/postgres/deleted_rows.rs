@@ -90,7 +90,7 @@ impl DeletedRows {
         rows
     }
 
-    /// Has the task look for rows: a session was deleted, or a server that deleted some may have died.
+    /// Has the task look for rows: a session was deleted, or may have been, or a server that deleted some may have died.
     pub(in crate::store::postgres) fn look(&self) {
         self.noted.notify_one();
     }

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::StoreError;
 use crate::store::append::{LastNumbers, WriterCache};
+use crate::store::postgres::deleted_rows::DeletedRows;
 use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
@@ -114,6 +115,8 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
     pub(in crate::store::postgres) put_off: PutOffWrites,
+    /// The task that deletes the rest of large sessions.
+    pub(in crate::store::postgres) deleted_rows: DeletedRows,
     pub(in crate::store::postgres) patience: LockPatience,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,

@@ -5,6 +5,7 @@ use agentloop_core::time::Timestamp;
 use super::large::{large, search, wait_for_left};
 use super::*;
 use crate::store::SessionStore as _;
+use crate::store::postgres::tests::wire::Wire;
 
 /// The bound on the waits for locks: of a server alone, of a write of a replica that is tried alone, and of a slice.
 const ALONE: &str = "0";
@@ -126,4 +127,70 @@ async fn slices_see_what_they_have_waited_for_in_a_database_of_repeatable_reads(
     goes_on(&schema).await;
     assert!(deleting.await.unwrap());
     nothing_is_left(&schema).await;
+}
+
+/// The commit of the deletion of a large session.
+const IN_COMMIT: &str =
+    "CONSTRAINT TRIGGER still AFTER INSERT ON deleted_sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW";
+
+/// A store whose deletion of a large session stands still in its commit, of which it knows nothing: it cannot reach the database.
+async fn deletes_without_an_answer(schema: &Schema, name: &'static str) -> (Arc<PostgresStore>, Wire) {
+    let options = schema.severable(name).await.options;
+    let wire = Wire::to(&PostgresOptions { retry_for: Duration::ZERO, ..options }).await;
+    let store = Arc::new(PostgresStore::open(&wire.options).await.unwrap());
+    large(&store, schema).await;
+    stands_still(schema, IN_COMMIT, ALONE).await;
+    let of_task = store.clone();
+    let deleting = tokio::spawn(async move { of_task.delete_session(&tenant(), &session("s")).await });
+    wait_for_still(schema, "COMMIT").await;
+    wire.is_cut();
+    let answer = deleting.await.unwrap();
+    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
+    (store, wire)
+}
+
+async fn commits(schema: &Schema) {
+    goes_on(schema).await;
+    wait_until(schema, "SELECT count(*) FROM deleted_sessions").await;
+}
+
+/// A caller that has gone away is not told.
+#[tokio::test]
+async fn the_rows_of_a_session_go_although_nobody_waits_for_its_deletion() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    large(&store, &schema).await;
+    stands_still(&schema, IN_COMMIT, ALONE).await;
+    let deleting = deletes(&store, "s");
+    wait_for_still(&schema, "COMMIT").await;
+    deleting.abort();
+    assert!(deleting.await.unwrap_err().is_cancelled());
+    goes_on(&schema).await;
+    wait_for_left(&schema, [0, 2, 0, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn the_rows_of_a_session_go_although_its_deletion_was_not_answered() {
+    let Some(schema) = Schema::new().await else { return };
+    let (_store, wire) = deletes_without_an_answer(&schema, "unanswered").await;
+    commits(&schema).await;
+    wire.is_back();
+    wait_for_left(&schema, [0, 2, 0, 0, 0]).await;
+}
+
+/// The next connection that writes is the first which sees what became of it.
+#[tokio::test]
+async fn the_rows_of_a_session_go_although_they_were_looked_for_before_its_deletion_was_committed() {
+    let Some(schema) = Schema::new().await else { return };
+    let (store, wire) = deletes_without_an_answer(&schema, "too_early").await;
+    let looks = "SELECT count(*) FROM pg_stat_activity
+                 WHERE application_name = 'too_early' AND state = 'idle' AND query LIKE '%AS are_left%'";
+    let mut shell = schema.shell().await;
+    let gone = async { while number(&mut shell, looks).await > 0 {} };
+    tokio::time::timeout(BOUND, gone).await.expect("the wire is cut");
+    wire.is_back();
+    wait_until(&schema, looks).await;
+    commits(&schema).await;
+    talks(&store, "t", "t").await;
+    wait_for_left(&schema, [4, 4, 0, 0, 0]).await;
 }
