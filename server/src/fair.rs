@@ -35,6 +35,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.by_lane.get(self.order.front()?)?.front()
     }
 
+    /// The next item of each lane, in no order.
+    pub fn firsts(&self) -> impl Iterator<Item = &T> {
+        self.by_lane.values().filter_map(VecDeque::front)
+    }
+
     /// Removes and returns the next item. Its lane is served last from then on.
     pub fn pop(&mut self) -> Option<T> {
         self.pop_if(|_| true)
@@ -60,6 +65,12 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     #[must_use]
     pub fn has(&self, lane: &K) -> bool {
         self.by_lane.contains_key(lane)
+    }
+
+    /// The number of items of a lane.
+    #[must_use]
+    pub fn len_of(&self, lane: &K) -> usize {
+        self.by_lane.get(lane).map_or(0, VecDeque::len)
     }
 
     /// The number of items.
@@ -88,6 +99,10 @@ mod tests {
         queue.push("quiet", 10);
         queue.push("other", 20);
         assert_eq!((queue.len(), queue.first()), (5, Some(&0)));
+        assert_eq!((queue.len_of(&"noisy"), queue.len_of(&"absent")), (3, 0));
+        let mut firsts: Vec<_> = queue.firsts().copied().collect();
+        firsts.sort_unstable();
+        assert_eq!(firsts, [0, 10, 20]);
         let served: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(served, [0, 10, 20, 1, 2]);
         assert!(queue.is_empty() && queue.first().is_none());

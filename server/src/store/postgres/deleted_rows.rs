@@ -27,6 +27,8 @@ const ARE_LEFT: &str = "
     SELECT EXISTS (SELECT 1 FROM deleted_runs) OR EXISTS (SELECT 1 FROM deleted_sessions) AS are_left";
 /// The wait after a slice that failed, or while another server has the rest.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// Slices that fail in a row until the log says so. A few do while a write has locked what they need.
+const FAILURES_TOLD: u32 = 10;
 
 const RUNS: &str = "SELECT run_no FROM deleted_runs ORDER BY run_no LIMIT $1 FOR UPDATE SKIP LOCKED";
 
@@ -90,20 +92,25 @@ impl DeletedRows {
         rows
     }
 
-    /// Has the task look for rows: a session was deleted, or a server that deleted some may have died.
+    /// Has the task look for rows: a session was deleted, or may have been, or a server that deleted some may have died.
     pub(in crate::store::postgres) fn look(&self) {
         self.noted.notify_one();
     }
 
     async fn run(self, closing: CancellationToken) {
         let working = async {
+            let mut failures = Failures::default();
             loop {
                 self.noted.notified().await;
                 loop {
-                    match self.delete_all().await {
+                    match self.delete_all(&mut failures).await {
                         Ok(true) => break,
                         Ok(false) => {}
                         Err(_) if self.db.is_closed() => return,
+                        Err(error) if failures.add() => {
+                            let what = "rows of deleted sessions cannot be deleted, and take room; trying again each second";
+                            tracing::warn!(%error, failures = FAILURES_TOLD, "{what}");
+                        }
                         Err(error) => {
                             tracing::debug!(%error, "rows of deleted sessions are still there; trying again");
                         }
@@ -116,8 +123,16 @@ impl DeletedRows {
     }
 
     /// Deletes all that is not locked. True if nothing is left.
-    async fn delete_all(&self) -> Result<bool, Error> {
-        while self.db.in_time(self.delete_slice()).await?? {}
+    async fn delete_all(&self, failures: &mut Failures) -> Result<bool, Error> {
+        loop {
+            let is_more = self.db.in_time(self.delete_slice()).await??;
+            if failures.end() {
+                tracing::warn!("rows of deleted sessions can be deleted again");
+            }
+            if !is_more {
+                break;
+            }
+        }
         let row = self.db.in_time(sqlx::query(ARE_LEFT).fetch_one(&*self.db)).await??;
         row.try_get::<bool, _>("are_left").map(|are_left| !are_left)
     }
@@ -131,6 +146,23 @@ impl DeletedRows {
         let committed = transaction.commit().await;
         reader.settle(&committed);
         committed.map(|()| is_more)
+    }
+}
+
+/// Slices that have failed in a row.
+#[derive(Debug, Default)]
+struct Failures(u32);
+
+impl Failures {
+    /// Counts one more. True if it is the one that the log tells of.
+    fn add(&mut self) -> bool {
+        self.0 = self.0.saturating_add(1);
+        self.0 == FAILURES_TOLD
+    }
+
+    /// Forgets them, since a slice has succeeded. True if the log has told of them.
+    fn end(&mut self) -> bool {
+        std::mem::take(&mut self.0) >= FAILURES_TOLD
     }
 }
 
@@ -167,4 +199,20 @@ async fn delete_entries(db: &mut PgConnection) -> Result<bool, Error> {
         sqlx::query(sql).bind(session).execute(db).await?;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_are_told_once_and_their_end_once() {
+        let mut failures = Failures::default();
+        assert!(!failures.add() && !failures.end(), "one alone is not told");
+        for _ in 0..2 {
+            let told = (1..=3 * FAILURES_TOLD).filter(|_| failures.add());
+            assert_eq!(told.collect::<Vec<_>>(), [FAILURES_TOLD]);
+            assert!(failures.end() && !failures.end());
+        }
+    }
 }

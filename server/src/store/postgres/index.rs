@@ -37,7 +37,8 @@ const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages that the index lacks: the next ones of each block, each once, in the order of their numbers, with at most `$3` bytes
 /// before the last one. With `$2`, only of the blocks of that server. `$4` and `$5` have blocks and numbers that are passed over
 /// in them. The limits of one row keep PostgreSQL from reading whole tables to find the few that are meant. `has_more` is true
-/// of the last one if the block may have more. The database knows the size of an event without reading it.
+/// of the last one if the block may have more. The database knows the size of an event without reading it. Entries of deleted
+/// sessions are left out: their messages cannot be read any more, but a fork may have the same ones.
 const UNINDEXED: &str = "
     SELECT *, place < found OR found = $1 AS has_more FROM (
     SELECT g.first, g.upto, i.search_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
@@ -54,6 +55,7 @@ const UNINDEXED: &str = "
         SELECT DISTINCT ON (o.search_no) o.search_no, o.run_no, o.seq, o.keep
         FROM session_entries AS o
         WHERE o.search_no > greatest(g.upto, p.after) AND o.search_no < g.until
+          AND (SELECT d.session_no FROM deleted_sessions AS d WHERE d.session_no = o.session_no) IS NULL
         ORDER BY o.search_no LIMIT $1) AS i
     LEFT JOIN LATERAL (
         SELECT * FROM runs AS t WHERE i.keep IS NULL AND t.run_no = i.run_no LIMIT 1) AS r ON true

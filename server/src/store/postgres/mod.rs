@@ -211,6 +211,8 @@ impl PostgresStore {
         let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
         let tasks = opened.tasks;
+        let readers = opened.readers.within(scope.clone());
+        let deleted_rows = DeletedRows::start(readers.clone(), closing.clone(), &tasks);
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
@@ -225,6 +227,7 @@ impl PostgresStore {
             additions: 0,
             removals: 0,
             requests: queue,
+            deleted_rows: deleted_rows.clone(),
             put_off: PutOffWrites::default(),
             patience: LockPatience::Batch,
             closing: closing.clone(),
@@ -234,12 +237,10 @@ impl PostgresStore {
             specs_since: SystemClock.now(),
             audited: None,
         };
-        let readers = opened.readers.within(scope.clone());
         let blobs =
             Blobs::new(options.blobs, opened.server, readers.clone(), writes.downgrade(), tasks.clone());
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let own = (opened.server == ServerKind::Replica).then_some(opened.owner.no);
-        let deleted_rows = DeletedRows::start(readers.clone(), closing.clone(), &tasks);
         let index = options.search.then(|| Index::start(readers.clone(), own, closing.clone(), &tasks));
         Self {
             writes,

@@ -1,7 +1,7 @@
 //! The shards that a store may write to.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
@@ -25,10 +25,21 @@ struct Owned {
     removals: AtomicU64,
     /// Begin of the commit under way, in milliseconds of the clock. 0: there is none.
     commit_began: AtomicU64,
-    /// Time of the first failure to connect of those that no success has followed. 0: there is none.
-    unreached_since: AtomicU64,
-    /// Time of the last of them.
-    unreached_at: AtomicU64,
+    /// The failures to connect that no success has followed. Both times are of the same failures, so they are read together.
+    unreached: Mutex<Option<Unreached>>,
+}
+
+/// The times of failures to connect.
+#[derive(Debug, Clone, Copy)]
+struct Unreached {
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Owned {
+    fn unreached(&self) -> MutexGuard<'_, Option<Unreached>> {
+        self.unreached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Scope {
@@ -48,8 +59,7 @@ impl Scope {
             additions: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             commit_began: AtomicU64::new(0),
-            unreached_since: AtomicU64::new(0),
-            unreached_at: AtomicU64::new(0),
+            unreached: Mutex::new(None),
         })))
     }
 
@@ -144,26 +154,23 @@ impl Scope {
     /// further apart than `within` say nothing of the time between them, in which no write has waited.
     pub(in crate::store::postgres) fn note_unreached(&self, now: Timestamp, within: Millis) {
         if let Some(owned) = &self.0 {
-            let last = Timestamp(owned.unreached_at.swap(now.0, Ordering::AcqRel));
-            if now.since(last) > within || owned.unreached_since.load(Ordering::Acquire) == 0 {
-                owned.unreached_since.store(now.0, Ordering::Release);
-            }
+            let mut unreached = owned.unreached();
+            let before = unreached.filter(|before| now.since(before.last) <= within);
+            *unreached = Some(Unreached { first: before.map_or(now, |before| before.first), last: now });
         }
     }
 
     /// Notes that the writing connection was made anew.
     pub(in crate::store::postgres) fn note_reached(&self) {
         if let Some(owned) = &self.0 {
-            owned.unreached_since.store(0, Ordering::Release);
+            *owned.unreached() = None;
         }
     }
 
     /// The time for which writes have waited for a connection, up to the last failure.
     pub(in crate::store::postgres) fn unreached_for(&self) -> Millis {
-        let Some(owned) = &self.0 else { return Millis(0) };
-        let since = owned.unreached_since.load(Ordering::Acquire);
-        let at = Timestamp(owned.unreached_at.load(Ordering::Acquire));
-        if since == 0 { Millis(0) } else { at.since(Timestamp(since)) }
+        let unreached = self.0.as_ref().and_then(|owned| *owned.unreached());
+        unreached.map_or(Millis(0), |Unreached { first, last }| last.since(first))
     }
 
     /// The shards that stay, as queries name them: PostgreSQL's text of an array. `None`: all.
@@ -229,6 +236,27 @@ mod tests {
         assert_eq!(scope.unreached_for(), Millis(0), "nobody has tried between them");
         scope.note_unreached(Timestamp(91_000), within);
         assert_eq!(scope.unreached_for(), Millis(1_000));
+    }
+
+    /// One thread has a failure each hour, and another looks all the time.
+    #[test]
+    fn a_failure_is_never_seen_with_the_time_of_another() {
+        let (scope, hour, failures) = (Scope::none(), 3_600_000, 200_000);
+        let failing = scope.clone();
+        let seen = std::thread::scope(|threads| {
+            let looking = threads.spawn(|| {
+                let mut longest = Millis(0);
+                while Arc::strong_count(scope.0.as_ref().expect("a replica's")) > 1 {
+                    longest = longest.max(scope.unreached_for());
+                }
+                longest
+            });
+            threads.spawn(move || {
+                (1..=failures).for_each(|no| failing.note_unreached(Timestamp(no * hour), Millis(5_000)));
+            });
+            looking.join().expect("it looks")
+        });
+        assert_eq!(seen, Millis(0));
     }
 
     #[test]

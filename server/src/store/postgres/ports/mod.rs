@@ -59,9 +59,9 @@ impl SqlStore for PostgresStore {
         }
     }
 
-    /// The words went with the session, or with its row, without which no search finds them.
+    /// The words went with the session, or with its row, without which no search finds them. The writing task has the rest of a
+    /// large session deleted.
     async fn after_deletion(&self) -> Result<(), StoreError> {
-        self.deleted_rows.look();
         Ok(())
     }
 

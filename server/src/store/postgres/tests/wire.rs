@@ -6,7 +6,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -25,7 +24,7 @@ pub(super) struct Wire {
     /// The connections that there were, and what they lose.
     silence: watch::Sender<(usize, Option<Lost>)>,
     accepted: Arc<AtomicUsize>,
-    cut: CancellationToken,
+    cut: watch::Sender<bool>,
     /// Bytes that the database was sent.
     requested: Arc<AtomicUsize>,
 }
@@ -44,11 +43,11 @@ impl Wire {
         let accepted = Arc::new(AtomicUsize::new(0));
         let requested = Arc::new(AtomicUsize::new(0));
         let (counted, bytes) = (accepted.clone(), requested.clone());
-        let cut = CancellationToken::new();
+        let cut = watch::Sender::new(false);
         let is_cut = cut.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                if is_cut.is_cancelled() {
+                if *is_cut.borrow() {
                     continue;
                 }
                 let number = counted.fetch_add(1, Ordering::Relaxed);
@@ -60,12 +59,12 @@ impl Wire {
                     let (before, lost) = *requests.borrow();
                     number < before && lost == Some(Lost::Everything)
                 });
-                tokio::spawn(is_cut.clone().run_until_cancelled_owned(carried));
+                tokio::spawn(until_cut(is_cut.subscribe(), carried));
                 let carried = carry(from_far, to_near, move |_read| {
                     let (before, lost) = *answers.borrow();
                     number < before && lost.is_some()
                 });
-                tokio::spawn(is_cut.clone().run_until_cancelled_owned(carried));
+                tokio::spawn(until_cut(is_cut.subscribe(), carried));
             }
         });
         Self { options, silence, accepted, cut, requested }
@@ -78,12 +77,24 @@ impl Wire {
 
     /// From now on, there are no connections.
     pub(super) fn is_cut(&self) {
-        self.cut.cancel();
+        self.cut.send_replace(true);
+    }
+
+    /// From now on, new connections are well.
+    pub(super) fn is_back(&self) {
+        self.cut.send_replace(false);
     }
 
     /// From now on, the connections that there are lose this. New ones are well.
     pub(super) fn falls_silent(&self, lost: Lost) {
         self.silence.send_replace((self.accepted.load(Ordering::Relaxed), Some(lost)));
+    }
+}
+
+async fn until_cut(mut cut: watch::Receiver<bool>, carried: impl Future<Output = ()>) {
+    tokio::select! { biased;
+        _cut = cut.wait_for(|is_cut| *is_cut) => {}
+        () = carried => {}
     }
 }
 

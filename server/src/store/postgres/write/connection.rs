@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
-use crate::store::postgres::write::own::{WriteReply, WriteRequest};
+use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{AttemptError, Writer};
 use crate::store::postgres::write::wait::{COMMIT_WAIT, WRITE_WAIT, in_time, silent};
+use crate::store::support::write::SessionOp;
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -70,7 +71,11 @@ impl Writer {
         let connected =
             tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()));
         match &connected {
-            Ok(_) => self.scope.note_reached(),
+            Ok(_) => {
+                self.scope.note_reached();
+                // A deletion over the lost connection may have been committed. It cannot be from now on.
+                self.deleted_rows.look();
+            }
             Err(_) => self.scope.note_unreached(SystemClock.now(), TRIES_WITHIN),
         }
         connected
@@ -126,6 +131,10 @@ impl Writer {
             self.end_write().await;
         }
         self.scope.end_commit();
+        // It may have been committed although that is not known, and although its caller is gone.
+        if !matches!(done, Err(AttemptError::Refused(_) | AttemptError::Fenced)) && may_leave_rows(requests) {
+            self.deleted_rows.look();
+        }
         match done {
             Ok(replies) => {
                 self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };
@@ -142,6 +151,11 @@ impl Writer {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// True if one of these writes deletes a session, whose rows are left for later if it is large.
+fn may_leave_rows(requests: &[WriteRequest]) -> bool {
+    requests.iter().any(|request| matches!(request.op, WriteOp::Session(SessionOp::Delete(_))))
 }
 
 /// True if the plans of statements are made anew after the server's commit of this number.

@@ -1,11 +1,13 @@
 //! Sessions of PostgreSQL: the statements of [`sql::write::sessions`](crate::store::sql::write::sessions) that it has of its own.
 //!
 //! A fork and its source may be of different replicas, so there a fork and a deletion lock what they look at. The statements
-//! after the lock see what the one before has left. A server alone needs none of these locks.
+//! after the lock see what the one before has left.
 //!
 //! - A deletion locks the row of its session, and a fork those of all sessions whose journals its entries refer to. So a
-//!   deletion sees the forks that came before it, and a fork does not see a session that is being deleted.
-//! - Deletions of sessions that share events lock what they share: the last of them finds that it is the last.
+//!   deletion sees the forks that came before it, and a fork does not see a session that is being deleted. A server alone does
+//!   not need these locks.
+//! - Deletions of sessions that share events lock what they share: the last of them finds that it is the last. A server alone
+//!   takes these locks, too: its slices are deleted over another connection.
 //!
 //! The deletion of a large session takes away the rows by which it and its runs are found, and leaves the others to
 //! [`super::super::deleted_rows`].
@@ -83,13 +85,15 @@ const LOCK_LENDERS: &str = "
 const LOCK_DELETED: &str = "SELECT 1 FROM sessions WHERE tenant = $1 AND session_id = $2 FOR UPDATE";
 
 /// Locks what the session of number `$1` shares with others. Each set of events that are shared has the number of the session
-/// that they come from, whether that is deleted or not, and so has each set of documents.
+/// that they come from, whether that is deleted or not, and so has each set of documents. Other sessions refer to its own
+/// events by `owner`, and after its deletion by `keep`.
 pub(in crate::store::postgres) const LOCK_SHARED: &str = "
     WITH shared AS MATERIALIZED (
         SELECT coalesce(owner, keep) AS no FROM session_entries
         WHERE session_no = $1 AND (owner IS NOT NULL OR keep IS NOT NULL)
         UNION
         SELECT $1 WHERE EXISTS (SELECT 1 FROM session_entries WHERE owner = $1)
+                     OR EXISTS (SELECT 1 FROM session_entries WHERE keep = $1)
         ORDER BY no)
     SELECT pg_advisory_xact_lock(hashtextextended('agentloop shared ' || no || ' ' || current_schema(), 0)) FROM shared";
 
@@ -156,6 +160,8 @@ const DELETE: [&str; 7] = [
 pub(in crate::store::postgres) struct SessionTables<'a> {
     pub(in crate::store::postgres) db: &'a mut PgConnection,
     pub(in crate::store::postgres) server: ServerKind,
+    /// The statement that gives the transaction its waits for locks again.
+    pub(in crate::store::postgres) waits: &'static str,
     /// The number that was given to a session last.
     pub(in crate::store::postgres) last_no: &'a mut i64,
 }
@@ -196,7 +202,7 @@ impl SessionWriter for SessionTables<'_> {
     }
 
     async fn delete(&mut self, no: i64) -> Result<(), Error> {
-        self.lock_or_fail(Query::new(LOCK_SHARED).with(no)).await?;
+        self.must_lock_soon(Query::new(LOCK_SHARED).with(no)).await?;
         let Self { db, server, .. } = self;
         // They are kept by the number of their session.
         sqlx::query(KEEP_EVENTS).bind(no).bind(no).execute(&mut **db).await?;
@@ -254,15 +260,19 @@ impl SessionTables<'_> {
         Ok(())
     }
 
-    /// The same for rows that another replica may have locked for as long as the deletion of a large session takes. While one
-    /// write waits, no other goes on. So it fails soon, and the writing task puts it off.
+    /// The same for rows that another replica may have locked for as long as the deletion of a large session takes.
     async fn lock_or_fail(&mut self, query: Query) -> Result<(), Error> {
         if self.server == ServerKind::Replica {
-            self.db.execute(settings::SHORT_WAITS).await?;
-            self.execute(query).await?;
-            self.db.execute(settings::USUAL_WAITS).await?;
+            self.must_lock_soon(query).await?;
         }
         Ok(())
+    }
+
+    /// Locks what a query names. While one write waits, no other goes on. So it fails soon, and the writing task puts it off.
+    async fn must_lock_soon(&mut self, query: Query) -> Result<(), Error> {
+        self.db.execute(settings::SHORT_WAITS).await?;
+        self.execute(query).await?;
+        self.db.execute(self.waits).await.map(|_| ())
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::StoreError;
+use crate::store::postgres::deleted_rows::DeletedRows;
 use crate::store::postgres::owner::{self, Owner, ServerKind};
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
@@ -114,6 +115,8 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) removals: u64,
     pub(in crate::store::postgres) requests: WriteQueue,
     pub(in crate::store::postgres) put_off: PutOffWrites,
+    /// The task that deletes the rest of large sessions.
+    pub(in crate::store::postgres) deleted_rows: DeletedRows,
     pub(in crate::store::postgres) patience: LockPatience,
     /// Cancelled to end the task once the queue is written.
     pub(in crate::store::postgres) closing: CancellationToken,
@@ -210,8 +213,10 @@ impl Writer {
         let mut is_reached = true;
         for request in requests.drain(..) {
             if is_reached {
-                // Rows are read again for each: an id that was taken for a new one may be another replica's by now.
-                self.cache.clear();
+                if request.op.as_append().is_some() {
+                    // Rows are read again: an id that was taken for a new one may be another replica's by now.
+                    self.cache.clear();
+                }
                 is_reached = self.commit_alone(PutOffWrite { request, until }).await;
             } else {
                 let what = format!("{}: the database cannot be reached", request.op.describe());
@@ -222,15 +227,12 @@ impl Writer {
 
     /// True if there is a long write that may be tried.
     fn takes_long(&self) -> bool {
-        self.requests.has_long() && self.put_off.has_room()
+        self.requests.has_long(|lane| self.put_off.has_room(lane))
     }
 
     /// Commits the next long write, if there is one. Others wait for it, so it has a commit of its own.
     async fn commit_long(&mut self) {
-        if !self.takes_long() {
-            return;
-        }
-        match self.requests.take_long() {
+        match self.requests.take_long(|lane| self.put_off.has_room(lane)) {
             Some(request) if is_elsewhere(&self.scope, &request) => {
                 send_reply(request, Err(StoreError::Elsewhere));
             }
@@ -252,11 +254,11 @@ impl Writer {
         let reply = match committed {
             Ok(mut replies) => replies.pop().expect("one request has one reply"),
             Err(CommitError::Refused(error)) if is_locked(&error) && Instant::now() < write.until => {
-                if self.put_off.has_room() {
+                if self.put_off.has_room(&write.lane()) {
                     self.put_off.push(write);
                     return true;
                 }
-                let what = "too many writes wait for other replicas; try again later".to_owned();
+                let what = "too many writes of the tenant wait for others; try again later".to_owned();
                 Err(StoreError::Unavailable { what })
             }
             Err(CommitError::Refused(error) | CommitError::Lost(error) | CommitError::Unknown(error)) => {
@@ -295,7 +297,9 @@ impl Writer {
                     return Ok(replies);
                 }
                 Err(failure) => {
-                    self.cache.clear();
+                    if !leaves_cache(&failure, requests) {
+                        self.cache.clear();
+                    }
                     self.audited = None;
                     match failure {
                         AttemptError::Refused(error) if requests.len() > 1 && is_deadlock(&error) => {
@@ -396,7 +400,14 @@ fn is_deadlock(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "40P01")
 }
 
-/// True if another replica has locked what is to be written, for longer than this write may wait.
+/// True if the cache is right after the failure of these writes: they found a lock, and add nothing to the cache. A write may be
+/// tried again and again, and all others would read their rows anew each time.
+fn leaves_cache(failure: &AttemptError, requests: &[WriteRequest]) -> bool {
+    let is_locked = matches!(failure, AttemptError::Refused(error) if is_locked(error));
+    is_locked && requests.iter().all(|request| request.op.as_append().is_none())
+}
+
+/// True if another replica, or a slice, has locked what is to be written, for longer than this write may wait.
 fn is_locked(error: &Error) -> bool {
     rows::code(error).is_some_and(|code| code == "55P03")
 }

@@ -144,7 +144,9 @@ impl Writer {
             }
             WriteOp::Session(op) => {
                 let last_no = &mut self.numbers.session;
-                sessions::write(&mut SessionTables { db, server: self.server, last_no }, op).await?
+                let waits = settings::waits(self.server, self.patience);
+                let mut tables = SessionTables { db, server: self.server, waits, last_no };
+                sessions::write(&mut tables, op).await?
             }
             WriteOp::RetryJob { job, due_at, error } => {
                 ops::retry_job(db, job, *due_at, error).await?;

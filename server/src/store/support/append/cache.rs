@@ -106,6 +106,12 @@ impl WriterCache {
         self.sessions.remove(key);
     }
 
+    /// Drops a session that is about to be deleted with its runs.
+    pub(in crate::store) fn drop_session_and_runs(&mut self, key: &SessionKey) {
+        self.drop_session(key);
+        self.runs.retain(|run, head| run.tenant != key.tenant || head.session != key.session);
+    }
+
     /// Sets the numbers that were given out last, in a store that does not read them.
     pub(in crate::store) fn set_numbers(&mut self, last: LastNumbers) {
         self.last = Some(last);
@@ -116,7 +122,7 @@ impl WriterCache {
         self.last = None;
     }
 
-    /// Drops everything, after a failed write or before the deletion of a session with its runs.
+    /// Drops everything, after a failed write.
     pub(in crate::store) fn clear(&mut self) {
         *self = Self { checks_made_ids: true, ..Self::default() };
     }

@@ -7,7 +7,7 @@ mod send;
 mod session;
 
 pub(in crate::store) use self::op::{OwnOp, WriteOp, WriteResult};
-pub(in crate::store) use self::queue::{WeakWriteSender, WriteQueue, WriteSender, write_queue};
+pub(in crate::store) use self::queue::{Lane, WeakWriteSender, WriteQueue, WriteSender, write_queue};
 pub(in crate::store) use self::request::{
     WriteCounters, WriteGroup, WriteReply, WriteRequest, audit_rows, groups, only_appends, replies_of,
     set_recorded,

@@ -17,7 +17,7 @@ use crate::fair::FairQueue;
 pub(in crate::store) struct WriterGone;
 
 /// The tenant of a write; `None` for writes of the server's own.
-type Lane = Option<TenantId>;
+pub(in crate::store) type Lane = Option<TenantId>;
 
 /// Writes of one tenant in the queue, at most; long ones have as much room of their own. Its callers beyond that wait to enqueue
 /// theirs.
@@ -201,14 +201,14 @@ impl<O: OwnOp> WriteQueue<O> {
         }
     }
 
-    /// True if a long write was passed over.
-    pub(in crate::store) fn has_long(&self) -> bool {
-        !self.long.is_empty()
+    /// True if a long write of an accepted lane was passed over.
+    pub(in crate::store) fn has_long(&self, accepts: impl Fn(&Lane) -> bool) -> bool {
+        self.long.firsts().any(|queued| accepts(&queued.lane))
     }
 
-    /// Takes the next long write, tenants in turn.
-    pub(in crate::store) fn take_long(&mut self) -> Option<WriteRequest<O>> {
-        self.long.pop().map(|queued| queued.request)
+    /// Takes the next long write of an accepted lane, tenants in turn.
+    pub(in crate::store) fn take_long(&mut self, accepts: impl Fn(&Lane) -> bool) -> Option<WriteRequest<O>> {
+        self.long.pop_if(|queued| accepts(&queued.lane)).map(|queued| queued.request)
     }
 }
 
@@ -333,14 +333,16 @@ mod tests {
         let mut taken = Vec::new();
         queue.take_short(9, usize::MAX, &mut taken);
         assert_eq!(taken.iter().map(name).collect::<Vec<_>>(), ["a/r1"]);
-        let mut next = || {
-            let taken = queue.take_long()?;
+        let mut next = |refused: Lane| {
+            let taken = queue.take_long(|lane| *lane != refused)?;
             let (tenant, session) = taken.op.session()?;
             Some(format!("{tenant}/{session}"))
         };
-        let first = [next(), next(), next()].map(Option::unwrap);
-        assert_eq!(first, ["a/s0", "b/s0", "a/s1"]);
-        assert!(queue.has_long());
+        let nobody = || Some(TenantId::parse("c").unwrap());
+        let a = || Some(TenantId::parse("a").unwrap());
+        let first = [next(nobody()), next(a()), next(nobody()), next(a())];
+        assert_eq!(first.map(Option::unwrap_or_default), ["a/s0", "b/s0", "a/s1", ""]);
+        assert!(queue.has_long(|lane| *lane == a()) && !queue.has_long(|lane| *lane != a()));
     }
 
     #[tokio::test]

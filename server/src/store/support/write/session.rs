@@ -56,8 +56,13 @@ impl SessionOp {
                 // It takes the next number, where the writer does not count them itself.
                 cache.drop_numbers();
             }
-            // Its runs are deleted with it.
-            Self::Delete(_) => cache.clear(),
+            Self::Delete(_) => {
+                let (tenant, session) = self.session();
+                cache.drop_session_and_runs(&SessionKey::new(tenant.clone(), session.clone()));
+                // Nobody else may have these runs' specs, and they go too.
+                cache.forget_specs();
+                cache.drop_numbers();
+            }
             Self::Update(_) | Self::SetNotes(_) => {}
         }
     }

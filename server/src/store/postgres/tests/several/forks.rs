@@ -34,12 +34,15 @@ async fn search(store: &PostgresStore) -> usize {
 
 /// A fork is held in its middle, and the session `s` is deleted meanwhile. The deletion waits for the fork.
 async fn deletes_s_during_fork(Two { a, b, schema }: &Two, source: &str, new: &str) {
-    let shell = lock(schema, "session_todos").await;
+    stands_still(schema, "TRIGGER still BEFORE INSERT ON session_todos", "").await;
     let deleting = async {
-        // The fork waits for the table. The deletion begins now, and waits for the fork.
-        wait_for_waiting(schema, 1).await;
-        let (deleted, ()) = tokio::join!(delete(a, "s"), release(schema, shell, 2));
-        deleted
+        // The deletion begins now, and waits for the fork.
+        wait_for_still(schema, "INSERT INTO session_todos").await;
+        let ends = async {
+            wait_for_waiting(schema, 1).await;
+            goes_on(schema).await;
+        };
+        tokio::join!(delete(a, "s"), ends).0
     };
     let both = async { tokio::join!(fork(b, source, new), deleting) };
     let (forked, deleted) = tokio::time::timeout(BOUND, both).await.expect("in time");
@@ -70,11 +73,15 @@ async fn a_deletion_waits_for_a_fork_that_has_begun() {
 async fn a_fork_does_not_see_a_session_that_is_being_deleted() {
     let Some(Two { a, b, schema }) = two_stores().await else { return };
     talks(&a, "s", "r").await;
-    let shell = lock(&schema, "session_todos").await;
+    stands_still(&schema, "TRIGGER still BEFORE DELETE ON session_todos", "").await;
     let deleting = async { assert!(delete(&a, "s").await.unwrap()) };
     let begun = async {
-        wait_for_waiting(&schema, 1).await;
-        let (forked, ()) = tokio::join!(fork(&b, "s", "f"), release(&schema, shell, 2));
+        wait_for_still(&schema, "DELETE FROM session_todos").await;
+        let ends = async {
+            wait_for_waiting(&schema, 1).await;
+            goes_on(&schema).await;
+        };
+        let (forked, ()) = tokio::join!(fork(&b, "s", "f"), ends);
         assert!(matches!(forked, Err(StoreError::NoSession)), "{forked:?}");
     };
     tokio::time::timeout(BOUND, async { tokio::join!(deleting, begun) }).await.expect("in time");

@@ -10,10 +10,10 @@ use crate::store::SessionStore as _;
 const EVENTS: i64 = 30_000;
 
 /// A session with a finished run of very many events, which another session shares some entries with.
-async fn large(Two { a, schema, .. }: &Two) {
-    talks(a, "s", "r").await;
+pub(super) async fn large(store: &Arc<PostgresStore>, schema: &Schema) {
+    talks(store, "s", "r").await;
     let fork = new_fork("s", 0, "f", Timestamp(9));
-    a.fork(fork).await.unwrap();
+    store.fork(fork).await.unwrap();
     let sql = "INSERT INTO run_events (run_no, seq, at, status, version, payload)
                SELECT run_no, last_seq + n, 0, 4, 1, repeat('x', 100) FROM run_states, generate_series(1, {EVENTS}) AS n;
                UPDATE run_states SET last_seq = last_seq + {EVENTS};
@@ -23,7 +23,7 @@ async fn large(Two { a, schema, .. }: &Two) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut schema.shell().await).await.unwrap();
 }
 
-async fn search(store: &PostgresStore) -> Vec<String> {
+pub(super) async fn search(store: &PostgresStore) -> Vec<String> {
     let hits = store.search(&tenant(), "r", SearchFilter::default(), 99).await.unwrap();
     hits.into_iter().map(|hit| hit.session.to_string()).collect()
 }
@@ -38,7 +38,7 @@ async fn left(schema: &Schema) -> [i64; 5] {
     left
 }
 
-async fn wait_for_left(schema: &Schema, wanted: [i64; 5]) {
+pub(super) async fn wait_for_left(schema: &Schema, wanted: [i64; 5]) {
     let gone = async { while left(schema).await != wanted {} };
     let waited = tokio::time::timeout(BOUND, gone).await;
     assert!(waited.is_ok(), "{:?}", left(schema).await);
@@ -48,7 +48,7 @@ async fn wait_for_left(schema: &Schema, wanted: [i64; 5]) {
 #[tokio::test]
 async fn a_large_session_is_gone_before_its_rows_are_and_any_replica_deletes_these() {
     let Some(two) = two_stores().await else { return };
-    large(&two).await;
+    large(&two.a, &two.schema).await;
     let Two { a, b, schema } = two;
     assert_eq!(search(&b).await.len(), 2, "both its messages");
     // Nobody can delete events meanwhile.
@@ -82,7 +82,7 @@ async fn a_large_session_is_gone_before_its_rows_are_and_any_replica_deletes_the
 #[tokio::test]
 async fn what_a_large_session_shares_goes_with_the_last_that_has_it() {
     let Some(two) = two_stores().await else { return };
-    large(&two).await;
+    large(&two.a, &two.schema).await;
     let Two { a, b, schema } = two;
     assert_eq!(search(&b).await.len(), 2);
     let of_fork = "UPDATE sessions SET last_entry = 20000 WHERE session_id = 'f'";
@@ -93,4 +93,18 @@ async fn what_a_large_session_shares_goes_with_the_last_that_has_it() {
     wait_for_left(&schema, [0; 5]).await;
     assert_eq!(count(&schema, "kept_events").await, 0);
     assert_eq!(count(&schema, "search_documents").await, 0);
+}
+
+/// The rows of the large session are no longer found by anybody. Its entries are, before those of the fork.
+#[tokio::test]
+async fn the_index_takes_up_what_a_fork_has_of_a_large_session_that_goes() {
+    let Some(two) = two_stores().await else { return };
+    large(&two.a, &two.schema).await;
+    let Two { a, b, schema } = two;
+    let mut shell = lock(&schema, "run_events").await;
+    assert!(a.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert_eq!(search(&b).await, ["f", "f"]);
+    shell.execute("COMMIT").await.unwrap();
+    wait_for_left(&schema, [0, 2, 0, 0, 0]).await;
+    assert_eq!(search(&b).await, ["f", "f"]);
 }

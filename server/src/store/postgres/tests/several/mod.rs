@@ -7,6 +7,7 @@ mod forks;
 mod index;
 mod large;
 mod shared;
+mod slices;
 mod waits;
 
 use std::time::Duration;
@@ -77,6 +78,44 @@ async fn wait_for_waiting(schema: &Schema, waiting: i64) {
 async fn release(schema: &Schema, mut shell: PgConnection, waiting: i64) {
     wait_for_waiting(schema, waiting).await;
     shell.execute("COMMIT").await.unwrap();
+}
+
+/// A trigger that waits until `go_on` has a row. If it is given a bound on waits for locks, it refuses transactions with another.
+const STANDS_STILL: &str = "
+    CREATE TABLE IF NOT EXISTS go_on (n bigint);
+    CREATE OR REPLACE FUNCTION stands_still() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF current_setting('lock_timeout') <> coalesce(nullif(TG_ARGV[0], ''), current_setting('lock_timeout')) THEN
+            RAISE EXCEPTION 'the bound on waits is %', current_setting('lock_timeout');
+        END IF;
+        WHILE NOT EXISTS (SELECT 1 FROM go_on) LOOP PERFORM pg_sleep(0.01); END LOOP;
+        RETURN coalesce(NEW, OLD);
+    END $$;";
+
+/// From then on, what happens at this trigger stands still until [`goes_on`]. A lock would hold it for a moment only. `bound` is
+/// that of its waits for locks; empty: any.
+async fn stands_still(schema: &Schema, trigger: &str, bound: &str) {
+    let trigger = format!("CREATE {trigger} EXECUTE FUNCTION stands_still('{bound}')");
+    schema.shell().await.execute(sqlx::AssertSqlSafe(format!("{STANDS_STILL} {trigger}"))).await.unwrap();
+}
+
+/// Waits until something stands still there, by the beginning of its statement.
+async fn wait_for_still(schema: &Schema, statement: &str) {
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_activity AS a JOIN pg_locks AS l ON l.pid = a.pid
+         WHERE a.wait_event = 'PgSleep' AND l.relation = 'go_on'::regclass AND ltrim(a.query, E' \\n') LIKE '{statement}%'"
+    );
+    wait_until(schema, &sql).await;
+}
+
+/// Waits until this query counts something.
+async fn wait_until(schema: &Schema, sql: &str) {
+    let mut looking = schema.shell().await;
+    let comes = async { while number(&mut looking, sql).await == 0 {} };
+    tokio::time::timeout(BOUND, comes).await.expect("it comes");
+}
+
+async fn goes_on(schema: &Schema) {
+    schema.shell().await.execute("INSERT INTO go_on VALUES (1)").await.unwrap();
 }
 
 /// The one number that a query returns.

@@ -92,3 +92,28 @@ async fn a_run_whose_spec_is_locked_keeps_nobody_waiting() {
     let mut begins = Owner::new(&shared(&b), "u", "u");
     waits_alone(shell, &mut owner, begins.create()).await.unwrap();
 }
+
+/// A read of rows of runs would wait here.
+#[tokio::test]
+async fn a_deletion_that_is_tried_again_and_again_does_not_have_other_writes_read_their_rows() {
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    talks(&a, "s", "r").await;
+    let mut owner = Owner::started(&shared(&a), "t", "t").await;
+    let mut held = schema.shell().await;
+    held.execute("BEGIN; SELECT 1 FROM sessions WHERE session_id = 's' FOR UPDATE").await.unwrap();
+    let meanwhile = async {
+        wait_for_waiting(&schema, 1).await;
+        let mut runs = schema.shell().await;
+        runs.execute("BEGIN; LOCK TABLE runs IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let begun = tokio::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(500) {
+            let said = tokio::time::timeout(Duration::from_secs(5), owner.says("meanwhile")).await;
+            said.expect("it does not wait").unwrap();
+        }
+        runs.execute("COMMIT").await.unwrap();
+        held.execute("COMMIT").await.unwrap();
+    };
+    let (s, local) = (session("s"), tenant());
+    let (deleted, ()) = tokio::join!(a.delete_session(&local, &s), meanwhile);
+    assert!(deleted.unwrap());
+}
