@@ -92,11 +92,15 @@ pub(in crate::store::postgres) async fn delete_beside_others(
     transaction.execute(DELETING).await.map(|_| ())
 }
 
-/// The bound on a transaction that stands still, as [`to_write_beside_others`] has it, for this transaction alone.
+/// The isolation, and the bound on a transaction that stands still, as [`to_write_beside_others`] has them, for this transaction
+/// alone. It is its first statement.
 pub(in crate::store::postgres) async fn write_beside_others(
     transaction: &mut PgConnection,
 ) -> Result<(), Error> {
-    transaction.execute("SET LOCAL idle_in_transaction_session_timeout = '3s'").await.map(|_| ())
+    const WRITING_ONCE: &str = "
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        SET LOCAL idle_in_transaction_session_timeout = '3s'";
+    transaction.execute(WRITING_ONCE).await.map(|_| ())
 }
 
 /// Makes this the session of a replica's beats.
