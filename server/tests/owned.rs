@@ -29,6 +29,7 @@ use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::Mutex;
 use tonic::Request;
 
 use intercepted::{Intercept, Intercepted};
@@ -42,6 +43,10 @@ struct Part {
     lacks_s: AtomicBool,
     /// The session `s` goes with the next write, a moment after it.
     loses_s: AtomicBool,
+    /// Held by a test while writes are to wait.
+    writes: Mutex<()>,
+    /// Writes that have begun.
+    begun: AtomicUsize,
 }
 
 impl Intercept for Part {
@@ -56,6 +61,8 @@ impl Intercept for Part {
         &self,
         write: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        drop(self.writes.lock().await);
         let written = write.await;
         if self.loses_s.swap(false, Ordering::SeqCst) {
             self.lacks_s.store(true, Ordering::SeqCst);
@@ -113,10 +120,10 @@ fn r() -> RunId {
     RunId::parse("r").expect("an id")
 }
 
-/// Starts the run `r` in the session `s`, until it waits for the model.
-async fn start_r(engine: &Engine, model: &Silent) {
+/// The start of the run `r` in the session `s`.
+fn request() -> StartRequest {
     let spec = RunSpec { agent: "a".into(), model: "any/silent".into(), ..RunSpec::default() };
-    let request = StartRequest {
+    StartRequest {
         tenant: TenantId::local(),
         run: Some(r()),
         session: Some(s()),
@@ -128,8 +135,12 @@ async fn start_r(engine: &Engine, model: &Silent) {
         on_busy: OnBusy::Reject,
         traceparent: None,
         imports: false,
-    };
-    in_time(engine.start(request)).await.expect("a run");
+    }
+}
+
+/// Starts the run `r`, until it waits for the model.
+async fn start_r(engine: &Engine, model: &Silent) {
+    in_time(engine.start(request())).await.expect("a run");
     until(|| model.0.load(Ordering::SeqCst) == 1).await;
 }
 
@@ -230,4 +241,30 @@ async fn a_run_that_comes_up_while_its_session_is_given_away_does_nothing() {
     let engine = engine(&store, &model);
     until(|| store.intercept.lacks_s.load(Ordering::SeqCst) && engine.live_runs() == 0).await;
     assert_eq!(model.0.load(Ordering::SeqCst), 1, "the model was not asked again");
+}
+
+/// It has its feed before its first write, and is no live run that could be stopped.
+#[tokio::test]
+async fn a_run_that_was_starting_while_its_session_was_kept_is_followed_to_its_end() {
+    let (store, model, tenant) = (store().await, Silent::default(), TenantId::local());
+    let engine = engine(&store, &model);
+    let held = store.intercept.writes.lock().await;
+    let starting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.start(request()).await }
+    });
+    until(|| store.intercept.begun.load(Ordering::SeqCst) > 0).await;
+    let shard = shard_of(&tenant, &s());
+    assert!(in_time(engine.stop_shards([shard].into(), PATIENCE)).await, "none is live");
+    store.intercept.lacks_s.store(true, Ordering::SeqCst);
+    // The store cannot forget the shard while the write lasts, so the replica gains it again.
+    store.intercept.lacks_s.store(false, Ordering::SeqCst);
+    in_time(engine.continue_gained_shards()).await;
+    drop(held);
+    in_time(starting).await.expect("no panic").expect("a run");
+    let subscription = in_time(engine.subscribe(&tenant, &r(), Seq(0))).await.expect("a subscription");
+    Box::pin(in_time(engine.abort(&tenant, &r(), AbortCause::Caller, ""))).await.expect("it is aborted");
+    let items: Vec<_> = in_time(subscription.events.collect()).await;
+    let last = items.last().expect("there are events").as_ref().expect("an event");
+    assert!(matches!(last, FeedItem::Durable(record) if matches!(record.event, Event::Finished { .. })));
 }

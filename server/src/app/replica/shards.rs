@@ -104,7 +104,7 @@ impl Shards {
             return false;
         }
         store.leave_shards(&shards);
-        if !engine.give_away_shards(leaving.clone(), LEAVE_WAIT).await {
+        if !engine.stop_shards(leaving.clone(), LEAVE_WAIT).await {
             tracing::warn!(
                 "some runs did not stop in time before their sessions were given away; they write nothing more"
             );
