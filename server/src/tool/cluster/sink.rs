@@ -199,7 +199,7 @@ impl ClusterTools {
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
                     let request = |no| ToOwner::Finished { no, tenant: of, call: id, result };
-                    match self.routes.request_in_turn(peer, bytes, request).await {
+                    match self.routes.request_in_turn(peer, tenant, bytes, request).await {
                         Ok(EngineReply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. If it has not, its owner may be about to stop.

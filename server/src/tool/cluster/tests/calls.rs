@@ -136,6 +136,27 @@ async fn a_stuck_run_holds_up_no_other() {
     }
 }
 
+/// More than one host has at a time at an owner that is not known. The hooks of their runs may take minutes.
+#[tokio::test(start_paused = true)]
+async fn results_of_many_stuck_runs_hold_up_no_other() {
+    for owner in [0, 1] {
+        let (_net, replicas) = Net::of([1, 2]);
+        let mut host = replicas[0].host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
+        let owner = &replicas[owner];
+        owner.ready().await;
+        for number in 0..64 {
+            let call = format!("x{number}/1.0");
+            owner.give_to(&mut host, &call).await;
+            owner.engine.stick(&format!("x{number}"), true);
+            host.answer(&call, 1);
+        }
+        owner.give_to(&mut host, "y/1.0").await;
+        host.answer("y/1.0", 1);
+        let recorded = tokio::time::timeout(Duration::from_secs(60), host.frame()).await;
+        assert_eq!(recorded.expect("in time"), ack("y/1.0", ResultVerdict::Recorded));
+    }
+}
+
 /// It may be about to stop, and another one records the result then.
 #[tokio::test(start_paused = true)]
 async fn a_result_waits_while_its_owner_cannot_record_it() {
