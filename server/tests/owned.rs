@@ -17,8 +17,9 @@ use agentloop_core::run::event::Event;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
-use agentloop_proto::v1::GetOrCreateSessionRequest;
 use agentloop_proto::v1::sessions_server::Sessions as _;
+use agentloop_proto::v1::{ForkSessionRequest, GetOrCreateSessionRequest};
+use agentloop_server::auth::Principal;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{Author, Engine, EngineParts, OnBusy, SessionItem, StartRequest};
@@ -30,7 +31,7 @@ use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Mutex;
-use tonic::Request;
+use tonic::{Code, Request};
 
 use intercepted::{Intercept, Intercepted};
 
@@ -55,6 +56,14 @@ impl Intercept for Part {
             "s" => !self.lacks_s.load(Ordering::SeqCst),
             other => other.ends_with(['0', '1', '2', '3']),
         }
+    }
+
+    /// Waits for no test.
+    async fn delete<T: Send>(
+        &self,
+        delete: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        delete.await
     }
 
     async fn write<T: Send>(
@@ -267,4 +276,50 @@ async fn a_run_that_was_starting_while_its_session_was_kept_is_followed_to_its_e
     let items: Vec<_> = in_time(subscription.events.collect()).await;
     let last = items.last().expect("there are events").as_ref().expect("an event");
     assert!(matches!(last, FeedItem::Durable(record) if matches!(record.event, Event::Finished { .. })));
+}
+
+/// It is checked that the caller may read the source, or has made the fork. Both may be untrue when the fork is written.
+#[tokio::test]
+async fn a_fork_that_is_deleted_while_it_is_asked_for_again_is_not_made_of_anothers_session() {
+    let store = store().await;
+    let create = async |name: &str| {
+        let new = NewSession {
+            tenant: TenantId::local(),
+            session: s(),
+            title: String::new(),
+            labels: BTreeMap::new(),
+            created_at: Timestamp(1),
+            created_by: Some(name.to_owned()),
+        };
+        store.create_session(new).await.expect("created");
+    };
+    let sessions = Arc::new(SessionsService::new(engine(&store, &Silent::default()), Arc::new(RandomIds)));
+    let fork = || {
+        let asked =
+            ForkSessionRequest { session_id: "s".into(), new_session_id: Some("f1".into()), at_entry_no: 0 };
+        let mut request = Request::new(asked);
+        let ada = Principal::new("ada", None, ["caller"], []).expect("a principal");
+        request.extensions_mut().insert(Arc::new(ada));
+        let sessions = sessions.clone();
+        async move { sessions.fork_session(request).await }
+    };
+    let delete = async |session: &SessionId| {
+        assert!(store.delete_session(&TenantId::local(), session).await.expect("deleted"));
+    };
+    let f = SessionId::parse("f1").expect("an id");
+    create("ada").await;
+    in_time(fork()).await.expect("forked");
+    delete(&s()).await;
+    create("ben").await;
+    in_time(fork()).await.expect("confirmed");
+
+    let held = store.intercept.writes.lock().await;
+    let before = store.intercept.begun.load(Ordering::SeqCst);
+    let again = tokio::spawn(fork());
+    until(|| store.intercept.begun.load(Ordering::SeqCst) > before).await;
+    delete(&f).await;
+    drop(held);
+    let refused = in_time(again).await.expect("no panic").expect_err("the session is another's");
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    assert!(store.session(&TenantId::local(), &f).await.expect("read").is_none());
 }
