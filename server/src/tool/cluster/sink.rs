@@ -44,8 +44,10 @@ impl CallSink for RoutedSink {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
+        let attempt = result.attempt;
         let verdict = cluster.route_result(tenant, call, result).await?;
-        cluster.pending_updates.forget_call(tenant, call);
+        // The result may be a late one, and the call at a later attempt.
+        cluster.pending_updates.forget_up_to(tenant, call, attempt);
         Ok(verdict)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
+use agentloop_core::id::Attempt;
 use tokio::sync::Semaphore;
 
 use super::harness::*;
@@ -155,6 +156,19 @@ async fn results_of_many_stuck_runs_hold_up_no_other() {
         let recorded = tokio::time::timeout(Duration::from_secs(60), host.frame()).await;
         assert_eq!(recorded.expect("in time"), ack("y/1.0", ResultVerdict::Recorded));
     }
+}
+
+/// It may have been sent before the next attempt was, and come late.
+#[tokio::test(start_paused = true)]
+async fn a_stale_result_takes_no_question_of_the_next_attempt_away() {
+    let (_net, [hub, other], mut host) = Net::with_host().await;
+    other.give_to(&mut host, "r/1.0").await;
+    other.engine.verdict("r/1.0", Verdict::Stale);
+    let asked = CallUpdate::Resumable { attempt: Attempt(2), resume_no: 1, state: vec![1] };
+    hub.tools.pending_updates.keep(&tenant(), &call_id("r/1.0"), &asked);
+    host.answer("r/1.0", 1);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
+    assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id("r/1.0")), [asked]);
 }
 
 /// It may be about to stop, and another one records the result then.
