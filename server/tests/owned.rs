@@ -17,8 +17,9 @@ use agentloop_core::run::event::Event;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
-use agentloop_proto::v1::GetOrCreateSessionRequest;
 use agentloop_proto::v1::sessions_server::Sessions as _;
+use agentloop_proto::v1::{ForkSessionRequest, GetOrCreateSessionRequest};
+use agentloop_server::auth::Principal;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{Author, Engine, EngineParts, OnBusy, SessionItem, StartRequest};
@@ -29,7 +30,8 @@ use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
-use tonic::Request;
+use tokio::sync::Mutex;
+use tonic::{Code, Request};
 
 use intercepted::{Intercept, Intercepted};
 
@@ -42,6 +44,10 @@ struct Part {
     lacks_s: AtomicBool,
     /// The session `s` goes with the next write, a moment after it.
     loses_s: AtomicBool,
+    /// Held by a test while writes are to wait.
+    writes: Mutex<()>,
+    /// Writes that have begun.
+    begun: AtomicUsize,
 }
 
 impl Intercept for Part {
@@ -52,10 +58,20 @@ impl Intercept for Part {
         }
     }
 
+    /// Waits for no test.
+    async fn delete<T: Send>(
+        &self,
+        delete: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        delete.await
+    }
+
     async fn write<T: Send>(
         &self,
         write: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        drop(self.writes.lock().await);
         let written = write.await;
         if self.loses_s.swap(false, Ordering::SeqCst) {
             self.lacks_s.store(true, Ordering::SeqCst);
@@ -113,10 +129,10 @@ fn r() -> RunId {
     RunId::parse("r").expect("an id")
 }
 
-/// Starts the run `r` in the session `s`, until it waits for the model.
-async fn start_r(engine: &Engine, model: &Silent) {
+/// The start of the run `r` in the session `s`.
+fn request() -> StartRequest {
     let spec = RunSpec { agent: "a".into(), model: "any/silent".into(), ..RunSpec::default() };
-    let request = StartRequest {
+    StartRequest {
         tenant: TenantId::local(),
         run: Some(r()),
         session: Some(s()),
@@ -128,8 +144,12 @@ async fn start_r(engine: &Engine, model: &Silent) {
         on_busy: OnBusy::Reject,
         traceparent: None,
         imports: false,
-    };
-    in_time(engine.start(request)).await.expect("a run");
+    }
+}
+
+/// Starts the run `r`, until it waits for the model.
+async fn start_r(engine: &Engine, model: &Silent) {
+    in_time(engine.start(request())).await.expect("a run");
     until(|| model.0.load(Ordering::SeqCst) == 1).await;
 }
 
@@ -230,4 +250,76 @@ async fn a_run_that_comes_up_while_its_session_is_given_away_does_nothing() {
     let engine = engine(&store, &model);
     until(|| store.intercept.lacks_s.load(Ordering::SeqCst) && engine.live_runs() == 0).await;
     assert_eq!(model.0.load(Ordering::SeqCst), 1, "the model was not asked again");
+}
+
+/// It has its feed before its first write, and is no live run that could be stopped.
+#[tokio::test]
+async fn a_run_that_was_starting_while_its_session_was_kept_is_followed_to_its_end() {
+    let (store, model, tenant) = (store().await, Silent::default(), TenantId::local());
+    let engine = engine(&store, &model);
+    let held = store.intercept.writes.lock().await;
+    let starting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.start(request()).await }
+    });
+    until(|| store.intercept.begun.load(Ordering::SeqCst) > 0).await;
+    let shard = shard_of(&tenant, &s());
+    assert!(in_time(engine.stop_shards([shard].into(), PATIENCE)).await, "none is live");
+    store.intercept.lacks_s.store(true, Ordering::SeqCst);
+    // The store cannot forget the shard while the write lasts, so the replica gains it again.
+    store.intercept.lacks_s.store(false, Ordering::SeqCst);
+    in_time(engine.continue_gained_shards()).await;
+    drop(held);
+    in_time(starting).await.expect("no panic").expect("a run");
+    let subscription = in_time(engine.subscribe(&tenant, &r(), Seq(0))).await.expect("a subscription");
+    Box::pin(in_time(engine.abort(&tenant, &r(), AbortCause::Caller, ""))).await.expect("it is aborted");
+    let items: Vec<_> = in_time(subscription.events.collect()).await;
+    let last = items.last().expect("there are events").as_ref().expect("an event");
+    assert!(matches!(last, FeedItem::Durable(record) if matches!(record.event, Event::Finished { .. })));
+}
+
+/// It is checked that the caller may read the source, or has made the fork. Both may be untrue when the fork is written.
+#[tokio::test]
+async fn a_fork_that_is_deleted_while_it_is_asked_for_again_is_not_made_of_anothers_session() {
+    let store = store().await;
+    let create = async |name: &str| {
+        let new = NewSession {
+            tenant: TenantId::local(),
+            session: s(),
+            title: String::new(),
+            labels: BTreeMap::new(),
+            created_at: Timestamp(1),
+            created_by: Some(name.to_owned()),
+        };
+        store.create_session(new).await.expect("created");
+    };
+    let sessions = Arc::new(SessionsService::new(engine(&store, &Silent::default()), Arc::new(RandomIds)));
+    let fork = || {
+        let asked =
+            ForkSessionRequest { session_id: "s".into(), new_session_id: Some("f1".into()), at_entry_no: 0 };
+        let mut request = Request::new(asked);
+        let ada = Principal::new("ada", None, ["caller"], []).expect("a principal");
+        request.extensions_mut().insert(Arc::new(ada));
+        let sessions = sessions.clone();
+        async move { sessions.fork_session(request).await }
+    };
+    let delete = async |session: &SessionId| {
+        assert!(store.delete_session(&TenantId::local(), session).await.expect("deleted"));
+    };
+    let f = SessionId::parse("f1").expect("an id");
+    create("ada").await;
+    in_time(fork()).await.expect("forked");
+    delete(&s()).await;
+    create("ben").await;
+    in_time(fork()).await.expect("confirmed");
+
+    let held = store.intercept.writes.lock().await;
+    let before = store.intercept.begun.load(Ordering::SeqCst);
+    let again = tokio::spawn(fork());
+    until(|| store.intercept.begun.load(Ordering::SeqCst) > before).await;
+    delete(&f).await;
+    drop(held);
+    let refused = in_time(again).await.expect("no panic").expect_err("the session is another's");
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    assert!(store.session(&TenantId::local(), &f).await.expect("read").is_none());
 }

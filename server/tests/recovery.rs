@@ -233,12 +233,12 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
     // The offer of the first call is decided but not durable yet.
     let digest = agentloop_core::tool::Digest::of(&[b"terms"]);
     let effect = agentloop_core::tool::EffectClass::ReadOnly;
-    let terms = Arc::new(agentloop_core::tool::ToolTerms {
+    let terms = Some(Arc::new(agentloop_core::tool::ToolTerms {
         effect,
         requires_approval: false,
         digest,
         output_schema: None,
-    });
+    }));
     after.engine.report_update(&tenant, &call, CallUpdate::Granted { host, instance: None, terms }).await;
     soon(after.offered.recv()).await.unwrap();
     assert_eq!(soon(after.offered.recv()).await, Some(call));

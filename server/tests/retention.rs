@@ -156,6 +156,7 @@ async fn old_sessions_are_deleted_and_no_others() {
         session: session("fork"),
         created_at: place.engine.now(),
         created_by: None,
+        source_of: None,
     };
     place.store.fork(new).await.expect("forked");
     assert_eq!(in_time(place.engine.retain()).await.expect("a pass"), 1);

@@ -4,10 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::cluster::shard::ShardNo;
+use tokio::sync::Notify;
 
 /// The shards with work that would be lost, and those that are given away. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct BusyShards(Arc<Mutex<Shards>>);
+pub struct BusyShards(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    shards: Mutex<Shards>,
+    /// Notified of each shard in which work may begin again.
+    gained: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Shards {
@@ -35,6 +43,18 @@ impl BusyShards {
         Some(BusyShard { shards: self.clone(), shard })
     }
 
+    /// The same as soon as it may begin: the replica may have to keep a shard that it was to give away.
+    pub async fn begin_once_gained(&self, shard: ShardNo) -> BusyShard {
+        loop {
+            // Made before the look, so that no gain after it is missed.
+            let gained = self.0.gained.notified();
+            if let Some(work) = self.begin(shard) {
+                return work;
+            }
+            gained.await;
+        }
+    }
+
     /// Gives away the shards that are chosen by those that are busy. No work begins in them any more, nor in the meantime.
     pub fn leave(&self, choose: impl FnOnce(&BTreeSet<ShardNo>) -> Vec<ShardNo>) -> Vec<LeavingShard> {
         let mut shards = self.lock();
@@ -46,12 +66,14 @@ impl BusyShards {
 
     /// Work may begin in a shard again, since this replica has gained it.
     pub fn gain(&self, shard: ShardNo) {
-        self.lock().leaving.remove(&shard);
+        if self.lock().leaving.remove(&shard) {
+            self.0.gained.notify_waiters();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shards> {
         // No operation leaves the sets half changed, so they are still good after a panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

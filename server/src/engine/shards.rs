@@ -67,21 +67,27 @@ impl Engine {
         self.wake_signal().run_parked();
     }
 
-    /// Ends the work for the sessions of these shards. Each run stops at its next durable point, and goes on at the next owner.
-    /// Then subscribers are told to look there. Returns when all runs have stopped, or after `wait`: a run that is slower writes
-    /// nothing once the store has forgotten the shards. `false`: some were slower.
+    /// Stops the runs of these shards, each at its next durable point. Returns when all have stopped, or after `wait`: a run that
+    /// is slower writes nothing once the store has forgotten the shards. `false`: some were slower.
     ///
-    /// The store begins nothing more for these shards. A run that was starting before may still come up. So call this once more
-    /// when the store has forgotten the shards. A run that comes up later still finds that its session is another replica's.
-    pub async fn give_away_shards(&self, shards: BTreeSet<ShardNo>, wait: Duration) -> bool {
-        let shards = Arc::new(shards);
+    /// The shards may yet be kept. A run of theirs that is starting has its feed already, so feeds and subscribers stay.
+    pub async fn stop_shards(&self, shards: BTreeSet<ShardNo>, wait: Duration) -> bool {
         let (stopping, mut stopped) = mpsc::channel(1);
-        let given_away = GivenAwayShards { shards: shards.clone(), _stopping: stopping };
+        let given_away = GivenAwayShards { shards: Arc::new(shards), _stopping: stopping };
         let all_stopped = async {
             self.0.live_runs.tell_given_away(given_away).await;
             stopped.recv().await
         };
-        let have_stopped = tokio::time::timeout(wait, all_stopped).await.is_ok();
+        tokio::time::timeout(wait, all_stopped).await.is_ok()
+    }
+
+    /// Ends the work for the sessions of these shards, once the store has forgotten them. [Stops](Self::stop_shards) the runs that
+    /// have come up since they were stopped at first, then tells subscribers to look at the next owner. `false`: some runs
+    /// were slower than `wait`.
+    ///
+    /// A run that comes up later still finds that its session is another replica's.
+    pub async fn give_away_shards(&self, shards: BTreeSet<ShardNo>, wait: Duration) -> bool {
+        let have_stopped = self.stop_shards(shards.clone(), wait).await;
         self.deps().shard_stops.end(&shards);
         let is_left = |tenant: &TenantId, session: &SessionId| shards.contains(&shard_of(tenant, session));
         self.deps().jobs.stop_where(is_left);

@@ -10,7 +10,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::cluster::shard::shard_of;
+use agentloop_core::cluster::shard::{ShardNo, shard_of};
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{Attempt, CallId, CallKey, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
@@ -22,7 +22,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use futures_util::future::AbortHandle;
+use futures_util::future::{AbortHandle, Abortable};
 
 use crate::cluster::busy_shards::{BusyShard, BusyShards};
 use crate::lifecycle::Tasks;
@@ -103,8 +103,16 @@ pub(crate) struct InProcess {
 struct Calls {
     /// Calls that were granted this process, until their attempt runs.
     granted: HashMap<CallKey, BusyShard>,
+    /// Calls that wait for their shard to come back, which was to be given away.
+    waiting: HashMap<CallKey, AbortHandle>,
     /// Attempts that run now, by call.
     running: HashMap<CallKey, RunningAttempt>,
+}
+
+impl Calls {
+    fn stop_waiting(&mut self, key: &CallKey) {
+        self.waiting.remove(key).into_iter().for_each(|waiting| waiting.abort());
+    }
 }
 
 struct RunningAttempt {
@@ -164,21 +172,50 @@ impl InProcess {
                 running.remove(&key);
             }
         };
-        let work = futures_util::future::Abortable::new(work, registration);
+        let work = Abortable::new(work, registration);
         drop(self.tasks.spawn_contained("tool", work));
     }
 
     /// Grants this process to a call, and keeps the shard of its session here.
     fn grant(&self, origin: &CallOrigin, call: &CallId) -> Seek {
         let key = CallKey::new(origin.tenant.clone(), call.clone());
-        if let Entry::Vacant(vacant) = lock(&self.calls).granted.entry(key) {
-            match self.busy_shards.begin(shard_of(&origin.tenant, &origin.session)) {
-                Some(shard) => drop(vacant.insert(shard)),
+        let shard = shard_of(&origin.tenant, &origin.session);
+        let mut calls = lock(&self.calls);
+        if let Entry::Vacant(vacant) = calls.granted.entry(key.clone()) {
+            match self.busy_shards.begin(shard) {
+                Some(work) => drop(vacant.insert(work)),
                 // The run is about to stop, and its next owner seeks again. A call that was granted here would be lost.
-                None => return Seek::Queued,
+                None => {
+                    self.grant_once_gained(&mut calls, key, shard);
+                    return Seek::Queued;
+                }
             }
         }
+        calls.stop_waiting(&key);
         Seek::Granted { host: in_process(), instance: None, terms: None }
+    }
+
+    /// Grants this process to a call if its shard stays here after all. Then its run goes on, and does not seek again.
+    fn grant_once_gained(&self, calls: &mut Calls, key: CallKey, shard: ShardNo) {
+        if calls.waiting.contains_key(&key) {
+            return;
+        }
+        let (abort, registration) = AbortHandle::new_pair();
+        calls.waiting.insert(key.clone(), abort);
+        let (busy_shards, calls, sink) = (self.busy_shards.clone(), self.calls.clone(), self.sink());
+        let granting = async move {
+            let work = busy_shards.begin_once_gained(shard).await;
+            {
+                let mut calls = lock(&calls);
+                if calls.waiting.remove(&key).is_none() {
+                    return;
+                }
+                calls.granted.insert(key.clone(), work);
+            }
+            let granted = CallUpdate::Granted { host: in_process(), instance: None, terms: None };
+            sink.report_update(&key.tenant, &key.call, granted).await;
+        };
+        drop(self.tasks.spawn_contained("tool", Abortable::new(granting, registration)));
     }
 
     /// Reports an attempt as lost that ran in an earlier process.
@@ -237,7 +274,11 @@ impl Tools for InProcess {
     }
 
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
-        lock(&self.calls).granted.remove(&CallKey::new(tenant.clone(), call.clone()));
+        let key = CallKey::new(tenant.clone(), call.clone());
+        let mut calls = lock(&self.calls);
+        calls.stop_waiting(&key);
+        calls.granted.remove(&key);
+        drop(calls);
         self.hosted.stop_seeking(tenant, call);
     }
 
@@ -295,6 +336,7 @@ impl Tools for InProcess {
         let is_released = |key: &CallKey| key.tenant == *tenant && key.call.run == *run;
         let mut calls = lock(&self.calls);
         calls.granted.retain(|key, _| !is_released(key));
+        calls.waiting.extract_if(|key, _| is_released(key)).for_each(|(_, waiting)| waiting.abort());
         calls.running.retain(|key, running| {
             if is_released(key) {
                 running.abort.abort();
@@ -361,6 +403,8 @@ mod tests {
         let (sender, _given) = mpsc::unbounded_channel();
         let executors = ToolExecutors { all: Some(Arc::new(Recorder(sender))), ..ToolExecutors::default() };
         let tools = InProcess::around(hosted, executors, shards.clone(), Tasks::new());
+        let engine = Arc::new(FakeEngine::default());
+        tools.report_to(engine.clone());
         let is_busy = || {
             let mut found = false;
             drop(shards.leave(|busy| {
@@ -381,5 +425,28 @@ mod tests {
         assert_eq!(seek(), Seek::Queued, "its next owner runs it");
         shards.gain(shard);
         assert!(matches!(seek(), Seek::Granted { .. }) && is_busy());
+        tools.release(&origin().tenant, &call.run);
+
+        drop(shards.leave(|_| vec![shard]));
+        assert_eq!([seek(), seek()], [Seek::Queued, Seek::Queued]);
+        shards.gain(shard);
+        let granted = engine.update("r/1.0", |update| matches!(update, CallUpdate::Granted { .. })).await;
+        assert_eq!(granted, CallUpdate::Granted { host: in_process(), instance: None, terms: None });
+        assert!(is_busy(), "the shard was kept, and the run seeks no more");
+        tools.release(&origin().tenant, &call.run);
+
+        for give_up in [
+            |tools: &InProcess, call: &CallId| tools.stop_seeking(&origin().tenant, call),
+            |tools: &InProcess, call: &CallId| tools.release(&origin().tenant, &call.run),
+        ] {
+            drop(shards.leave(|_| vec![shard]));
+            assert_eq!(seek(), Seek::Queued);
+            give_up(&tools, &call);
+            shards.gain(shard);
+            // A later call of the same shard hears of the gain.
+            drop(shards.begin_once_gained(shard).await);
+            assert!(!is_busy() && lock(&tools.calls).waiting.is_empty());
+        }
+        assert_eq!(engine.all().len(), 1);
     }
 }

@@ -102,7 +102,7 @@ impl Seek {
     /// The update that says the same to whoever was told that the call is queued; `None` if one follows anyway.
     pub(in crate::tool) fn update(self) -> Option<CallUpdate> {
         match self {
-            Self::Granted { host, instance, terms: Some(terms) } => {
+            Self::Granted { host, instance, terms: terms @ Some(_) } => {
                 Some(CallUpdate::Granted { host, instance, terms })
             }
             Self::Denied(message) => Some(CallUpdate::Denied { message }),

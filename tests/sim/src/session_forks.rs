@@ -91,6 +91,7 @@ impl SessionForks {
                 session: name.clone(),
                 created_at: self.world.clock.now(),
                 created_by: None,
+                source_of: None,
             };
             let fork = |server: Server| async move { server.engine.store().fork(new).await };
             match self.world.call(patience, fork).await {

@@ -6,10 +6,11 @@ use std::ops::Range;
 use agentloop_sim::cluster::{ClusterOptions, PlantedClusterBug, simulate_cluster};
 
 /// Things that happen in every range of seeds, and their least number.
-const HAPPENS: [(&str, u64); 7] = [
+const HAPPENS: [(&str, u64); 8] = [
     ("events", 1_000),
     ("owners fenced", 10),
     ("shards released", 10),
+    ("shards kept", 10),
     ("commits found after a lost answer", 10),
     ("connections terminated", 10),
     ("stale frames dropped", 10),
@@ -121,4 +122,9 @@ fn shards_that_are_freed_before_the_lane_are_found() {
 #[test]
 fn claims_that_do_not_look_again_are_found() {
     finds(PlantedClusterBug::ClaimFromSnapshot, "a stale write lands");
+}
+
+#[test]
+fn kept_shards_that_nobody_serves_are_found() {
+    finds(PlantedClusterBug::KeptShedAtOnce, "nobody serves shard");
 }

@@ -19,6 +19,8 @@ use crate::time::{Millis, Timestamp};
 /// Longest time for which a replica stays above its share because work under way in this process would be lost. Most calls of
 /// tools end sooner. A replica that has joined to take load over does not wait for longer.
 pub const BUSY_KEPT_MAX: Millis = Millis::secs(60);
+/// Time for which a replica gives nothing away after it had to keep shards. They are served meanwhile, and what kept them may end.
+pub const KEPT_FOR: Millis = Millis::secs(10);
 
 /// The rows that one beat reads, in the same transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub enum MemberInput {
     ClaimLost,
     /// A release was carried out.
     Released(ShardNo),
+    /// A shard cannot be given away for now, and its release was not written. The next beat shows it as this replica's.
+    Kept(ShardNo),
     /// A beat or a commit found that this owner is fenced.
     Fenced,
     /// The replica is to give its shards away.
@@ -128,6 +132,8 @@ pub struct Member {
     releasing: BTreeSet<ShardNo>,
     /// Time of the last answer to a release. A view that was asked for before may still list the shard.
     released_at: Option<Timestamp>,
+    /// Nothing is given away before this time.
+    sheds_from: Option<Timestamp>,
     is_claiming: bool,
     /// Time of the first of the latest views without a break that showed free shards.
     free_since: Option<Timestamp>,
@@ -149,6 +155,7 @@ impl Member {
             owned: BTreeMap::new(),
             releasing: BTreeSet::new(),
             released_at: None,
+            sheds_from: None,
             is_claiming: false,
             free_since: None,
             above_since: None,
@@ -224,6 +231,10 @@ impl Member {
                 self.releasing.remove(&shard);
                 self.released_at = Some(now);
             }
+            MemberInput::Kept(shard) => {
+                self.releasing.remove(&shard);
+                self.sheds_from = Some(now.after(KEPT_FOR));
+            }
             MemberInput::Fenced => return self.stop(),
             MemberInput::Drain => self.is_draining = true,
         }
@@ -281,7 +292,9 @@ impl Member {
         // Nothing is given away for a replica that has just come: it may end at once, again and again, and take nothing.
         let steady = self.share(view, |owner| self.suspicion.is_steady(owner));
         self.above_since = if owned > steady { self.above_since.or(Some(now)) } else { None };
-        if owned > steady && self.releasing.is_empty() {
+        // Else the view that brings kept shards back gives them away again, and nobody serves them in between.
+        let may_shed = self.sheds_from.is_none_or(|from| now >= from);
+        if owned > steady && self.releasing.is_empty() && may_shed {
             let has_waited = self.above_since.is_some_and(|since| now.since(since) >= BUSY_KEPT_MAX);
             let keeps_busy = !self.is_draining && !has_waited;
             return Some(MemberAction::Shed(Shed { count: owned - steady, keeps_busy }));

@@ -1,5 +1,7 @@
 use super::lease::{LeaseTimes, OwnerLease};
-use super::member::{BUSY_KEPT_MAX, ClusterView, Member, MemberAction, MemberInput, OwnerSeen, Shed};
+use super::member::{
+    BUSY_KEPT_MAX, ClusterView, KEPT_FOR, Member, MemberAction, MemberInput, OwnerSeen, Shed,
+};
 use super::shard::{Beat, OwnerNo, ShardNo, Term};
 use super::suspicion::{Suspect, Suspicion};
 use crate::time::Timestamp;
@@ -172,6 +174,34 @@ fn busy_shards_above_the_share_stay_for_a_while() {
     };
     waits_anew(500);
     waits_anew(64_500);
+}
+
+/// Else nobody serves it: each view would bring it back and take it away.
+#[test]
+fn a_shard_that_was_kept_is_served_for_a_while_before_it_goes() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
+    let beat = |member: &mut Member, time: u64| {
+        beaten(member, time, time + 1, view(&[(ME, time), (OTHER, time)], &all, 0))
+    };
+    assert_eq!(beat(&mut member, 0).len(), 8, "each is gained");
+    for time in (500..2_500).step_by(500) {
+        assert_eq!(beat(&mut member, time), [], "the other has just come: {time}");
+    }
+    assert_eq!(beat(&mut member, 2_500), [shed(4)]);
+    for shard in (4..8).map(ShardNo) {
+        assert_eq!(member.release(shard), Some(Term(1)));
+    }
+    for shard in (4..8).map(ShardNo) {
+        assert_eq!(member.handle(MemberInput::Kept(shard), at(2_900)), []);
+    }
+    let gained = beat(&mut member, 3_000);
+    assert_eq!(gained, [4, 5, 6, 7].map(|shard| MemberAction::Gain(ShardNo(shard), Term(1))));
+    for time in (3_500..2_900 + KEPT_FOR.0).step_by(500) {
+        assert_eq!(beat(&mut member, time), [], "{time}");
+        assert!(member.may_act(ShardNo(7), at(time + 1)), "{time}");
+    }
+    assert_eq!(beat(&mut member, 3_000 + KEPT_FOR.0), [shed(4)]);
 }
 
 #[test]

@@ -297,8 +297,8 @@ pub enum CallUpdate {
         host: HostId,
         /// The process behind the host's id, if it gave its name.
         instance: Option<InstanceId>,
-        /// The terms that it declared.
-        terms: Arc<ToolTerms>,
+        /// The terms that it declared. `None`: those that the run knows.
+        terms: Option<Arc<ToolTerms>>,
     },
     /// No host gets the call: the tool is unknown, its queue is full, or no host connected in time.
     Denied {

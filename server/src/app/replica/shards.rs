@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::ShardNo;
+use tokio::sync::{mpsc, watch};
 
 use crate::app::replica::VERDICT_WAIT;
 use crate::app::services::HostShutdown;
 use crate::engine::Engine;
 use crate::lifecycle::Tasks;
-use crate::store::postgres::{PostgresStore, Replica};
+use crate::store::postgres::{PostgresStore, Replica, ReplicaShards};
 
 /// Time in which the ends of the streams of a fenced replica leave.
 const FENCED_WAIT: Duration = Duration::from_millis(200);
@@ -35,47 +36,39 @@ impl Shards {
     /// Follows the shards until the replica stops, and ends it when it has lost them.
     pub(super) fn spawn(self) {
         let tasks = self.tasks.clone();
-        drop(tasks.spawn("gained shards", self.clone().take_gains()));
-        drop(tasks.spawn("shards to give away", self.clone().give_away()));
+        // One set for each time that shards are kept, which is seldom.
+        let (kept, is_kept) = mpsc::unbounded_channel();
+        drop(tasks.spawn("gained shards", self.clone().take_gains(is_kept)));
+        drop(tasks.spawn("shards to give away", self.clone().give_away(kept)));
         drop(tasks.spawn("fence", self.clone().end_when_fenced()));
         drop(tasks.spawn("store", self.end_when_the_store_fails()));
     }
 
-    /// Goes on with the work of shards that this replica gains, until it stops.
-    async fn take_gains(self) {
+    /// Goes on with the work of shards that this replica gains, until it stops. The runs of those that it had to keep may have
+    /// stopped.
+    async fn take_gains(self, kept: mpsc::UnboundedReceiver<BTreeSet<ShardNo>>) {
         let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
-        let (mut shards, mut known) = (replica.shards(), BTreeMap::new());
-        let following = async {
-            loop {
-                let owned = shards.borrow_and_update().owned.clone();
-                let is_gained = owned.iter().any(|(shard, term)| known.get(shard) != Some(term));
-                known = owned;
-                if is_gained {
-                    // In tasks of their own: runs come up only while there is memory, and the look at all parked runs takes its
-                    // time. Neither waits for the other, nor the next gain for them.
-                    let gained = engine.clone();
-                    drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
-                    let (store, gained) = (store.clone(), engine.clone());
-                    drop(tasks.spawn("gained waits", async move {
-                        match store.wake_runs_of_the_future().await {
-                            Ok(()) => gained.look_at_parked_runs(),
-                            Err(error) => {
-                                tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
-                            }
-                        }
-                    }));
+        let following = follow_gains(replica.shards(), kept, || {
+            // In tasks of their own: runs come up only while there is memory, and the look at all parked runs takes its
+            // time. Neither waits for the other, nor the next gain for them.
+            let gained = engine.clone();
+            drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
+            let (store, gained) = (store.clone(), engine.clone());
+            drop(tasks.spawn("gained waits", async move {
+                match store.wake_runs_of_the_future().await {
+                    Ok(()) => gained.look_at_parked_runs(),
+                    Err(error) => {
+                        tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
+                    }
                 }
-                if shards.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
+            }));
+        });
         let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
         replica.stopping();
     }
 
-    /// Ends the work of shards that this replica gives away, until it stops.
-    async fn give_away(self) {
+    /// Ends the work of shards that this replica gives away, until it stops. Tells `kept` of those that it has to keep.
+    async fn give_away(self, kept: mpsc::UnboundedSender<BTreeSet<ShardNo>>) {
         let (replica, tasks) = (&self.replica, &self.tasks);
         let (mut shards, mut given) = (replica.shards(), BTreeSet::new());
         let following = async {
@@ -91,7 +84,7 @@ impl Shards {
                     } else {
                         tracing::warn!("sessions cannot be given away yet; trying again");
                         replica.keep(shards).await;
-                        drop(tasks.spawn("kept shards", self.clone().go_on_with(leaving)));
+                        let _stopped = kept.send(leaving);
                         continue;
                     }
                 }
@@ -111,7 +104,7 @@ impl Shards {
             return false;
         }
         store.leave_shards(&shards);
-        if !engine.give_away_shards(leaving.clone(), LEAVE_WAIT).await {
+        if !engine.stop_shards(leaving.clone(), LEAVE_WAIT).await {
             tracing::warn!(
                 "some runs did not stop in time before their sessions were given away; they write nothing more"
             );
@@ -124,18 +117,6 @@ impl Shards {
         // A run that was starting at first has come up by now. Nothing that it does counts.
         engine.give_away_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
         true
-    }
-
-    /// Goes on with the work of shards that were kept, once the replica has gained them again. Their runs may have stopped.
-    async fn go_on_with(self, kept: BTreeSet<ShardNo>) {
-        let Self { replica, engine, tasks, .. } = self;
-        let mut shards = replica.shards();
-        let gained = async {
-            shards.wait_for(|now| kept.iter().any(|shard| now.owned.contains_key(shard))).await.is_ok()
-        };
-        if tasks.soft().run_until_cancelled(gained).await == Some(true) {
-            engine.continue_gained_shards().await;
-        }
     }
 
     /// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one
@@ -162,5 +143,78 @@ impl Shards {
         {
             tasks.fail("store");
         }
+    }
+}
+
+/// Calls `gained` whenever shards have come to the replica since the last call, until nobody tells of shards any more. One of `kept`
+/// counts as new when it is owned: the moment in which it was not may have passed unseen.
+async fn follow_gains(
+    mut shards: watch::Receiver<ReplicaShards>,
+    mut kept: mpsc::UnboundedReceiver<BTreeSet<ShardNo>>,
+    mut gained: impl FnMut(),
+) {
+    let mut known = BTreeMap::new();
+    loop {
+        let owned = shards.borrow_and_update().owned.clone();
+        let is_gained = owned.iter().any(|(shard, term)| known.get(shard) != Some(term));
+        known = owned;
+        if is_gained {
+            gained();
+        }
+        tokio::select! {
+            changed = shards.changed() => if changed.is_err() {
+                return;
+            },
+            Some(kept) = kept.recv() => known.retain(|shard, _| !kept.contains(shard)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::cluster::shard::Term;
+    use futures_util::poll;
+
+    use super::*;
+
+    fn owned(shards: &[u16]) -> ReplicaShards {
+        let owned = shards.iter().map(|shard| (ShardNo(*shard), Term(1))).collect();
+        ReplicaShards { owned, shedding: BTreeSet::new() }
+    }
+
+    /// Each time, the runs of all shards are looked for.
+    #[tokio::test]
+    async fn shards_that_are_kept_again_and_again_are_gone_on_with_once_they_are_back() {
+        let (shards, now) = watch::channel(owned(&[1, 2]));
+        let (kept, is_kept) = mpsc::unbounded_channel();
+        let count = std::cell::Cell::new(0);
+        let mut following = std::pin::pin!(follow_gains(now, is_kept, || count.set(count.get() + 1)));
+        assert!(poll!(following.as_mut()).is_pending());
+        assert_eq!(count.get(), 1);
+        for _ in 0..3 {
+            shards.send_replace(owned(&[1]));
+            kept.send([ShardNo(2)].into()).unwrap();
+            assert!(poll!(following.as_mut()).is_pending());
+        }
+        assert_eq!(count.get(), 1, "it is not back");
+        shards.send_replace(owned(&[1, 2]));
+        assert!(poll!(following.as_mut()).is_pending());
+        assert_eq!(count.get(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_kept_shard_that_was_away_for_a_moment_is_gone_on_with() {
+        let (shards, now) = watch::channel(owned(&[1, 2]));
+        let (kept, is_kept) = mpsc::unbounded_channel();
+        let count = std::cell::Cell::new(0);
+        let mut following = std::pin::pin!(follow_gains(now, is_kept, || count.set(count.get() + 1)));
+        assert!(poll!(following.as_mut()).is_pending());
+        shards.send_replace(owned(&[1]));
+        kept.send([ShardNo(2)].into()).unwrap();
+        shards.send_replace(owned(&[1, 2]));
+        assert!(poll!(following.as_mut()).is_pending());
+        assert_eq!(count.get(), 2);
+        drop(shards);
+        following.await;
     }
 }

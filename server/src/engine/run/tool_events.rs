@@ -139,7 +139,7 @@ enum Reach {
 fn report(slot: CallSlot, update: CallUpdate) -> Report {
     let (input, reach) = match update {
         CallUpdate::Granted { host, instance, terms } => {
-            (Input::HostGranted { slot, host, instance, terms: Some(terms) }, Reach::Live)
+            (Input::HostGranted { slot, host, instance, terms }, Reach::Live)
         }
         CallUpdate::Denied { message } => (Input::HostDenied { slot, message }, Reach::Live),
         CallUpdate::Accepted { attempt, host } => (Input::CallAccepted { slot, attempt, host }, Reach::Live),

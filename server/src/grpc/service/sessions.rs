@@ -351,6 +351,8 @@ impl Sessions for SessionsService {
             session,
             created_at: now,
             created_by: caller.name().map(str::to_owned),
+            // The source, and the fork that was found, may have changed since they were looked at.
+            source_of: caller.reads_only_of().map(str::to_owned),
         };
         let row = store.fork(new).await.inspect_err(about_source(&source))?;
         Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))

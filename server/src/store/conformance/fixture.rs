@@ -60,7 +60,8 @@ pub fn new_session(name: &str, labels: &BTreeMap<String, String>, created_at: Ti
 /// A fork of the entries up to `at`, of an unauthenticated caller.
 pub fn new_fork(source: &str, at: u64, name: &str, created_at: Timestamp) -> NewFork {
     let (source, session) = (session(source), session(name));
-    NewFork { tenant: tenant(), source, at: EntryNo(at), session, created_at, created_by: None }
+    let (at, created_by, source_of) = (EntryNo(at), None, None);
+    NewFork { tenant: tenant(), source, at, session, created_at, created_by, source_of }
 }
 
 /// The owner of one run, as the engine would be.

@@ -213,3 +213,28 @@ pub async fn forks_stay_with_their_tenant(store: Arc<dyn Store>) {
     let stranger = store.fork(stranger).await;
     assert!(matches!(stranger, Err(StoreError::NoSession)), "{stranger:?}");
 }
+
+/// The id of a session that is deleted may be used again, by somebody else.
+pub async fn a_fork_shares_only_what_its_maker_may_read(store: Arc<dyn Store>) {
+    let by = |name: &str| Some(name.to_owned());
+    let create = async |name: &str| {
+        let new = NewSession { created_by: by(name), ..new_session("s", &BTreeMap::new(), FORKED) };
+        store.create_session(new).await.unwrap();
+    };
+    let fork = async |name: &str| {
+        let new = NewFork { created_by: by(name), source_of: by(name), ..new_fork("s", 0, "f", FORKED) };
+        store.fork(new).await
+    };
+    create("ada").await;
+    let others = fork("ben").await;
+    assert!(matches!(others, Err(StoreError::NoSession)), "{others:?}");
+    let made = fork("ada").await.unwrap();
+    deleted(&store, "s").await;
+    create("ben").await;
+    assert_eq!(fork("ada").await.unwrap(), made, "it is confirmed");
+    deleted(&store, "f").await;
+    let others = fork("ada").await;
+    assert!(matches!(others, Err(StoreError::NoSession)), "{others:?}");
+    assert!(store.session(&tenant(), &session("f")).await.unwrap().is_none());
+    fork("ben").await.unwrap();
+}

@@ -88,6 +88,7 @@ macro_rules! conforms {
             ids_of_a_deleted_source_are_free
             what_was_held_before_it_entered_is_shared_too
             forks_stay_with_their_tenant
+            a_fork_shares_only_what_its_maker_may_read
             jobs_come_with_the_end_of_their_run
             jobs_of_a_refused_append_are_none
             a_failed_job_comes_again_at_its_time

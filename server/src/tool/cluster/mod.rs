@@ -257,7 +257,7 @@ impl ClusterTools {
     fn carry_out(&self, command: Command) {
         match command {
             Command::Cancel { tenant, call, cause, reason } => {
-                self.pending_updates.forget_call(&tenant, &call.call);
+                self.pending_updates.forget_up_to(&tenant, &call.call, call.attempt);
                 self.own.cancel(&tenant, &call, cause, &reason);
             }
             Command::AnswerInput { tenant, call, input, answer } => {
@@ -269,7 +269,7 @@ impl ClusterTools {
                 self.own.ack_resume_state(&tenant, &call, resume_no);
             }
             Command::ReleaseCall { tenant, call } => {
-                self.pending_updates.forget_call(&tenant, &call.call);
+                self.pending_updates.forget_up_to(&tenant, &call.call, call.attempt);
                 self.own.release_call(&tenant, &call);
             }
             Command::CloseRuntime { tenant, host, runtime } => {

@@ -44,10 +44,13 @@ impl PendingUpdates {
     pub(super) fn keep(&self, tenant: &TenantId, call: &CallId, update: &CallUpdate) {
         match update {
             // The attempt has ended. An owner that reclaims the call is told that it may have run, unless an update says more.
-            CallUpdate::Lost { ran: Ran::Maybe, .. } | CallUpdate::Denied { .. } => {
-                return self.forget_call(tenant, call);
+            CallUpdate::Lost { attempt, ran: Ran::Maybe, .. } => {
+                return self.forget_up_to(tenant, call, *attempt);
             }
-            CallUpdate::Lost { .. } | CallUpdate::Stopped { .. } => self.forget_call(tenant, call),
+            CallUpdate::Denied { .. } => return self.forget_call(tenant, call),
+            CallUpdate::Lost { attempt, .. } | CallUpdate::Stopped { attempt, .. } => {
+                self.forget_up_to(tenant, call, *attempt);
+            }
             CallUpdate::InputNeeded { .. } | CallUpdate::Resumable { .. } => {}
             CallUpdate::Granted { .. }
             | CallUpdate::Accepted { .. }
@@ -96,6 +99,11 @@ impl PendingUpdates {
             call,
             |update| matches!(update, CallUpdate::Resumable { resume_no, .. } if *resume_no <= up_to),
         );
+    }
+
+    /// Forgets the updates of a call's attempts up to this one, which is over. A later one may be under way.
+    pub(super) fn forget_up_to(&self, tenant: &TenantId, call: &CallId, attempt: Attempt) {
+        self.forget(tenant, call, |update| attempt_of(update).is_none_or(|of| of <= attempt));
     }
 
     /// Forgets all updates of a call that is over, or at its next attempt.
@@ -162,6 +170,21 @@ impl Inner {
     }
 }
 
+/// The attempt that an update is about. `None`: it is about the call's next one.
+fn attempt_of(update: &CallUpdate) -> Option<Attempt> {
+    match update {
+        CallUpdate::Granted { .. } | CallUpdate::Denied { .. } => None,
+        CallUpdate::Accepted { attempt, .. }
+        | CallUpdate::Checkpoint { attempt, .. }
+        | CallUpdate::InputNeeded { attempt, .. }
+        | CallUpdate::Resumable { attempt, .. }
+        | CallUpdate::Lost { attempt, .. }
+        | CallUpdate::Stopped { attempt, .. }
+        | CallUpdate::Progress { attempt, .. }
+        | CallUpdate::Output { attempt, .. } => Some(*attempt),
+    }
+}
+
 /// The host's name for the question in this update.
 fn input_of(update: &CallUpdate) -> Option<&str> {
     match update {
@@ -186,6 +209,28 @@ mod tests {
 
     fn state_of(bytes: usize) -> CallUpdate {
         CallUpdate::Resumable { attempt: Attempt(1), resume_no: 1, state: vec![7; bytes] }
+    }
+
+    /// Reports about an attempt may come when the next one is under way.
+    #[test]
+    fn the_end_of_an_attempt_leaves_the_updates_of_a_later_one() {
+        let (tenant, call, kept) = (TenantId::local(), call_id("r/1.0"), PendingUpdates::default());
+        let state =
+            |attempt| CallUpdate::Resumable { attempt: Attempt(attempt), resume_no: 1, state: vec![] };
+        let stopped =
+            |attempt| CallUpdate::Stopped { attempt: Attempt(attempt), lease: "l".to_owned(), begun: false };
+        let maybe =
+            CallUpdate::Lost { attempt: Attempt(1), message: String::new(), ran: Ran::Maybe, busy: false };
+        kept.keep(&tenant, &call, &state(2));
+        kept.forget_up_to(&tenant, &call, Attempt(1));
+        kept.keep(&tenant, &call, &maybe);
+        assert_eq!(kept.of(&tenant, &call), [state(2)]);
+        kept.keep(&tenant, &call, &stopped(1));
+        assert_eq!(kept.of(&tenant, &call), [state(2), stopped(1)]);
+        kept.keep(&tenant, &call, &stopped(2));
+        assert_eq!(kept.of(&tenant, &call), [stopped(2)]);
+        kept.forget_up_to(&tenant, &call, Attempt(2));
+        assert_eq!(kept.of(&tenant, &call), []);
     }
 
     fn lost() -> CallUpdate {

@@ -1,22 +1,25 @@
 //! The links of the other replicas to the hub, and the runs whose calls came over them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::frame::{EngineReply, RequestNo, ToOwner};
 use super::queue::LinkSender;
+use crate::memory::MemoryLedger;
 use crate::tool::host::state::LinkNo;
 
-/// Bytes of results on their way to one owner. The others wait here, so an owner that is slow does not fill its queue.
-const RESULT_BYTES_MAX: u32 = 32 * 1024 * 1024;
-/// The least that a result counts for, which bounds the number of small ones.
-const RESULT_BYTES_MIN: u32 = RESULT_BYTES_MAX / 64;
+/// Bytes of results on their way to one owner. The others wait here, so an owner that is slow does not fill its queue. Tenants have
+/// turns and leave each other a part: a result counts until its run has dealt with it, hooks included.
+const RESULT_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes that a result counts for beside its text, which bounds the number of small ones.
+const RESULT_BYTES: usize = 4 * 1024;
 
 /// The links by the number of the replica.
 #[derive(Debug)]
@@ -48,8 +51,10 @@ struct Route {
 struct OwnerLink {
     no: LinkNo,
     sender: LinkSender,
-    /// One permit for each byte of a result.
-    results: Arc<Semaphore>,
+    /// The results on their way.
+    results: MemoryLedger,
+    /// Cancelled when the link has ended: results that wait for their turn are for no owner any more.
+    ended: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -80,8 +85,8 @@ impl Routes {
         });
         inner.last_link.0 += 1;
         let no = inner.last_link;
-        let results = Arc::new(Semaphore::new(RESULT_BYTES_MAX as usize));
-        inner.links.insert(peer, OwnerLink { no, sender, results });
+        let (results, ended) = (MemoryLedger::divided(RESULT_BYTES_MAX), CancellationToken::new());
+        inner.links.insert(peer, OwnerLink { no, sender, results, ended });
         (no, runs.unwrap_or_default())
     }
 
@@ -109,7 +114,7 @@ impl Routes {
     pub(super) fn end_all(&self) {
         let mut inner = self.lock();
         for link in std::mem::take(&mut inner.links).into_values() {
-            link.results.close();
+            link.ended.cancel();
             link.sender.end();
         }
         inner.runs.clear();
@@ -170,17 +175,18 @@ impl Routes {
     }
 
     /// Asks a replica for the verdict on a result of this size, and waits for it as long as the link lives. Only some results are
-    /// on their way at a time.
+    /// on their way at a time, of all tenants in turn.
     pub(super) async fn request_in_turn(
         &self,
         peer: OwnerNo,
+        tenant: &TenantId,
         bytes: usize,
         request: impl FnOnce(RequestNo) -> ToOwner,
     ) -> Result<EngineReply, NoLink> {
-        let results = self.lock().links.get(&peer).map(|link| link.results.clone());
-        let results = results.ok_or(NoLink)?;
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(RESULT_BYTES_MIN, RESULT_BYTES_MAX);
-        let _turn = results.acquire_many_owned(bytes).await.map_err(|_closed| NoLink)?;
+        let link = self.lock().links.get(&peer).cloned().ok_or(NoLink)?;
+        let bytes = RESULT_BYTES.saturating_add(bytes).min(RESULT_BYTES_MAX);
+        let turn = link.results.reserve(tenant, bytes);
+        let _turn = link.ended.run_until_cancelled(turn).await.ok_or(NoLink)?;
         self.request(peer, request).await
     }
 
@@ -256,7 +262,7 @@ impl Inner {
             return Vec::new();
         }
         if let Some(link) = self.links.remove(&peer) {
-            link.results.close();
+            link.ended.cancel();
         }
         self.late.remove(&peer);
         let of_peer = self.runs.extract_if(.., |_, route| route.peer == peer);
@@ -273,5 +279,58 @@ struct ForgetOnDrop<'a> {
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
         self.routes.lock().pending.remove(&self.no);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use agentloop_core::id::TenantId;
+    use futures_util::future::join_all;
+    use futures_util::poll;
+
+    use super::super::queue::channel;
+    use super::*;
+
+    const PEER: OwnerNo = OwnerNo(2);
+
+    /// Asks for the verdict on a result of the tenant. The frame says nothing of it.
+    fn request<'a>(
+        routes: &'a Routes,
+        tenant: &'a TenantId,
+        bytes: usize,
+    ) -> Pin<Box<dyn Future<Output = Result<EngineReply, NoLink>> + 'a>> {
+        let run = RunId::parse("r").unwrap();
+        let (of, calls) = (tenant.clone(), Vec::new());
+        let frame = |no| ToOwner::Dispositions { no, tenant: of, run, calls };
+        Box::pin(routes.request_in_turn(PEER, tenant, bytes, frame))
+    }
+
+    fn sent(routes: &Routes) -> usize {
+        routes.lock().pending.len()
+    }
+
+    /// The owner replies to none of them.
+    #[tokio::test]
+    async fn results_of_one_tenant_leave_a_part_to_those_of_others() {
+        let [noisy, quiet] = ["noisy", "quiet"].map(|tenant| TenantId::parse(tenant).unwrap());
+        for bytes in [0, RESULT_BYTES_MAX / 64, RESULT_BYTES_MAX] {
+            let (routes, (sender, _frames)) = (Routes::default(), channel());
+            let (link, _) = routes.open(PEER, sender);
+            let count = 2 * RESULT_BYTES_MAX / (RESULT_BYTES + bytes) + 2;
+            let mut waiting: Vec<_> = (0..count).map(|_| request(&routes, &noisy, bytes)).collect();
+            for asked in &mut waiting {
+                assert!(poll!(asked.as_mut()).is_pending());
+            }
+            let of_noisy = sent(&routes);
+            assert!(of_noisy > 0 && of_noisy < count, "{of_noisy} of {count} results of {bytes} bytes");
+            let mut small = request(&routes, &quiet, 100);
+            assert!(poll!(small.as_mut()).is_pending());
+            assert_eq!(sent(&routes) - of_noisy, usize::from(bytes < RESULT_BYTES_MAX));
+            waiting.push(small);
+            routes.close(PEER, link);
+            assert!(join_all(waiting).await.iter().all(Result::is_err), "the link has ended");
+        }
     }
 }

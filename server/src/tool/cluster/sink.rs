@@ -44,8 +44,10 @@ impl CallSink for RoutedSink {
         result: ReportedResult,
     ) -> Result<Verdict, SinkUnavailable> {
         let cluster = self.0.upgrade().ok_or(SinkUnavailable)?;
+        let attempt = result.attempt;
         let verdict = cluster.route_result(tenant, call, result).await?;
-        cluster.pending_updates.forget_call(tenant, call);
+        // The result may be a late one, and the call at a later attempt.
+        cluster.pending_updates.forget_up_to(tenant, call, attempt);
         Ok(verdict)
     }
 
@@ -199,7 +201,7 @@ impl ClusterTools {
                 RunOwner::Peer(peer) => {
                     let (of, id, result) = (tenant.clone(), call.clone(), result.clone());
                     let request = |no| ToOwner::Finished { no, tenant: of, call: id, result };
-                    match self.routes.request_in_turn(peer, bytes, request).await {
+                    match self.routes.request_in_turn(peer, tenant, bytes, request).await {
                         Ok(EngineReply::Verdict(verdict)) => return Ok(verdict),
                         Ok(_unavailable) => {
                             // The run may have moved. If it has not, its owner may be about to stop.

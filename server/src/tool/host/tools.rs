@@ -85,7 +85,7 @@ impl Tools for RemoteTools {
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
             Some(Output::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
-                Seek::Granted { host, instance, terms: Some(terms) }
+                Seek::Granted { host, instance, terms }
             }
             Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,

@@ -30,6 +30,11 @@ impl World {
                 (0..self.processes.len()).for_each(|place| self.cut(place, length));
             }
             FaultKind::Slow => self.slow(place),
+            FaultKind::LongCommits => {
+                let length = self.random.between(1_000, 60_000);
+                self.trace(&format!("the commits of place {place} are long for {length} ms"));
+                self.processes[place].long_commits_until = self.schedule.now() + length;
+            }
             FaultKind::Drain => {
                 let process = &self.processes[place];
                 let (life, moves) = (process.life(), !process.is_frozen && !process.runtime_stands);

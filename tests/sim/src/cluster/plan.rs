@@ -27,6 +27,8 @@ pub enum PlantedClusterBug {
     FreedBeforeTheLane,
     /// A claim does not look again at shards that another one has just taken, as if it saw them in its snapshot alone.
     ClaimFromSnapshot,
+    /// A replica that had to keep shards gives them away again with the beat that brings them back.
+    KeptShedAtOnce,
 }
 
 /// The plan of a simulation.
@@ -57,9 +59,11 @@ pub(super) enum FaultKind {
     DatabaseAway,
     Slow,
     Drain,
+    /// Commits take so long that no shard can be given away.
+    LongCommits,
 }
 
-const KINDS: [FaultKind; 7] = [
+const KINDS: [FaultKind; 8] = [
     FaultKind::Kill,
     FaultKind::Freeze,
     FaultKind::RuntimeStands,
@@ -67,6 +71,7 @@ const KINDS: [FaultKind; 7] = [
     FaultKind::DatabaseAway,
     FaultKind::Slow,
     FaultKind::Drain,
+    FaultKind::LongCommits,
 ];
 
 impl Plan {

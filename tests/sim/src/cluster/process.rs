@@ -23,6 +23,8 @@ pub(super) struct Process {
     pub(super) runtime_stands: bool,
     pub(super) cut_until: u64,
     pub(super) slow_until: u64,
+    /// Until then it keeps the shards that it is to give away. It serves them, so it is well.
+    pub(super) long_commits_until: u64,
     /// From when on nothing is wrong with it.
     pub(super) well_from: u64,
     /// The clock's rate, in a thousand, and what it shows at the beginning.

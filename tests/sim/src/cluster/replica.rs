@@ -24,6 +24,8 @@ const BEAT_THREAD_EVERY: u64 = 50;
 const BUSY_TURN: u64 = 4_000;
 /// One of so many shards has.
 const BUSY_ONE_OF: u64 = 3;
+/// Wait for a long commit, after which the shards that were to be given away are kept.
+const KEEPS_AFTER: u64 = 500;
 
 impl World {
     pub(super) fn local_time(&self, place: usize) -> Timestamp {
@@ -83,6 +85,7 @@ impl World {
             Event::Runtime(_) => self.runtime(life),
             Event::Replied(_, no, reply) => self.replied(life, no, reply),
             Event::Arrives(_, frame) => self.arrives(life, frame),
+            Event::Keeps(_, shard) => self.keeps(life, shard),
             Event::Leaves(_, frame) => {
                 let way = self.random.between(0, 5);
                 self.schedule.after(way, Event::Received(frame));
@@ -219,8 +222,24 @@ impl World {
             let Some(node) = self.node(life.place) else { return };
             let Some(term) = node.member.release(shard) else { continue };
             node.ready.remove(&shard);
-            self.enqueue(life, Write::Release { shard, term });
+            if self.processes[life.place].long_commits_until > self.schedule.now() {
+                self.schedule.after(KEEPS_AFTER, Event::Keeps(life, shard));
+            } else {
+                self.enqueue(life, Write::Release { shard, term });
+            }
         }
+    }
+
+    /// Keeps a shard that was to be given away: the commit under way takes too long.
+    fn keeps(&mut self, life: Life, shard: ShardNo) {
+        self.count("shards kept");
+        self.tell(
+            life,
+            match self.plan.bug {
+                Some(PlantedClusterBug::KeptShedAtOnce) => MemberInput::Released(shard),
+                _ => MemberInput::Kept(shard),
+            },
+        );
     }
 
     fn read_shard(&mut self, life: Life, shard: ShardNo, term: Term) {

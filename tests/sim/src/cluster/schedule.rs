@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher as _};
 
-use agentloop_core::cluster::shard::OwnerNo;
+use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
 
 use super::database::{Reply, Statement, StatementNo};
 use super::frame::{Frame, Life};
@@ -30,6 +30,8 @@ pub(super) enum Event {
     Replied(Life, StatementNo, Reply),
     /// A frame arrives from another replica or a caller.
     Arrives(Life, Frame),
+    /// A replica keeps a shard that it was to give away.
+    Keeps(Life, ShardNo),
     /// Bytes leave the process, after it was checked that they may.
     Leaves(Life, Frame),
     /// A frame reaches the receiver outside.

@@ -73,6 +73,7 @@ impl World {
             Event::BeatThread(life)
             | Event::Runtime(life)
             | Event::Replied(life, ..)
+            | Event::Keeps(life, _)
             | Event::Arrives(life, _)
             | Event::Leaves(life, _) => self.handle_event(life, event),
         }

@@ -71,7 +71,7 @@ impl Tables {
     }
 
     pub(super) fn fork(&mut self, new: NewFork) -> Result<SessionRow, StoreError> {
-        let NewFork { tenant, source, at, session, created_at, created_by } = new;
+        let NewFork { tenant, source, at, session, created_at, created_by, source_of } = new;
         if let Some(found) = self.session(&tenant, &session) {
             let same = found.row.forked_from.as_ref().is_some_and(|(from, shared)| {
                 *from == source && (at == found.forked_asked || (at == *shared && at != EntryNo(0)))
@@ -80,6 +80,9 @@ impl Tables {
             return row.ok_or(StoreError::SessionExists);
         }
         let from = self.session(&tenant, &source).ok_or(StoreError::NoSession)?;
+        if source_of.is_some() && source_of != from.row.created_by {
+            return Err(StoreError::NoSession);
+        }
         let last = from.row.last_entry;
         if at > last {
             return Err(StoreError::EntryAhead { last });

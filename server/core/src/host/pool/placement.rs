@@ -118,7 +118,7 @@ impl Pool {
 
     fn tell_granted(&mut self, id: &CallId, host: HostId, connection: ConnectionId, terms: Arc<ToolTerms>) {
         let instance = self.stream(&host, connection).and_then(|stream| stream.instance.clone());
-        self.tell(id, CallUpdate::Granted { host, instance, terms });
+        self.tell(id, CallUpdate::Granted { host, instance, terms: Some(terms) });
     }
 
     /// The terms that a connected host declares for a tool by now.

@@ -253,6 +253,9 @@ pub struct NewFork {
     pub created_at: Timestamp,
     /// The caller that makes it; `None` without authentication.
     pub created_by: Option<String>,
+    /// The caller that must have made the source, because it may read no others; `None` if anybody may have. A fork that was made
+    /// before is confirmed whoever made the source by now.
+    pub source_of: Option<String>,
 }
 
 /// A change of a session's title and labels.

@@ -186,9 +186,7 @@ impl Driver {
             ServerNotice::Keep { shards, noted } => {
                 for shard in shards {
                     if self.shedding.remove(&shard).is_some() {
-                        // Its row was not freed: a beat that is sent from now on lists it, as after a claim whose answer
-                        // was lost.
-                        self.member.handle(MemberInput::Released(shard), SystemClock.now());
+                        self.member.handle(MemberInput::Kept(shard), SystemClock.now());
                     }
                 }
                 self.tell();

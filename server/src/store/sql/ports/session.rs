@@ -44,8 +44,11 @@ impl<S: SqlStore> SessionStore for S {
     }
 
     async fn fork(&self, new: NewFork) -> Result<SessionRow, StoreError> {
-        let created_by = new.created_by.as_deref().map(|by| S::clean(by).into_owned());
-        self.writes().session(WriteOp::Session(SessionOp::Fork(NewFork { created_by, ..new }))).await
+        let clean = |by: &Option<String>| by.as_deref().map(|by| S::clean(by).into_owned());
+        let (created_by, source_of) = (clean(&new.created_by), clean(&new.source_of));
+        self.writes()
+            .session(WriteOp::Session(SessionOp::Fork(NewFork { created_by, source_of, ..new })))
+            .await
     }
 
     async fn set_session_notes(

@@ -180,6 +180,9 @@ async fn fork<W: SessionWriter>(db: &mut W, new: &NewFork) -> Result<SessionRow,
     let Some(source) = find(db, &new.tenant, &new.source).await? else {
         return Err(WriteError::Refused(StoreError::NoSession));
     };
+    if new.source_of.is_some() && new.source_of != source.row.created_by {
+        return Err(WriteError::Refused(StoreError::NoSession));
+    }
     let last = source.row.last_entry;
     if new.at > last {
         return Err(WriteError::Refused(StoreError::EntryAhead { last }));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
+use agentloop_core::id::Attempt;
 use tokio::sync::Semaphore;
 
 use super::harness::*;
@@ -134,6 +135,40 @@ async fn a_stuck_run_holds_up_no_other() {
         owner.engine.stick("x", false);
         owner.nth("x/1.0", 1, is_accepted).await;
     }
+}
+
+/// More than one host has at a time at an owner that is not known. The hooks of their runs may take minutes.
+#[tokio::test(start_paused = true)]
+async fn results_of_many_stuck_runs_hold_up_no_other() {
+    for owner in [0, 1] {
+        let (_net, replicas) = Net::of([1, 2]);
+        let mut host = replicas[0].host_with("h", &["weather"], |hello| hello.initial_credit = 1_000).await;
+        let owner = &replicas[owner];
+        owner.ready().await;
+        for number in 0..64 {
+            let call = format!("x{number}/1.0");
+            owner.give_to(&mut host, &call).await;
+            owner.engine.stick(&format!("x{number}"), true);
+            host.answer(&call, 1);
+        }
+        owner.give_to(&mut host, "y/1.0").await;
+        host.answer("y/1.0", 1);
+        let recorded = tokio::time::timeout(Duration::from_secs(60), host.frame()).await;
+        assert_eq!(recorded.expect("in time"), ack("y/1.0", ResultVerdict::Recorded));
+    }
+}
+
+/// It may have been sent before the next attempt was, and come late.
+#[tokio::test(start_paused = true)]
+async fn a_stale_result_takes_no_question_of_the_next_attempt_away() {
+    let (_net, [hub, other], mut host) = Net::with_host().await;
+    other.give_to(&mut host, "r/1.0").await;
+    other.engine.verdict("r/1.0", Verdict::Stale);
+    let asked = CallUpdate::Resumable { attempt: Attempt(2), resume_no: 1, state: vec![1] };
+    hub.tools.pending_updates.keep(&tenant(), &call_id("r/1.0"), &asked);
+    host.answer("r/1.0", 1);
+    assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
+    assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id("r/1.0")), [asked]);
 }
 
 /// It may be about to stop, and another one records the result then.

@@ -134,11 +134,13 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     let large = encoded_len(&finished(RequestNo(1)));
     assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
-    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), bytes(count), finished));
+    let tenant = tenant();
+    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), &tenant, bytes(count), finished));
     let all = futures_util::future::join_all(asked);
     tokio::pin!(all);
     let mut no = 0;
-    for at_once in [1, 10, 5] {
+    // A tenth is for other tenants.
+    for at_once in [1, 9, 6] {
         assert!(futures_util::poll!(&mut all).is_pending());
         let waiting: Vec<_> = std::iter::from_fn(|| frames.next().now_or_never().flatten()).collect();
         assert_eq!(waiting.len(), at_once);

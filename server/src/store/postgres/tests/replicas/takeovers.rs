@@ -162,6 +162,29 @@ async fn shards_are_kept_when_a_long_commit_has_begun() {
     write(&other, &mine, "r2").await;
 }
 
+/// The other replica is steady by then, and nothing else delays what is shed next.
+#[tokio::test]
+async fn kept_shards_are_served_before_they_are_given_away_again() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LONG).await;
+    let store = first.open_and_keep().await;
+    first.wait_for_shards(SHARDS).await;
+    let second = Server::start(&schema, "b:1", LONG).await;
+    let _other = second.open().await;
+    let mut now = first.replica.shards();
+    wait_for(&mut now, |now| !now.shedding.is_empty()).await;
+    let shards: Vec<ShardNo> = now.borrow().shedding.iter().copied().collect();
+    let kept = (0..).map(|no| format!("k-{no}")).find(|session| shards.contains(&shard(session))).unwrap();
+    assert!(store.writes_within(BOUND).await);
+    first.replica.keep(shards.clone()).await;
+    wait_for(&mut now, |now| shards.iter().all(|shard| now.owned.contains_key(shard))).await;
+    assert!(now.borrow().shedding.is_empty());
+    let before = beats(&schema, &first).await;
+    until(async || beats(&schema, &first).await > before + 1).await;
+    write(&store, &kept, "r").await;
+    assert!(now.borrow().shedding.is_empty(), "it has beaten since");
+}
+
 #[tokio::test]
 async fn a_replica_that_cannot_work_yet_owns_nothing_and_changes_nothing() {
     let Some(schema) = Schema::new().await else { return };
