@@ -271,9 +271,13 @@ async fn a_run_that_was_starting_while_its_session_was_kept_is_followed_to_its_e
     in_time(engine.continue_gained_shards()).await;
     drop(held);
     in_time(starting).await.expect("no panic").expect("a run");
+    until(|| model.0.load(Ordering::SeqCst) == 1).await;
     let subscription = in_time(engine.subscribe(&tenant, &r(), Seq(0))).await.expect("a subscription");
+    let mut events = std::pin::pin!(subscription.events);
+    // It has read the journal as far as that goes, and follows the feed from here on.
+    in_time(events.next()).await.expect("there is one").expect("an event");
     Box::pin(in_time(engine.abort(&tenant, &r(), AbortCause::Caller, ""))).await.expect("it is aborted");
-    let items: Vec<_> = in_time(subscription.events.collect()).await;
+    let items: Vec<_> = in_time(events.collect()).await;
     let last = items.last().expect("there are events").as_ref().expect("an event");
     assert!(matches!(last, FeedItem::Durable(record) if matches!(record.event, Event::Finished { .. })));
 }

@@ -126,5 +126,5 @@ fn claims_that_do_not_look_again_are_found() {
 
 #[test]
 fn kept_shards_that_nobody_serves_are_found() {
-    finds(PlantedClusterBug::KeptShedAtOnce, "nobody serves shard");
+    finds(PlantedClusterBug::KeptShedAtOnce, "not served in between");
 }

@@ -293,7 +293,7 @@ impl Member {
         let steady = self.share(view, |owner| self.suspicion.is_steady(owner));
         self.above_since = if owned > steady { self.above_since.or(Some(now)) } else { None };
         // Else the view that brings kept shards back gives them away again, and nobody serves them in between.
-        let may_shed = self.sheds_from.is_none_or(|from| now >= from);
+        let may_shed = self.is_draining || self.sheds_from.is_none_or(|from| now >= from);
         if owned > steady && self.releasing.is_empty() && may_shed {
             let has_waited = self.above_since.is_some_and(|since| now.since(since) >= BUSY_KEPT_MAX);
             let keeps_busy = !self.is_draining && !has_waited;

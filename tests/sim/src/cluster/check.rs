@@ -7,6 +7,7 @@
 //!   after something of a newer one, even if a process was frozen between the check and the write.
 //! - No shard is free for 10 s, and none is without service for 25 s, while one replica is well. (A replica that was cut
 //!   off suspects nobody for 15 s.)
+//! - A shard that its owner has to keep is served before it is to be given away again.
 //! - A call that waits at a replica that is well is answered.
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 
@@ -21,6 +22,8 @@ use super::world::World;
 const FREE_MAX: u64 = 10_000;
 const WITHOUT_SERVICE_MAX: u64 = 25_000;
 const CALL_MAX: u64 = 40_000;
+/// A database that is away may keep the owner from serving the shard in between.
+const KEPT_MAX: u32 = 3;
 
 impl World {
     pub(super) fn check_write(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {
@@ -73,6 +76,16 @@ impl World {
         watched.claimed_at = now;
         watched.free_since = None;
         self.count("shards claimed");
+    }
+
+    pub(super) fn check_kept(&mut self, shard: ShardNo) {
+        self.count("shards kept");
+        let kept = &mut self.watched.entry(shard).or_default().kept;
+        *kept += 1;
+        let times = *kept;
+        if times >= KEPT_MAX {
+            self.problem(format!("shard {shard} is kept {times} times, and not served in between"));
+        }
     }
 
     pub(super) fn check_emission(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {

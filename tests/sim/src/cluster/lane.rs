@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use agentloop_core::cluster::shard::ShardNo;
+
 use super::database::{BatchNo, ConnectionNo, StatementNo, Write};
 
 #[derive(Debug)]
@@ -29,6 +31,16 @@ impl Default for Lane {
 }
 
 impl Lane {
+    /// True if a write to the shard is not answered yet.
+    pub(super) fn writes_to(&self, shard: ShardNo) -> bool {
+        let in_flight = self.in_flight.iter().map(|(_, write)| write);
+        self.queue.iter().chain(in_flight).any(|write| match write {
+            Write::Commit(appends) => appends.iter().any(|append| append.shard == shard),
+            Write::Claim(_) => false,
+            Write::Release { shard: of, .. } => *of == shard,
+        })
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_none()
     }

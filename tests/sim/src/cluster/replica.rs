@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// Gives shards away. Some are busy at any time, in turns of some seconds.
+    /// Gives shards away. Some are busy at any time, in turns of some seconds. One that stops waits for no commit.
     fn shed(&mut self, life: Life, shed: Shed) {
         let turn = self.schedule.now() / BUSY_TURN;
         let is_busy = |shard: ShardNo| (u64::from(shard.0) + turn).is_multiple_of(BUSY_ONE_OF);
@@ -222,7 +222,8 @@ impl World {
             let Some(node) = self.node(life.place) else { return };
             let Some(term) = node.member.release(shard) else { continue };
             node.ready.remove(&shard);
-            if self.processes[life.place].long_commits_until > self.schedule.now() {
+            let is_draining = node.member.is_draining();
+            if !is_draining && self.processes[life.place].long_commits_until > self.schedule.now() {
                 self.schedule.after(KEEPS_AFTER, Event::Keeps(life, shard));
             } else {
                 self.enqueue(life, Write::Release { shard, term });
@@ -230,16 +231,20 @@ impl World {
         }
     }
 
-    /// Keeps a shard that was to be given away: the commit under way takes too long.
+    /// Keeps a shard that was to be given away: the commit under way takes too long. Its own writes come first, as where a run
+    /// is claimed again.
     fn keeps(&mut self, life: Life, shard: ShardNo) {
-        self.count("shards kept");
-        self.tell(
-            life,
-            match self.plan.bug {
-                Some(PlantedClusterBug::KeptShedAtOnce) => MemberInput::Released(shard),
-                _ => MemberInput::Kept(shard),
-            },
-        );
+        let Some(node) = self.node(life.place) else { return };
+        if node.lane.writes_to(shard) {
+            self.schedule.after(KEEPS_AFTER, Event::Keeps(life, shard));
+            return;
+        }
+        self.check_kept(shard);
+        let input = match self.plan.bug {
+            Some(PlantedClusterBug::KeptShedAtOnce) => MemberInput::Released(shard),
+            _ => MemberInput::Kept(shard),
+        };
+        self.tell(life, input);
     }
 
     fn read_shard(&mut self, life: Life, shard: ShardNo, term: Term) {
@@ -311,7 +316,10 @@ impl World {
             return;
         }
         match reply {
-            Reply::Read { last } => drop(node.ready.insert(shard, (term, last))),
+            Reply::Read { last } => {
+                node.ready.insert(shard, (term, last));
+                self.watched.entry(shard).or_default().kept = 0;
+            }
             _ => self.read_shard(life, shard, term),
         }
     }

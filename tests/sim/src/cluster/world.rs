@@ -72,6 +72,8 @@ pub(super) struct Watched {
     pub(super) unserved_since: Option<u64>,
     pub(super) claimed_at: u64,
     pub(super) accepted: Term,
+    /// Times that its owner has kept it since it was last served.
+    pub(super) kept: u32,
     pub(super) owners: BTreeMap<Term, OwnerNo>,
     pub(super) acknowledged: BTreeMap<u64, (OwnerNo, BatchNo)>,
     /// When its owner failed, and the term that it had then, until somebody writes again.
