@@ -28,8 +28,8 @@ use agentloop_server::ids::RandomIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
-use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use futures_util::{FutureExt as _, poll};
 use tokio::sync::Mutex;
 use tonic::{Code, Request};
 
@@ -258,10 +258,8 @@ async fn a_run_that_was_starting_while_its_session_was_kept_is_followed_to_its_e
     let (store, model, tenant) = (store().await, Silent::default(), TenantId::local());
     let engine = engine(&store, &model);
     let held = store.intercept.writes.lock().await;
-    let starting = tokio::spawn({
-        let engine = engine.clone();
-        async move { engine.start(request()).await }
-    });
+    let mut starting = std::pin::pin!(engine.start(request()));
+    assert!(poll!(starting.as_mut()).is_pending());
     until(|| store.intercept.begun.load(Ordering::SeqCst) > 0).await;
     let shard = shard_of(&tenant, &s());
     assert!(in_time(engine.stop_shards([shard].into(), PATIENCE)).await, "none is live");
@@ -270,7 +268,7 @@ async fn a_run_that_was_starting_while_its_session_was_kept_is_followed_to_its_e
     store.intercept.lacks_s.store(false, Ordering::SeqCst);
     in_time(engine.continue_gained_shards()).await;
     drop(held);
-    in_time(starting).await.expect("no panic").expect("a run");
+    in_time(starting).await.expect("a run");
     until(|| model.0.load(Ordering::SeqCst) == 1).await;
     let subscription = in_time(engine.subscribe(&tenant, &r(), Seq(0))).await.expect("a subscription");
     let mut events = std::pin::pin!(subscription.events);
@@ -297,15 +295,14 @@ async fn a_fork_that_is_deleted_while_it_is_asked_for_again_is_not_made_of_anoth
         };
         store.create_session(new).await.expect("created");
     };
-    let sessions = Arc::new(SessionsService::new(engine(&store, &Silent::default()), Arc::new(RandomIds)));
+    let sessions = SessionsService::new(engine(&store, &Silent::default()), Arc::new(RandomIds));
     let fork = || {
         let asked =
             ForkSessionRequest { session_id: "s".into(), new_session_id: Some("f1".into()), at_entry_no: 0 };
         let mut request = Request::new(asked);
         let ada = Principal::new("ada", None, ["caller"], []).expect("a principal");
         request.extensions_mut().insert(Arc::new(ada));
-        let sessions = sessions.clone();
-        async move { sessions.fork_session(request).await }
+        sessions.fork_session(request)
     };
     let delete = async |session: &SessionId| {
         assert!(store.delete_session(&TenantId::local(), session).await.expect("deleted"));
@@ -319,11 +316,14 @@ async fn a_fork_that_is_deleted_while_it_is_asked_for_again_is_not_made_of_anoth
 
     let held = store.intercept.writes.lock().await;
     let before = store.intercept.begun.load(Ordering::SeqCst);
-    let again = tokio::spawn(fork());
-    until(|| store.intercept.begun.load(Ordering::SeqCst) > before).await;
+    let mut again = std::pin::pin!(fork());
+    tokio::select! { biased;
+        early = again.as_mut() => panic!("its write waits: {early:?}"),
+        () = until(|| store.intercept.begun.load(Ordering::SeqCst) > before) => {}
+    }
     delete(&f).await;
     drop(held);
-    let refused = in_time(again).await.expect("no panic").expect_err("the session is another's");
+    let refused = in_time(again).await.expect_err("the session is another's");
     assert_eq!(refused.code(), Code::NotFound, "{refused}");
     assert!(store.session(&TenantId::local(), &f).await.expect("read").is_none());
 }

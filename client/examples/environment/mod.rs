@@ -1,4 +1,4 @@
-//! Where the examples find a server, and the credentials that they present: the command line and the environment.
+//! The server of the examples and the credentials for it, from the command line and the environment.
 
 use std::{io, net::IpAddr};
 

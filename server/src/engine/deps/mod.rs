@@ -3,6 +3,7 @@
 pub(in crate::engine) mod job_queue;
 pub(in crate::engine) mod lost_runs;
 pub(in crate::engine) mod options;
+pub(in crate::engine) mod recovery_bounds;
 pub(in crate::engine) mod retries;
 
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::clock::Clock;
 use crate::engine::deps::job_queue::JobQueue;
 use crate::engine::deps::lost_runs::LostRuns;
 use crate::engine::deps::options::EngineOptions;
+use crate::engine::deps::recovery_bounds::RecoveryBounds;
 use crate::engine::deps::retries::{RunCounts, RunRetries};
 use crate::engine::feed::{Callers, Feeds};
 use crate::engine::history::HistoryCache;
 use crate::engine::memory::{JournalGate, MemoryWaits};
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::quota::EngineQuotas;
-use crate::engine::run::recover::RecoveryBounds;
 use crate::engine::shards::ShardStops;
 use crate::engine::watch::{ChangedFrom, RunChange, RunWatchers, SessionWatchers};
 use crate::extension::Extensions;

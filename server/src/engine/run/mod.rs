@@ -11,6 +11,3 @@ pub(in crate::engine) mod table;
 pub(in crate::engine) mod task;
 pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tool_events;
-
-/// Runs that are brought up at the same time: after a restart, and when they wake.
-const BRING_UP_TOGETHER: usize = 32;

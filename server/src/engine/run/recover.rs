@@ -13,14 +13,14 @@ use agentloop_core::run::state::{Phase, RunState};
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
 use crate::engine::Engine;
+use crate::engine::deps::recovery_bounds::BRING_UP_TOGETHER;
 use crate::engine::deps::retries::RetryGuard;
 use crate::engine::error::EngineError;
 use crate::engine::fold::fold;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES, journal_bytes};
-use crate::engine::run::BRING_UP_TOGETHER;
 use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recovery_order::{RecoveryOrder, RecoveryPlace};
 use crate::engine::run::table::{Mailbox, StartPermit};
@@ -63,20 +63,6 @@ struct Unfinished {
     runs: Vec<RunKey>,
     /// Live runs that a queued run is to interrupt.
     interrupts: Vec<Interrupted>,
-}
-
-/// Bounds of the recoveries of an engine: the first one, and one for each gain of shards. All tenants share them.
-pub(in crate::engine) struct RecoveryBounds {
-    /// Runs that are brought up at the same time.
-    together: Semaphore,
-    /// Lists of paused runs that are read at the same time.
-    lists: Semaphore,
-}
-
-impl Default for RecoveryBounds {
-    fn default() -> Self {
-        Self { together: Semaphore::new(BRING_UP_TOGETHER), lists: Semaphore::new(1) }
-    }
 }
 
 impl Engine {

@@ -9,8 +9,8 @@ use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
+use crate::engine::deps::recovery_bounds::BRING_UP_TOGETHER;
 use crate::engine::error::EngineError;
-use crate::engine::run::BRING_UP_TOGETHER;
 use crate::store::StoreError;
 
 /// Due runs that are read from the store and woken at a time.

@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::readers::Readers;
 use super::settings;
-use super::write::sessions::LOCK_SHARED;
 use crate::lifecycle::Tasks;
 
 /// Deleted runs whose events are looked for in one slice.
@@ -25,6 +24,18 @@ const SLICE_BYTES: i64 = 16 * 1024 * 1024;
 /// Rows that are left, and that another server may have locked, or had before it died.
 const ARE_LEFT: &str = "
     SELECT EXISTS (SELECT 1 FROM deleted_runs) OR EXISTS (SELECT 1 FROM deleted_sessions) AS are_left";
+/// Locks what the session of number `$1` shares with others. Each set of events that are shared has the number of the session
+/// that they come from, whether that is deleted or not, and so has each set of documents. Other sessions refer to its own
+/// events by `owner`, and after its deletion by `keep`.
+pub(in crate::store::postgres) const LOCK_SHARED: &str = "
+    WITH shared AS MATERIALIZED (
+        SELECT coalesce(owner, keep) AS no FROM session_entries
+        WHERE session_no = $1 AND (owner IS NOT NULL OR keep IS NOT NULL)
+        UNION
+        SELECT $1 WHERE EXISTS (SELECT 1 FROM session_entries WHERE owner = $1)
+                     OR EXISTS (SELECT 1 FROM session_entries WHERE keep = $1)
+        ORDER BY no)
+    SELECT pg_advisory_xact_lock(hashtextextended('agentloop shared ' || no || ' ' || current_schema(), 0)) FROM shared";
 /// The wait after a slice that failed, or while another server has the rest.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// Slices that fail in a row until the log says so. A few do while a write has locked what they need.

@@ -2,9 +2,6 @@
 
 use sqlx::{Error, Executor as _, PgConnection};
 
-use super::owner::ServerKind;
-use super::write::task::LockPatience;
-
 /// In READ COMMITTED a statement that waited for a row looks at it again. Plans go from the few rows that a statement is given to
 /// tables of any size: by index, whatever the statistics of a table that has just been filled say.
 ///
@@ -40,20 +37,11 @@ const UNBOUNDED: &str =
 const BOUNDED_WAITS: &str = "SET lock_timeout = '500ms'";
 
 /// The same for this transaction, after [`SHORT_WAITS`].
-const USUAL_WAITS: &str = "SET LOCAL lock_timeout = '500ms'";
+pub(in crate::store::postgres) const USUAL_WAITS: &str = "SET LOCAL lock_timeout = '500ms'";
 /// No bound, of a server alone: nobody else locks its rows for long.
-const UNBOUNDED_WAITS: &str = "SET LOCAL lock_timeout = 0";
+pub(in crate::store::postgres) const UNBOUNDED_WAITS: &str = "SET LOCAL lock_timeout = 0";
 /// The same as the usual ones for a write that is tried alone, or a lock that may be held for long. It is put off then.
 pub(in crate::store::postgres) const SHORT_WAITS: &str = "SET LOCAL lock_timeout = '10ms'";
-
-/// The waits of a write's transaction for locks, which [`SHORT_WAITS`] have bounded for one of them.
-pub(in crate::store::postgres) fn waits(server: ServerKind, patience: LockPatience) -> &'static str {
-    match (server, patience) {
-        (ServerKind::Alone, _) => UNBOUNDED_WAITS,
-        (ServerKind::Replica, LockPatience::Batch) => USUAL_WAITS,
-        (ServerKind::Replica, LockPatience::Alone) => SHORT_WAITS,
-    }
-}
 
 /// A transaction of a replica holds locks that others wait for: the end of the audit log, the sessions of a user. One that stands
 /// still in the middle of it, or whose connection has fallen silent, is broken off. It tries again.

@@ -20,6 +20,7 @@ use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use sqlx::postgres::PgRow;
 use sqlx::{Error, Executor as _, PgConnection, Row as _};
 
+use crate::store::postgres::deleted_rows::LOCK_SHARED;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
@@ -83,19 +84,6 @@ const LOCK_LENDERS: &str = "
 
 /// Waits for the forks of a session that are under way, and keeps later ones from seeing it.
 const LOCK_DELETED: &str = "SELECT 1 FROM sessions WHERE tenant = $1 AND session_id = $2 FOR UPDATE";
-
-/// Locks what the session of number `$1` shares with others. Each set of events that are shared has the number of the session
-/// that they come from, whether that is deleted or not, and so has each set of documents. Other sessions refer to its own
-/// events by `owner`, and after its deletion by `keep`.
-pub(in crate::store::postgres) const LOCK_SHARED: &str = "
-    WITH shared AS MATERIALIZED (
-        SELECT coalesce(owner, keep) AS no FROM session_entries
-        WHERE session_no = $1 AND (owner IS NOT NULL OR keep IS NOT NULL)
-        UNION
-        SELECT $1 WHERE EXISTS (SELECT 1 FROM session_entries WHERE owner = $1)
-                     OR EXISTS (SELECT 1 FROM session_entries WHERE keep = $1)
-        ORDER BY no)
-    SELECT pg_advisory_xact_lock(hashtextextended('agentloop shared ' || no || ' ' || current_schema(), 0)) FROM shared";
 
 /// Locks the sessions of a user and a project, as far as they are looked for to make one where there is none.
 const LOCK_USER: &str = "

@@ -22,6 +22,15 @@ const SPECS_KNOWN_FOR: Millis = Millis::secs(30 * 60);
 /// Numbers of a block that are left for the commit under way when the next block is taken.
 const SPARE_NUMBERS: i64 = 1 << 20;
 
+/// The waits of a write's transaction for locks, which [`settings::SHORT_WAITS`] have bounded for one of them.
+fn waits(server: ServerKind, patience: LockPatience) -> &'static str {
+    match (server, patience) {
+        (ServerKind::Alone, _) => settings::UNBOUNDED_WAITS,
+        (ServerKind::Replica, LockPatience::Batch) => settings::USUAL_WAITS,
+        (ServerKind::Replica, LockPatience::Alone) => settings::SHORT_WAITS,
+    }
+}
+
 impl Writer {
     /// Carries out a commit.
     pub(super) async fn write_to(
@@ -144,7 +153,7 @@ impl Writer {
             }
             WriteOp::Session(op) => {
                 let last_no = &mut self.numbers.session;
-                let waits = settings::waits(self.server, self.patience);
+                let waits = waits(self.server, self.patience);
                 let mut tables = SessionTables { db, server: self.server, waits, last_no };
                 sessions::write(&mut tables, op).await?
             }
