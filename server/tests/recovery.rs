@@ -298,8 +298,8 @@ fn silent_process(
 async fn start_for(process: &Process, tenant: &str, number: usize) {
     let name = format!("{tenant}-{number}");
     let request = StartRequest {
-        tenant: TenantId::parse(tenant).unwrap(),
-        session: Some(SessionId::parse(&*name).unwrap()),
+        tenant: TenantId::parse(tenant).expect("an id"),
+        session: Some(SessionId::parse(&*name).expect("an id")),
         messages: vec![Arc::new(Message::text(Role::User, tenant))],
         ..request(&name)
     };

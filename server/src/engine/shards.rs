@@ -59,7 +59,8 @@ impl Engine {
     pub async fn continue_gained_shards(&self) {
         self.wake_signal().run_parked();
         self.deps().jobs.notify();
-        self.clone().recover().await;
+        // Boxed: it is large, and each caller would hold it.
+        Box::pin(self.clone().recover()).await;
     }
 
     /// Takes up parked runs whose time has come, after their times in the store have changed.
