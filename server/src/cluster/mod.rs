@@ -5,6 +5,7 @@
 
 pub mod busy_shards;
 pub mod locate;
+pub(crate) mod run_shards;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ impl Engine {
         let mut order = RecoveryOrder::default();
         futures_util::stream::iter(runs)
             .then(|key| {
-                let place = order.next(&key.tenant);
+                let place = order.next();
                 async move {
                     let room = self.room_to_come_up(&key.tenant).await;
                     (key, place, room)

@@ -1,8 +1,5 @@
-//! The order in which runs that are taken over ask for memory: of each tenant one at a time, the oldest first.
+//! The order in which the runs of a tenant that are taken over ask for memory: one at a time, the oldest first.
 
-use std::collections::HashMap;
-
-use agentloop_core::id::TenantId;
 use tokio::sync::oneshot;
 
 /// The place of a run among the runs of its tenant that are taken over. The next one may ask when this is dropped: when the
@@ -14,15 +11,15 @@ pub(in crate::engine) struct RecoveryPlace {
     _done: oneshot::Sender<()>,
 }
 
-/// The end of the queue of each tenant.
+/// The end of a tenant's queue. `None` while it is empty.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct RecoveryOrder(HashMap<TenantId, oneshot::Receiver<()>>);
+pub(in crate::engine) struct RecoveryOrder(Option<oneshot::Receiver<()>>);
 
 impl RecoveryOrder {
-    /// The place after all those that this tenant has been given.
-    pub(in crate::engine) fn next(&mut self, tenant: &TenantId) -> RecoveryPlace {
+    /// The place after all those that were given.
+    pub(in crate::engine) fn next(&mut self) -> RecoveryPlace {
         let (done, after) = oneshot::channel();
-        RecoveryPlace { before: self.0.insert(tenant.clone(), after), _done: done }
+        RecoveryPlace { before: self.0.replace(after), _done: done }
     }
 }
 
@@ -45,10 +42,9 @@ mod tests {
 
     #[tokio::test]
     async fn runs_of_a_tenant_ask_one_after_the_other() {
-        let (red, blue) = (TenantId::parse("red").unwrap(), TenantId::parse("blue").unwrap());
         let mut order = RecoveryOrder::default();
-        let (mut first, mut second, mut third) = (order.next(&red), order.next(&red), order.next(&red));
-        assert!(order.next(&blue).begin().is_none() && first.begin().is_none(), "both are the first");
+        let (mut first, mut second, mut third) = (order.next(), order.next(), order.next());
+        assert!(first.begin().is_none());
         let mut to_second = Box::pin(second.begin().unwrap());
         let mut to_third = Box::pin(third.begin().unwrap());
         assert!(poll!(to_second.as_mut()).is_pending());

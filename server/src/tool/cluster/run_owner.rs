@@ -1,23 +1,17 @@
 //! The owner of a run, for the hub: it reports to the engine of that replica.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{OwnerNo, ShardNo};
+use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{RunId, RunKey, TenantId};
 use async_trait::async_trait;
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
-use tokio::time::Instant;
 
-use crate::cluster::locate::{Locate, LocateError};
+use crate::cluster::locate::Locate;
+use crate::cluster::run_shards::RunShards;
 use crate::cluster::{Ownerships, ShardOwner};
 
-/// Runs whose shards are remembered: about 5 MB.
-const RUNS_MAX: usize = 16_384;
-/// Time for which a shard is remembered: longer than a result waits for an owner. When its session is deleted, the id of a run may be
-/// used again, in another shard.
+/// Time for which a shard is remembered: longer than a result waits for an owner.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The replica that owns a run.
@@ -39,89 +33,24 @@ pub trait RunOwners: Send + Sync + 'static {
 }
 
 /// Finds the shard of a run, and the shard's owner. When an owner dies, all results for its runs ask again and again until there is
-/// another one. A run stays in its shard, so most questions need no look-up.
+/// another one.
 pub struct LocatedOwners {
-    locate: Arc<dyn Locate>,
+    shards: RunShards,
     ownerships: Ownerships,
-    runs: Mutex<KnownRuns>,
 }
-
-#[derive(Default)]
-struct KnownRuns {
-    shards: HashMap<RunKey, (ShardNo, Instant)>,
-    /// Look-ups under way, for all who ask about the run meanwhile.
-    looking: HashMap<RunKey, WeakShared<LookUp>>,
-}
-
-type LookUp = BoxFuture<'static, Result<Option<ShardNo>, LocateError>>;
 
 impl LocatedOwners {
     /// Asks `locate` for shards, and takes their owners from `ownerships`.
     #[must_use]
     pub fn new(locate: Arc<dyn Locate>, ownerships: Ownerships) -> Self {
-        Self { locate, ownerships, runs: Mutex::default() }
-    }
-
-    async fn shard_of(&self, key: RunKey) -> Result<Option<ShardNo>, LocateError> {
-        if let Some(shard) = self.runs().shard(&key) {
-            return Ok(Some(shard));
-        }
-        let looking = self.look_up(&key);
-        let found = looking.await;
-        let mut runs = self.runs();
-        runs.looking.remove(&key);
-        if let Ok(Some(shard)) = found {
-            runs.add(key, shard);
-        }
-        found
-    }
-
-    /// The look-up of a run that is under way, or a new one.
-    fn look_up(&self, key: &RunKey) -> Shared<LookUp> {
-        let mut runs = self.runs();
-        if let Some(looking) = runs.looking.get(key).and_then(WeakShared::upgrade) {
-            return looking;
-        }
-        let (locate, RunKey { tenant, run }) = (self.locate.clone(), key.clone());
-        let looking = async move { locate.shard_of_run(&tenant, &run).await }.boxed().shared();
-        if runs.looking.len() >= RUNS_MAX {
-            // Those that nobody waits for any more.
-            runs.looking.retain(|_, looking| looking.upgrade().is_some());
-        }
-        if let Some(shared) = looking.downgrade() {
-            runs.looking.insert(key.clone(), shared);
-        }
-        looking
-    }
-
-    fn runs(&self) -> MutexGuard<'_, KnownRuns> {
-        // No operation leaves the maps half changed, so they are still good after a panic.
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl KnownRuns {
-    fn shard(&self, key: &RunKey) -> Option<ShardNo> {
-        let (shard, since) = self.shards.get(key)?;
-        (since.elapsed() < KEPT_FOR).then_some(*shard)
-    }
-
-    fn add(&mut self, key: RunKey, shard: ShardNo) {
-        if self.shards.len() >= RUNS_MAX {
-            self.shards.retain(|_, (_, since)| since.elapsed() < KEPT_FOR);
-        }
-        // All of them are new: whoever still waits looks them up again.
-        if self.shards.len() >= RUNS_MAX {
-            self.shards.clear();
-        }
-        self.shards.insert(key, (shard, Instant::now()));
+        Self { shards: RunShards::new(locate, KEPT_FOR), ownerships }
     }
 }
 
 #[async_trait]
 impl RunOwners for LocatedOwners {
     async fn owner_of(&self, tenant: &TenantId, run: &RunId) -> RunOwner {
-        match self.shard_of(RunKey::new(tenant.clone(), run.clone())).await {
+        match self.shards.find(&RunKey::new(tenant.clone(), run.clone())).await {
             Ok(Some(shard)) => match self.ownerships.borrow().owner(shard) {
                 ShardOwner::Here => RunOwner::Here,
                 ShardOwner::Peer(peer) => RunOwner::Peer(peer.number),
@@ -140,12 +69,13 @@ impl RunOwners for LocatedOwners {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use agentloop_core::cluster::shard::SHARDS;
+    use agentloop_core::cluster::shard::{SHARDS, ShardNo};
     use futures_util::future::join_all;
     use tokio::sync::{Semaphore, watch};
 
     use super::*;
     use crate::cluster::Ownership;
+    use crate::cluster::locate::LocateError;
 
     /// A database that counts the look-ups. Each takes a permit, and the first of them fails.
     struct Counted {

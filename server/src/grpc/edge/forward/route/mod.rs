@@ -4,5 +4,4 @@ pub mod local;
 pub(in crate::grpc::edge::forward) mod route_key;
 pub(in crate::grpc::edge::forward) mod routing;
 pub(in crate::grpc::edge::forward) mod rpc_place;
-pub(in crate::grpc::edge::forward) mod run_shards;
 pub(in crate::grpc::edge) mod shutdown;

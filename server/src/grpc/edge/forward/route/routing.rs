@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::cluster::locate::{Locate, LocateError};
+use crate::cluster::run_shards::RunShards;
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
 use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
-use crate::grpc::edge::forward::route::run_shards::RunShards;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::incoming::IncomingLink;
 use crate::lifecycle::Tasks;
@@ -23,6 +23,8 @@ use crate::lifecycle::Tasks;
 pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
 /// The wait before a replica is asked again that did not take an RPC.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Time for which the shard of a run is remembered. A wrong one leads to a replica that refuses, and then it is looked up.
+const SHARDS_KEPT_FOR: Duration = Duration::from_secs(600);
 /// Callers that have left and whose runs are followed, at most. For more of them the owner of that moment has to do.
 const LEFT_MAX: usize = 4_096;
 
@@ -148,7 +150,7 @@ impl Routing {
         stop: CancellationToken,
         tasks: Tasks,
     ) -> Self {
-        let (runs, told) = (RunShards::new(locate), OnceCell::new());
+        let (runs, told) = (RunShards::new(locate, SHARDS_KEPT_FOR), OnceCell::new());
         let left = Arc::new(Semaphore::new(LEFT_MAX));
         Self { ownerships, links, local, runs, stop, told, tasks, left }
     }
