@@ -3,34 +3,34 @@
 
 #[path = "support/intercepted.rs"]
 mod intercepted;
+#[path = "support/keeping.rs"]
+mod keeping;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
-use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
-use agentloop_core::run::effect::{CancelCause, Offer};
+use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::input::{AbortCause, CallFacts, ReadyCall};
+use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
-use agentloop_core::tool::{Digest, EffectClass};
+use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{EngineOptions, EngineParts, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Append, JournalStore as _, StoreError};
-use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
 
 use intercepted::{Intercept, Intercepted};
+use keeping::Keeping;
 
 /// Writes that can be made to fail.
 #[derive(Default)]
@@ -114,47 +114,6 @@ impl Models for One {
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
         Ok((self.0.clone(), reference.to_owned()))
     }
-}
-
-/// Tools with one host that has room for every call. Records the calls that it is offered.
-#[derive(Default)]
-struct Keeping {
-    offers: Mutex<Vec<CallId>>,
-}
-
-impl Tools for Keeping {
-    fn offered(&self, _tenant: &TenantId, _spec: &RunSpec) -> Offered {
-        Offered { tools: Arc::from([]), digest: Digest::of(&[]) }
-    }
-
-    fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready(ReadyCall {
-            effect: EffectClass::Unsafe,
-            requires_approval: false,
-            timeout: Millis(60_000),
-            requires_runtime: false,
-            deadline_is_outcome: false,
-            title: String::new(),
-            terms: None,
-        });
-        vec![ready; calls.len()]
-    }
-
-    fn validate(&self, _tenant: &TenantId, _tool: &str, _arguments: &str) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn seek(&self, _origin: &CallOrigin, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
-        Seek::Granted { host: HostId::parse("h").expect("an id"), instance: None, terms: None }
-    }
-
-    fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
-    fn offer(&self, _origin: &CallOrigin, call: &CallId, _offer: Offer) {
-        self.offers.lock().expect("nobody has panicked").push(call.clone());
-    }
-    fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {}
-    fn cancel(&self, _tenant: &TenantId, _call: &CallRef, _cause: CancelCause, _reason: &str) {}
-    fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
 
 fn request(run: &str) -> StartRequest {

@@ -2,6 +2,8 @@
 
 #[path = "support/intercepted.rs"]
 mod intercepted;
+#[path = "support/keeping.rs"]
+mod keeping;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +13,10 @@ use std::time::Duration;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
-use agentloop_core::message::{Message, Role};
-use agentloop_core::run::event::Event;
+use agentloop_core::id::{Attempt, CallId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role};
+use agentloop_core::outcome::Ran;
+use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -26,14 +29,16 @@ use agentloop_server::engine::{Author, Engine, EngineParts, OnBusy, SessionItem,
 use agentloop_server::grpc::sessions::SessionsService;
 use agentloop_server::ids::RandomIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::{NewSession, SessionStore as _, StoreError};
-use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
+use agentloop_server::store::{JournalStore as _, NewSession, SessionStore as _, StoreError};
+use agentloop_server::tool::{CallUpdate, RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use futures_util::{FutureExt as _, poll};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tonic::{Code, Request};
 
 use intercepted::{Intercept, Intercepted};
+use keeping::Keeping;
 
 /// Longest time that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,12 +53,32 @@ struct Part {
     writes: Mutex<()>,
     /// Writes that have begun.
     begun: AtomicUsize,
+    /// The session `s` goes before the next write, and comes back to this engine while it is asked for for the first time.
+    regains_s: std::sync::Mutex<Option<Engine>>,
+}
+
+impl Part {
+    fn regain_s(&self) {
+        if !self.lacks_s.load(Ordering::SeqCst) {
+            return;
+        }
+        let regains = self.regains_s.lock().expect("not poisoned").take();
+        if let Some(engine) = regains {
+            self.lacks_s.store(false, Ordering::SeqCst);
+            let gained = in_time(engine.continue_gained_shards());
+            tokio::task::block_in_place(|| Handle::current().block_on(gained));
+        }
+    }
 }
 
 impl Intercept for Part {
     fn owns(&self, session: &SessionId) -> bool {
         match session.as_str() {
-            "s" => !self.lacks_s.load(Ordering::SeqCst),
+            "s" => {
+                let owns = !self.lacks_s.load(Ordering::SeqCst);
+                self.regain_s();
+                owns
+            }
             other => other.ends_with(['0', '1', '2', '3']),
         }
     }
@@ -72,6 +97,10 @@ impl Intercept for Part {
     ) -> Result<T, StoreError> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         drop(self.writes.lock().await);
+        if self.regains_s.lock().expect("not poisoned").is_some() {
+            self.lacks_s.store(true, Ordering::SeqCst);
+            return Err(StoreError::Elsewhere);
+        }
         let written = write.await;
         if self.loses_s.swap(false, Ordering::SeqCst) {
             self.lacks_s.store(true, Ordering::SeqCst);
@@ -97,6 +126,40 @@ impl Models for Silent {
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
         Ok((Arc::new(self.clone()), reference.to_owned()))
     }
+}
+
+/// A model that calls a tool once.
+struct Caller;
+
+impl Model for Caller {
+    fn stream(&self, _: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let says = [
+            Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
+            Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
+            Delta::Finish { reason: FinishReason::ToolCalls },
+        ];
+        stream::iter(says.map(Ok)).boxed()
+    }
+}
+
+impl Models for Caller {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(Self), reference.to_owned()))
+    }
+}
+
+/// Starts the run `r`, until its call is at a host.
+async fn start_call(store: &PartStore, tools: &Arc<Keeping>) -> (Engine, CallId) {
+    let engine = EngineParts::default().start(store.clone(), Arc::new(Caller), tools.clone());
+    in_time(engine.start(request())).await.expect("a run");
+    let offered = || tools.offers.lock().expect("not poisoned").first().cloned();
+    until(|| offered().is_some()).await;
+    (engine, offered().expect("it is offered"))
+}
+
+/// The host's report that it will not carry out the first attempt of a call.
+fn rejected() -> CallUpdate {
+    CallUpdate::Lost { attempt: Attempt(1), message: "no".to_owned(), ran: Ran::No, busy: false }
 }
 
 fn engine(store: &PartStore, model: &Silent) -> Engine {
@@ -214,6 +277,39 @@ async fn a_run_goes_on_if_its_session_comes_back_before_its_task_has_stopped() {
     assert!(leaving.is_none(), "its task has not run in between");
     store.intercept.lacks_s.store(false, Ordering::SeqCst);
     until(|| model.0.load(Ordering::SeqCst) == 2).await;
+}
+
+/// The host's replica has heard that the run knows, and does not tell it again.
+#[tokio::test]
+async fn a_report_that_arrives_while_a_run_stops_is_recorded() {
+    let (store, tools, tenant) = (store().await, Arc::new(Keeping::default()), TenantId::local());
+    let (engine, call) = start_call(&store, &tools).await;
+    let held = store.intercept.writes.lock().await;
+    let before = store.intercept.begun.load(Ordering::SeqCst);
+    let state = CallUpdate::Resumable { attempt: Attempt(1), resume_no: 1, state: vec![1] };
+    let sink = engine.sink();
+    let mut reporting = std::pin::pin!(sink.report_update(&tenant, &call, state));
+    assert!(poll!(reporting.as_mut()).is_pending());
+    until(|| store.intercept.begun.load(Ordering::SeqCst) > before).await;
+    let mut stopping = std::pin::pin!(engine.stop_shards([shard_of(&tenant, &s())].into(), PATIENCE));
+    assert!(poll!(stopping.as_mut()).is_pending(), "the run is in its write");
+    assert!(in_time(sink.report_update(&tenant, &call, rejected())).await, "it is live");
+    drop(held);
+    assert!(in_time(stopping).await);
+    let records = store.records(&tenant, &r(), Seq(0), 100).await.expect("reading works");
+    let is_recorded = |record: &Record| matches!(record.event, Event::CallAttemptFailed { ran: Ran::No, .. });
+    assert!(records.iter().any(is_recorded), "{records:?}");
+}
+
+/// Neither the end of its task nor what was gained saw that the run had to be started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_if_its_session_comes_back_while_its_task_ends() {
+    let (store, tools) = (store().await, Arc::new(Keeping::default()));
+    let (engine, call) = start_call(&store, &tools).await;
+    *store.intercept.regains_s.lock().expect("not poisoned") = Some(engine.clone());
+    in_time(engine.sink().report_update(&TenantId::local(), &call, rejected())).await;
+    until(|| store.intercept.regains_s.lock().expect("not poisoned").is_none()).await;
+    until(|| tools.reclaimed.load(Ordering::SeqCst) == 1).await;
 }
 
 /// A subscriber who does not read keeps what was in memory.

@@ -71,9 +71,9 @@ impl Engine {
     /// Starts the run again if its shard has come back before its task has ended: a caller, or the take-over, found this task,
     /// and did not start the run.
     fn go_on_if_own(&self, task: RunTask, key: RunKey) {
-        let is_own = self.store().owns(&key.tenant, &task.session);
+        // First: a shard that is gained before this look finds that the run is not live.
         drop(task.permit);
-        if is_own {
+        if self.store().owns(&key.tenant, &task.session) {
             self.retry_later(key);
         }
     }

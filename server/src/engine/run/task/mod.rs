@@ -281,6 +281,13 @@ impl RunTask {
                 () = tokio::time::sleep(OFFERS_CHECK_EVERY) => {}
             }
         }
+        // The senders of what is left have heard that the run takes it.
+        self.mailbox.close();
+        while let Some(mail) = self.mailbox.recv().await {
+            if let Some(TaskEnd::Finished) = self.handle_mail(mail).await? {
+                return Ok(TaskEnd::Finished);
+            }
+        }
         self.flush().await?;
         Ok(TaskEnd::Stopped)
     }
