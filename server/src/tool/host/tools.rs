@@ -201,7 +201,7 @@ impl RemoteTools {
         CallFacts::Ready(ReadyCall {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
-            timeout: declared.timeout.unwrap_or(self.options().call_timeout),
+            timeout: declared.timeout.unwrap_or(self.options().tool_timeout),
             requires_runtime: declared.requires_runtime,
             title: title(&declared.title, shown.as_deref().unwrap_or(arguments)),
             deadline_is_outcome: declared.deadline_is_outcome || by_operator,

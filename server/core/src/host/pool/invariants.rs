@@ -110,7 +110,7 @@ impl Pool {
             .collect();
         let mut queued = BTreeSet::new();
         for (name, tool) in &self.tools {
-            assert!(tool.queue.len() <= self.options.queue_per_tool_max);
+            assert!(tool.queue.len() <= self.options.queue_per_tool);
             assert_eq!(tool.queue.len(), tool.queue.iter().count());
             assert_eq!(self.waiting.contains(name), !tool.queue.is_empty(), "{name}");
             queued.extend(tool.queue.iter().map(|id| (name.clone(), id.clone())));

@@ -29,7 +29,7 @@ impl Pool {
     }
 
     fn pin(&mut self, id: CallId, tool: String, host: HostId) {
-        if self.pinned.get(&host).is_some_and(|calls| calls.len() >= self.options.queue_per_tool_max) {
+        if self.pinned.get(&host).is_some_and(|calls| calls.len() >= self.options.queue_per_tool) {
             self.timers.clear(&Timer::Call(id.clone()));
             return self.deny(&id, format!("too many calls wait for host {host}; try again later"));
         }

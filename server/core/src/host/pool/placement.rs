@@ -79,7 +79,7 @@ impl Pool {
         let Some(known) = self.tools.get(&tool) else {
             return self.deny(&id, format!("no tool host serves `{tool}`"));
         };
-        let full = known.queue.len() >= self.options.queue_per_tool_max;
+        let full = known.queue.len() >= self.options.queue_per_tool;
         match self.best_host(&id, &tool) {
             Some((host, connection)) => self.grant(id, tool, host, connection),
             None if full => self.deny(&id, format!("too many calls wait for `{tool}`; try again later")),

@@ -76,7 +76,7 @@ fn a_host_that_does_not_take_such_calls_any_more_is_not_waited_for() {
 
 #[test]
 fn calls_pinned_to_one_host_are_bounded() {
-    let mut bench = Bench::with(FleetOptions { queue_per_tool_max: 1, ..FleetOptions::default() });
+    let mut bench = Bench::with(FleetOptions { queue_per_tool: 1, ..FleetOptions::default() });
     bench.join(1, "a", 0, &["t"]);
     assert_eq!(bench.seek_on("r/1.0", "t", "a"), [""; 0]);
     assert_eq!(bench.seek_on("r/1.1", "t", "a"), ["r/1.1: denied too many"]);

@@ -121,7 +121,7 @@ fn runs_and_tools_are_served_round_robin() {
 
 #[test]
 fn a_full_queue_denies() {
-    let mut bench = Bench::with(FleetOptions { queue_per_tool_max: 2, ..FleetOptions::default() });
+    let mut bench = Bench::with(FleetOptions { queue_per_tool: 2, ..FleetOptions::default() });
     bench.join(1, "h", 0, &["t", "u"]);
     bench.seek("a/1.0", "t");
     bench.seek("a/1.1", "t");

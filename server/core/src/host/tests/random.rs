@@ -67,7 +67,7 @@ fn tool_of(id: &str) -> &'static str {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let options = FleetOptions { queue_per_tool_max: 5, ..FleetOptions::default() };
+        let options = FleetOptions { queue_per_tool: 5, ..FleetOptions::default() };
         Self {
             bench: Bench::with(options),
             dice: Dice(seed),

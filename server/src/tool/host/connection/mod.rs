@@ -113,7 +113,7 @@ impl RemoteTools {
             return Err(NotAccepted::ShuttingDown);
         }
         let slot = self.connection_slots.clone().try_acquire_owned();
-        let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
+        let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().max_hosts })?;
         let Channel { sender, frames, pause, ended } = outbound::channel();
         let id = self.next_connection();
         let extension_sender = sender.extension_sender();

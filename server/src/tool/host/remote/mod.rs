@@ -103,7 +103,7 @@ impl RemoteTools {
         let (reports, reports_receiver) = channel();
         let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
         Arc::new(Self {
-            connection_slots: Arc::new(Semaphore::new(options.connections_max)),
+            connection_slots: Arc::new(Semaphore::new(options.max_hosts)),
             options,
             state: Mutex::new(HostsState {
                 fleet,
