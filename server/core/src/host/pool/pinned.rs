@@ -1,7 +1,7 @@
 //! Calls that only one host may get, because it has the runtime of their run; and opening and closing runtimes.
 
 use super::{Pool, Timer};
-use crate::host::call::{CallState, TrackedCall};
+use crate::host::call::{FleetCallState, TrackedCall};
 use crate::host::frame::{CallRequest, ServerFrame};
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
@@ -34,7 +34,7 @@ impl Pool {
             return self.deny(&id, format!("too many calls wait for host {host}; try again later"));
         }
         self.pinned.entry(host.clone()).or_default().push_back(id.clone());
-        self.calls.insert(id, TrackedCall { tool: Some(tool), state: CallState::Pinned { host } });
+        self.calls.insert(id, TrackedCall { tool: Some(tool), state: FleetCallState::Pinned { host } });
     }
 
     /// Removes a call from the queue of its host.
