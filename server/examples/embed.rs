@@ -101,7 +101,7 @@ impl Planner for Careful {
         Ok(match view.situation {
             Situation::CallsWaiting if view.calls.len() > 1 => Instruction::RequestApproval,
             Situation::CallsWaiting => Instruction::CallTools,
-            Situation::Answered { .. } => Instruction::Finish { failure: None },
+            Situation::Responded { .. } => Instruction::Finish { failure: None },
             Situation::Prompted
             | Situation::ToolsSettled
             | Situation::HumanAnswered

@@ -35,15 +35,15 @@ impl Masks {
     }
 
     /// True if the value at this pointer of the tool's arguments is sensitive, or has a sensitive value in it, or is within one.
-    #[must_use]
-    pub fn covers(&self, tool: &str, pointer: &str) -> bool {
+    fn covers(&self, tool: &str, pointer: &str) -> bool {
         let within = |outer: &str, inner: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.of(tool).iter().any(|place| within(place, pointer) || within(pointer, place))
     }
 
-    /// As [`Self::covers`], for any of the tools that a rule's pattern matches. An empty pattern matches all.
+    /// True if the value at this pointer is sensitive, has a sensitive value in it, or is within one, for any of the tools that a
+    /// rule's pattern matches. An empty pattern matches all.
     #[must_use]
     pub fn covers_any(&self, tools: &str, pointer: &str) -> bool {
         let mut named = self.0.keys().filter(|tool| tools.is_empty() || glob_matches(tools, tool));

@@ -79,7 +79,7 @@ impl Planner for Scripted {
                 | Situation::HumanAnswered
                 | Situation::Compacted => Instruction::CallModel,
                 Situation::CallsWaiting => Instruction::RequestApproval,
-                Situation::Answered { .. } => Instruction::Finish { failure: None },
+                Situation::Responded { .. } => Instruction::Finish { failure: None },
             }),
         }
     }

@@ -36,6 +36,8 @@
 //! | turn | a model call and the tool calls of its response. The contract gives it an id |
 //! | waiting message | a message for a run that enters the session later. Its event is `MessageHeld` |
 //! | phase | the current activity of a run |
+//! | loop phase | the place of a run in its outer loop (plan, execute, observe), as events show it |
+//! | process state | the place of a run in its inner loop (the call of a model or tool under way), as events show it |
 //! | step | one instruction of a run that is moved by hand, one `Step` at a time |
 //! | owner | the process that may write to a run's journal |
 //! | epoch | a number that rises with each start of a server and each claim of a run. A writer with an old epoch writes nothing |

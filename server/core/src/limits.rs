@@ -1,4 +1,5 @@
-//! Bounds on everything that comes from outside. The unit is at the end of each name.
+//! Bounds on what comes from outside that the contract or several modules share. A bound of one module stands in it. The unit is at
+//! the end of each name.
 //!
 //! No configuration can lift these bounds. Configurable limits stay below them.
 

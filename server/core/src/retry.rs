@@ -5,8 +5,8 @@ use crate::error::ErrorClass;
 use crate::id::Attempt;
 use crate::time::Millis;
 
-/// Longest Retry-After of a provider that is honoured.
-const RETRY_AFTER_MAX: Millis = Millis::secs(300);
+/// Longest wait that a provider may ask for. A hostile or confused provider must not park runs for ever.
+pub const RETRY_AFTER_MAX: Millis = Millis::secs(300);
 
 /// The wait before the next attempt, after `failures` consecutive failures.
 ///

@@ -97,8 +97,7 @@ impl ToolDeclaration {
     }
 
     /// Digest of the schema of the typed output; empty if the tool gives none.
-    #[must_use]
-    pub fn output_schema_digest(&self) -> Digest {
+    fn output_schema_digest(&self) -> Digest {
         match self.output_schema.trim() {
             "" => Digest::claimed(""),
             schema => Digest::of(&[b"output", schema.as_bytes()]),
@@ -129,7 +128,7 @@ pub struct ToolTerms {
     pub requires_approval: bool,
     /// Digest of all the terms: equal digests are equal terms.
     pub digest: Digest,
-    /// [`ToolDeclaration::output_schema_digest`]. It is no term, so `digest` leaves it out: hosts of one tool may differ in it,
+    /// Digest of the schema of the typed output; empty if the tool gives none. It is no term, so `digest` leaves it out: hosts of one tool may differ in it,
     /// and a result is checked against what its own host declared. `None` in terms of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Digest>,

@@ -34,15 +34,15 @@ pub(super) fn host_options(config: &Config) -> RemoteToolsOptions {
             grace_period: hosts.grace_period,
             host_wait: hosts.host_wait,
             accept_timeout: hosts.accept_timeout,
-            queue_per_tool_max: hosts.queue_per_tool,
+            queue_per_tool: hosts.queue_per_tool,
             ..default.fleet
         },
         heartbeat_interval: hosts.heartbeat_interval,
-        call_timeout: runs.tool_timeout,
+        tool_timeout: runs.tool_timeout,
         // Another replica takes the host at once, and has it wait for the next owner.
         reconnect_after: config.cluster.as_ref().map_or(default.reconnect_after, |_| Millis(0)),
         tool_retention: hosts.tool_retention,
-        connections_max: hosts.max_hosts,
+        max_hosts: hosts.max_hosts,
         max_frame_bytes: config.server.max_message_bytes,
         terms: config.tools.clone(),
         reserved: config.auth.as_ref().map(|auth| auth.reserved_tools.clone()).unwrap_or_default(),
@@ -184,6 +184,13 @@ mod tests {
         at(151);
         assert!(claims(&one, "eve").await);
         assert!(!claims(&other, "ada").await);
+    }
+
+    /// Tests and embedders that leave the options out have the same fleet as a server without a configuration.
+    #[test]
+    fn the_defaults_of_fleet_and_configuration_agree() {
+        let config = Config::parse("", "agentloop.toml").expect("a configuration");
+        assert_eq!(host_options(&config), RemoteToolsOptions::default());
     }
 
     #[test]

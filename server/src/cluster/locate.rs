@@ -1,10 +1,10 @@
-//! Finds the shard of a run, for those who have to send a call to its owner and know nothing but the run's id.
+//! Finds the shard of a run, for those who have to send an RPC to its owner and know nothing but the run's id.
 
 use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 
-/// Knows the shards of runs. Each replica asks it when a call names a run and no session.
+/// Knows the shards of runs. Each replica asks it when an RPC names a run and no session.
 ///
 /// A run stays in its shard as long as it exists.
 #[async_trait]

@@ -1,7 +1,7 @@
 //! The knowledge of a replica about itself and the owners of sessions, for those who have to know and do not decide it.
 //!
 //! Sessions are divided into shards. Each shard has one owner, which does all the work of its sessions. Any replica takes any
-//! call, and sends it on to the owner that it concerns. The store decides who owns what (`store/postgres/replica`).
+//! RPC, and sends it on to the owner that it concerns. The store decides who owns what (`store/postgres/replica`).
 
 pub mod busy_shards;
 pub mod locate;

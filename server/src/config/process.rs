@@ -33,7 +33,7 @@ pub struct ServerOptions {
     pub max_live_bytes: usize,
     /// Largest gRPC message in either direction, in bytes.
     pub max_message_bytes: usize,
-    /// Calls (HTTP/2 streams) that one connection may have open.
+    /// RPCs (HTTP/2 streams) that one connection may have open.
     pub max_concurrent_streams: u32,
     /// Connections at one time, tool hosts included.
     pub max_connections: usize,

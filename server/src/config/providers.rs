@@ -164,8 +164,9 @@ impl AnthropicConfig {
     }
 }
 
+/// The values of the key `kind`. Each selects the settings that [`Backend`] has.
 #[derive(Debug, Clone, Copy)]
-enum ProviderKind {
+enum ProviderKindKey {
     OpenAi,
     OpenAiResponses,
     Anthropic,
@@ -179,12 +180,12 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
         section.problem(&[], message);
     }
     let kinds = [
-        ("openai-responses", ProviderKind::OpenAiResponses),
-        ("openai", ProviderKind::OpenAi),
-        ("anthropic", ProviderKind::Anthropic),
-        ("gemini", ProviderKind::Gemini),
-        ("scripted", ProviderKind::Scripted),
-        ("replay", ProviderKind::Replay),
+        ("openai-responses", ProviderKindKey::OpenAiResponses),
+        ("openai", ProviderKindKey::OpenAi),
+        ("anthropic", ProviderKindKey::Anthropic),
+        ("gemini", ProviderKindKey::Gemini),
+        ("scripted", ProviderKindKey::Scripted),
+        ("replay", ProviderKindKey::Replay),
     ];
     let kind = section.get_choice("kind", None, &kinds);
     if kind.is_none() && !section.is_set("kind") {
@@ -211,14 +212,14 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
         Some(facts)
     });
     let backend = match kind {
-        ProviderKind::OpenAi => Backend::OpenAi(openai(section)),
-        ProviderKind::OpenAiResponses => {
+        ProviderKindKey::OpenAi => Backend::OpenAi(openai(section)),
+        ProviderKindKey::OpenAiResponses => {
             Backend::OpenAiResponses(ResponsesConfig { http: http(section), or_chat: false })
         }
-        ProviderKind::Anthropic => Backend::Anthropic(anthropic(section)),
-        ProviderKind::Gemini => Backend::Gemini(http(section)),
-        ProviderKind::Scripted => Backend::Scripted { file: file(section, "file = \"script\"")? },
-        ProviderKind::Replay => Backend::Replay { file: file(section, "file = \"recording\"")? },
+        ProviderKindKey::Anthropic => Backend::Anthropic(anthropic(section)),
+        ProviderKindKey::Gemini => Backend::Gemini(http(section)),
+        ProviderKindKey::Scripted => Backend::Scripted { file: file(section, "file = \"script\"")? },
+        ProviderKindKey::Replay => Backend::Replay { file: file(section, "file = \"recording\"")? },
     };
     if matches!(&backend, Backend::Replay { file } if Some(file) == record.as_ref()) {
         section.problem(&["record"], "expected another file than the one that is replayed".to_owned());

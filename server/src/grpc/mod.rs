@@ -1,4 +1,5 @@
-//! The gRPC services. Generated wire types are used in this module only; everything below works with the core's types.
+//! The gRPC services. Generated wire types are used in this module, and in `app/serving`, which registers the services. Everything
+//! below works with the core's types.
 
 mod access;
 mod bounded;

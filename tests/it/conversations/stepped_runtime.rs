@@ -47,7 +47,7 @@ impl Planner for Agent {
                 _,
             ) => Instruction::CallModel,
             (Situation::CallsWaiting, _) => Instruction::RequestApproval,
-            (Situation::Answered { .. }, _) => Instruction::Finish { failure: None },
+            (Situation::Responded { .. }, _) => Instruction::Finish { failure: None },
         })
     }
 }

@@ -67,7 +67,8 @@ async fn start(world: &Arc<World>, store: MemoryStore) -> Server {
         .tools
         .into_iter()
         .map(|row| StoredTool { last_seen: world.clock.now(), ..StoredTool::from(row) });
-    let tools = RemoteTools::new(RemoteToolsOptions::default(), world.clock.now(), remembered.collect());
+    let options = RemoteToolsOptions { tool_timeout: Millis::secs(120), ..RemoteToolsOptions::default() };
+    let tools = RemoteTools::new(options, world.clock.now(), remembered.collect());
     let store = Arc::new(FaultyStore::new(world.clone(), store, tasks.clone()));
     let parts = EngineParts {
         clock: Arc::new(world.clock.clone()),

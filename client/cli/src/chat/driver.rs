@@ -14,7 +14,7 @@ use super::{
     app::App,
     event::{Command, Event},
     screen::Screen,
-    server_calls::ServerCalls,
+    server_rpcs::ServerRpcs,
     view,
 };
 use crate::{
@@ -31,7 +31,7 @@ const BATCH: usize = 256;
 /// Runs the chat until it quits.
 pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> Result<(App, Exit), Failure> {
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-    let mut calls = ServerCalls::new(client, app.options.who.clone(), sender);
+    let mut rpcs = ServerRpcs::new(client, app.options.who.clone(), sender);
     let mut signals = EndSignals::listen();
     let mut screen = Screen::take()?;
     let mut terminal_events = EventStream::new();
@@ -39,7 +39,7 @@ pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> 
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     resized(&mut app, &screen)?;
-    first.into_iter().for_each(|command| calls.perform(command));
+    first.into_iter().for_each(|command| rpcs.perform(command));
 
     loop {
         screen.terminal.draw(|frame| view::draw(&app, frame.area(), frame.buffer_mut()))?;
@@ -48,7 +48,7 @@ pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> 
             Some(event) = events.recv() => Some(event),
             _ = ticks.tick() => Some(Event::Tick(start.elapsed())),
             _ = signals.next() => Some(Event::Terminated),
-            done = calls.finished() => { done?; None }
+            done = rpcs.finished() => { done?; None }
         };
         let mut next = event;
         for _ in 0..BATCH {
@@ -57,7 +57,7 @@ pub(super) async fn drive(mut app: App, first: Vec<Command>, client: Client) -> 
                 if let Command::Quit(exit) = command {
                     return Ok((app, exit));
                 }
-                calls.perform(command);
+                rpcs.perform(command);
             }
             next = events.try_recv().ok();
         }

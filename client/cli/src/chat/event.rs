@@ -49,13 +49,13 @@ pub(crate) enum Event {
     /// The connection of the run that is followed was lost, or is back.
     Connection { run_id: String, up: bool },
     /// The run cannot be followed any longer.
-    RunLost { run_id: String, error: CallError },
+    RunLost { run_id: String, error: RpcError },
     /// The current state of a run.
     RunRead(Box<Run>),
     /// The server accepted an answer; the request has it.
     AnswerAccepted(Box<HumanRequest>),
     /// The server refused an answer.
-    AnswerRefused { request_id: String, error: CallError },
+    AnswerRefused { request_id: String, error: RpcError },
     /// The questions that a drafted rule would match.
     RuleChecked {
         request_id: String,
@@ -75,7 +75,7 @@ pub(crate) enum Event {
     /// A message to a busy session was accepted by this run, which may be the live one.
     MessageAccepted { sent_as: String, by: String },
     /// A message to a busy session was refused.
-    MessageRefused { sent_as: String, error: CallError },
+    MessageRefused { sent_as: String, error: RpcError },
     /// A run was removed from the queue, or could not be.
     RunRemoved { run_id: String, answer: Result<(), String> },
     /// Another command failed; a message for people.
@@ -92,9 +92,9 @@ pub(crate) struct OpenedSession {
     pub(crate) usage_of_runs: Vec<(String, Usage)>,
 }
 
-/// The reason why a call of the server failed.
+/// The reason why an RPC failed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CallError {
+pub(crate) struct RpcError {
     /// The error on one line, for people.
     pub(crate) message: String,
     /// The contract's reason, if the server gave one.

@@ -1,7 +1,7 @@
 //! `agentloop chat`: a conversation on the whole screen.
 //!
 //! [`app`] is a state machine: it handles [`event::Event`]s and returns [`event::Command`]s. [`view`] draws its state on
-//! the areas that [`layout`] computes. [`driver`] waits for events, and [`server_calls`] performs the commands.
+//! the areas that [`layout`] computes. [`driver`] waits for events, and [`server_rpcs`] performs the commands.
 
 mod app;
 mod backend;
@@ -12,7 +12,7 @@ mod event;
 mod layout;
 mod pastes;
 pub(crate) mod screen;
-mod server_calls;
+mod server_rpcs;
 pub(crate) mod styles;
 mod transcript;
 mod view;

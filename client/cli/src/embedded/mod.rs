@@ -1,4 +1,4 @@
-//! The server inside this process. No other folder uses the server's library.
+//! The server inside this process. Outside of tests, no other folder names the server's library.
 
 mod configured;
 
@@ -18,6 +18,7 @@ use agentloop_server::{
 };
 
 pub(crate) use self::configured::{ConfiguredServer, DatabasePlace};
+pub(crate) use agentloop_server::app::{CERTIFICATE_WARN_BEFORE, SecurityError, SecurityFacts};
 
 use crate::{database, environment, exit::Failure};
 

@@ -13,7 +13,7 @@ use crate::tool::ToolTerms;
 pub(super) struct TrackedCall {
     /// Its tool. `None` for a call that a reconnecting host named, until its run reclaims it.
     pub(super) tool: Option<String>,
-    pub(super) state: CallState,
+    pub(super) state: FleetCallState,
 }
 
 /// State of a call in the fleet.
@@ -30,7 +30,7 @@ pub(super) struct TrackedCall {
 ///
 /// Every state ends when the call is lost, denied, or given up by its run.
 #[derive(Debug, Clone)]
-pub(super) enum CallState {
+pub(super) enum FleetCallState {
     /// In the queue of its tool, until a host has room.
     Queued,
     /// Waits for one host, which has the runtime that the call needs: for room, or for the host to reconnect.

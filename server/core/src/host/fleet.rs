@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::host::frame::CallInHand;
-use crate::host::io::{Input, Output};
+use crate::host::io::{FleetInput, FleetOutput};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
 use crate::host::view::{FleetCounts, HostView, ToolView};
@@ -38,7 +38,7 @@ impl Fleet {
 
     /// Handles one input of a tenant's hosts or runs.
     #[must_use = "outputs are to be carried out"]
-    pub fn handle(&mut self, tenant: &TenantId, input: Input, now: Timestamp) -> Vec<Output> {
+    pub fn handle(&mut self, tenant: &TenantId, input: FleetInput, now: Timestamp) -> Vec<FleetOutput> {
         let (options, expected_by) = (self.options, self.expected_by);
         let pool = self
             .pools
@@ -53,7 +53,7 @@ impl Fleet {
 
     /// Handles every timer that is due at this time.
     #[must_use = "outputs are to be carried out"]
-    pub fn handle_time(&mut self, now: Timestamp) -> Vec<Output> {
+    pub fn handle_time(&mut self, now: Timestamp) -> Vec<FleetOutput> {
         self.pools
             .values_mut()
             .filter(|pool| pool.deadline().is_some_and(|at| at <= now))
@@ -87,13 +87,13 @@ impl Fleet {
 
     /// Goes on with a shutdown: asks every host to reconnect later. Assigned calls go on.
     #[must_use = "outputs are to be carried out"]
-    pub fn go_away(&mut self, reconnect_after: Millis) -> Vec<Output> {
+    pub fn go_away(&mut self, reconnect_after: Millis) -> Vec<FleetOutput> {
         self.pools.values_mut().flat_map(|pool| pool.go_away(reconnect_after)).collect()
     }
 
     /// Ends a shutdown: closes every stream.
     #[must_use = "outputs are to be carried out"]
-    pub fn close_all(&mut self) -> Vec<Output> {
+    pub fn close_all(&mut self) -> Vec<FleetOutput> {
         self.pools.values_mut().flat_map(Pool::close_all).collect()
     }
 

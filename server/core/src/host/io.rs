@@ -73,7 +73,7 @@ pub struct HostJoin {
 
 /// Something that happened to the hosts of one tenant, or a request of one of its runs.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Input {
+pub enum FleetInput {
     /// Records tools that exist though no host serves them now. Calls of them wait for a host.
     Remember {
         /// Names of the tools.
@@ -220,7 +220,7 @@ pub enum Input {
 
 /// Something for the server to do. Outputs are carried out in order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Output {
+pub enum FleetOutput {
     /// A host is accepted: send its welcome. This comes before any frame to the host.
     Joined {
         /// The host's stream, by its number in this process.
@@ -260,7 +260,7 @@ pub enum Output {
         /// The change to report.
         update: CallUpdate,
     },
-    /// Have a result recorded by the call's run. Then report [`Input::ResultHandled`] or [`Input::ResultNotRecorded`].
+    /// Have a result recorded by the call's run. Then report [`FleetInput::ResultHandled`] or [`FleetInput::ResultNotRecorded`].
     Result {
         /// Tenant of the call.
         tenant: TenantId,

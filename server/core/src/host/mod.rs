@@ -33,7 +33,9 @@ mod timer;
 mod view;
 
 pub use fleet::Fleet;
-pub use io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Input, Output, ServedTool, UnfitArguments};
+pub use io::{
+    CallUpdate, CloseReason, ConnectionId, FleetInput, FleetOutput, HostJoin, ServedTool, UnfitArguments,
+};
 pub use options::FleetOptions;
 pub use view::{FleetCounts, HostHealth, HostView, ToolView};
 

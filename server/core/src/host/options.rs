@@ -3,7 +3,8 @@
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::time::Millis;
 
-/// Timeouts and bounds of a fleet. The defaults suit hosts in other data centres and tools that take seconds to hours.
+/// Timeouts and bounds of a fleet. Filled by `app/hosts.rs` of the server. The defaults are those of its configuration: they suit
+/// hosts in other data centres and tools that take seconds to hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetOptions {
     /// A host that sends nothing for this long counts as disconnected. Default 15 s, three heartbeats.
@@ -19,8 +20,8 @@ pub struct FleetOptions {
     pub busy_pause: Millis,
     /// Time that a cancelled tool has to clean up. Default 5 s.
     pub cancel_grace: Millis,
-    /// Most calls that may wait for one tool, or for one host. Default 1024.
-    pub queue_per_tool_max: usize,
+    /// Most calls that may wait for one tool, or for one host. Default 10,000.
+    pub queue_per_tool: usize,
 }
 
 impl Default for FleetOptions {
@@ -32,7 +33,7 @@ impl Default for FleetOptions {
             accept_timeout: Millis::secs(10),
             busy_pause: Millis::secs(1),
             cancel_grace: Millis::secs(CANCEL_GRACE_SECS),
-            queue_per_tool_max: 1_024,
+            queue_per_tool: 10_000,
         }
     }
 }

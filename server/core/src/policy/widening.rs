@@ -80,7 +80,7 @@ pub fn deciding_rule<'a>(
     call: &PolicyCall,
     widening: Widening,
 ) -> Option<&'a PolicyRule> {
-    Ruling::of(rules, call, widening).rule
+    DecidingRules::of(rules, call, widening).rule
 }
 
 /// The people who must approve a call that the rules ask about. Without such a rule anyone may.
@@ -90,13 +90,13 @@ pub fn required_approvers<'a>(
     call: &PolicyCall,
     widening: Widening,
 ) -> Approvers {
-    let ruling = Ruling::of(rules, call, widening);
-    if asked(ruling.rule).is_some() { ruling.approvers() } else { Approvers::default() }
+    let deciding = DecidingRules::of(rules, call, widening);
+    if asked(deciding.rule).is_some() { deciding.approvers() } else { Approvers::default() }
 }
 
-/// The decision of all rules about a call, one rule after the other.
+/// The rules that decide about a call, found by going through all rules in order.
 #[derive(Default)]
-struct Ruling<'a> {
+struct DecidingRules<'a> {
     rule: Option<&'a PolicyRule>,
     /// The decision without the request's own rules.
     without_request: Option<&'a PolicyRule>,
@@ -104,16 +104,16 @@ struct Ruling<'a> {
     asked_by_request: Option<&'a PolicyRule>,
 }
 
-impl<'a> Ruling<'a> {
+impl<'a> DecidingRules<'a> {
     fn of(rules: impl IntoIterator<Item = &'a PolicyRule>, call: &PolicyCall, widening: Widening) -> Self {
-        let mut ruling = Self::default();
+        let mut deciding = Self::default();
         for rule in rules.into_iter().filter(|rule| rule.matches(call)) {
             if rule.action == PolicyAction::Deny {
                 return Self { rule: Some(rule), ..Self::default() };
             }
-            ruling.follow(rule, widening.counts(rule));
+            deciding.follow(rule, widening.counts(rule));
         }
-        ruling
+        deciding
     }
 
     fn follow(&mut self, rule: &'a PolicyRule, counts: bool) {

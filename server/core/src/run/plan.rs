@@ -16,7 +16,7 @@ pub enum Situation {
     /// The caller's messages are in the session, and nothing has been done yet.
     Prompted,
     /// The model has responded and asks for no tool call.
-    Answered {
+    Responded {
         /// Finish reason of the response.
         finish: FinishReason,
     },
@@ -182,8 +182,8 @@ pub fn react(situation: &Situation) -> Instruction {
         Situation::Prompted | Situation::ToolsSettled => Instruction::CallModel,
         Situation::HumanAnswered | Situation::Compacted => Instruction::CallModel,
         // A response that a full context cut off goes on in a smaller context.
-        Situation::Answered { finish: FinishReason::ContextWindow } => Instruction::CallModel,
-        Situation::Answered { .. } => Instruction::Finish { failure: None },
+        Situation::Responded { finish: FinishReason::ContextWindow } => Instruction::CallModel,
+        Situation::Responded { .. } => Instruction::Finish { failure: None },
         Situation::CallsWaiting => Instruction::CallTools,
     }
 }
@@ -197,9 +197,9 @@ mod tests {
         assert_eq!(react(&Situation::Prompted), Instruction::CallModel);
         assert_eq!(react(&Situation::CallsWaiting), Instruction::CallTools);
         assert_eq!(react(&Situation::ToolsSettled), Instruction::CallModel);
-        let answered = Situation::Answered { finish: FinishReason::Stop };
-        assert_eq!(react(&answered), Instruction::Finish { failure: None });
-        let cut = Situation::Answered { finish: FinishReason::ContextWindow };
+        let responded = Situation::Responded { finish: FinishReason::Stop };
+        assert_eq!(react(&responded), Instruction::Finish { failure: None });
+        let cut = Situation::Responded { finish: FinishReason::ContextWindow };
         assert_eq!(react(&cut), Instruction::CallModel);
     }
 

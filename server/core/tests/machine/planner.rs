@@ -58,7 +58,7 @@ fn it_is_asked_wherever_the_run_stands_still() {
     script.plans(Instruction::CallModel);
     let finish_reason = FinishReason::Stop;
     let said = script.says("done");
-    assert_eq!(said.effects[1..], plan(4, Situation::Answered { finish: finish_reason }));
+    assert_eq!(said.effects[1..], plan(4, Situation::Responded { finish: finish_reason }));
     assert_eq!(script.plans(finish()), "planned finished");
     assert_eq!((script.end(), totals(&script).final_entry), (None, None));
 }

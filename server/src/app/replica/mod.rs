@@ -1,5 +1,5 @@
-//! A server that shares its database with others. Each does the work of its own sessions. It takes calls for any session, and
-//! sends a call for another replica's session to that replica.
+//! A server that shares its database with others. Each does the work of its own sessions. It takes RPCs for any session, and
+//! sends an RPC for another replica's session to that replica.
 
 mod shards;
 mod start;

@@ -52,7 +52,7 @@ impl ServerBuilder {
         let CheckedParts { redactor, security, models, own_tools } = self.check()?;
         let peer_tls = security.links.clone();
         let (listeners, otlp) = self.listen(security, redactor).await?;
-        let JoinedReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
+        let ListeningReplica { listener, replica_address, replica } = self.join(cluster, &options).await?;
         let (grace, message_bytes_max) =
             (self.config.server.shutdown_grace.duration(), self.config.server.max_message_bytes);
         let parts = self.into_parts(models, own_tools, listeners.authentication);
@@ -105,7 +105,7 @@ impl ServerBuilder {
 }
 
 impl ReplicaServer {
-    /// Starts the services. With it comes what every call of both listeners holds: the audit log ends when the last one has gone.
+    /// Starts the services. With it comes what every RPC of both listeners holds: the audit log ends when the last one has gone.
     async fn start_services(
         &self,
         parts: ServiceParts,
@@ -234,7 +234,7 @@ impl ReplicaListeners {
 }
 
 /// A replica that has joined, and its listener for the others.
-struct JoinedReplica {
+struct ListeningReplica {
     listener: TcpListener,
     /// Host and port at which the others reach it.
     replica_address: String,
@@ -262,7 +262,7 @@ impl ServerBuilder {
         &self,
         cluster: ClusterOptions,
         options: &PostgresOptions,
-    ) -> Result<JoinedReplica, StartError> {
+    ) -> Result<ListeningReplica, StartError> {
         let (listener, found) = listen(cluster.listen).await?;
         let me = ReplicaOptions {
             address: cluster.advertise.unwrap_or_else(|| found.to_string()),
@@ -271,7 +271,7 @@ impl ServerBuilder {
         };
         let replica_address = me.address.clone();
         let replica = Arc::new(Box::pin(Replica::join(options, me)).await.map_err(OpenError::from)?);
-        Ok(JoinedReplica { listener, replica_address, replica })
+        Ok(ListeningReplica { listener, replica_address, replica })
     }
 }
 

@@ -102,7 +102,7 @@ impl Readiness {
         }
     }
 
-    /// The server takes calls again.
+    /// The server takes RPCs again.
     fn is_back(&self) {
         if let Some(engine) = &self.engine {
             engine.store_answers_again();

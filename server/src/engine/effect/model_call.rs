@@ -29,7 +29,7 @@ use crate::model::{EncodedPrefix, Model, ModelError, ModelErrorKind, ModelReques
 use crate::tool::Offered;
 
 /// One attempt of a model call.
-pub(in crate::engine) struct ModelCall {
+pub(in crate::engine) struct ModelCallEffect {
     pub(in crate::engine) deps: Arc<Deps>,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) tenant: TenantId,
@@ -54,7 +54,7 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) memory: Charge,
 }
 
-impl ModelCall {
+impl ModelCallEffect {
     /// Reads everything that is to be sent from the history. The returned future makes the call.
     pub(in crate::engine) fn prepare(
         mut self,

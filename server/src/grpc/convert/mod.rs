@@ -1,4 +1,5 @@
-//! Conversion between the generated wire types and the core's types. No code below this module sees a wire type.
+//! Conversion between the generated wire types and the core's types. Outside of `grpc`, only `app/serving` sees
+//! wire types, as it registers the services.
 
 mod compaction;
 pub mod event;

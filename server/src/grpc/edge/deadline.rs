@@ -65,7 +65,7 @@ where
 }
 
 fn passed() -> Response<Body> {
-    Status::deadline_exceeded("the deadline of the call passed before its answer").into_http()
+    Status::deadline_exceeded("the deadline of the RPC passed before its response").into_http()
 }
 
 /// The time that the caller waits. `None` if it gives none, or one that the protocol does not know.

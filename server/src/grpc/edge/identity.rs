@@ -87,7 +87,7 @@ impl CredentialCheck {
         }
         if !access.admits(&identity.principal) {
             let why = "the roles of the caller do not allow it".to_owned();
-            return Err(refused("role", why, permission_denied("your roles do not allow this call")));
+            return Err(refused("role", why, permission_denied("your roles do not allow this RPC")));
         }
         let use_permit = self.hold_stream(request.uri().path(), &identity.principal).map_err(|exceeded| {
             let why = format!("the quota {} is used up", exceeded.quota);

@@ -159,8 +159,7 @@ async fn the_tools_service_shows_tools_and_hosts() {
 
 #[tokio::test]
 async fn too_many_hosts_are_told_to_come_back() {
-    let harness =
-        Harness::with(RemoteToolsOptions { connections_max: 1, ..RemoteToolsOptions::default() }).await;
+    let harness = Harness::with(RemoteToolsOptions { max_hosts: 1, ..RemoteToolsOptions::default() }).await;
     let _host = harness.host("h", &["a"]).await;
     let (_say, frames) = mpsc::unbounded_channel();
     let mut client = ToolHostClient::new(harness.channel.clone());

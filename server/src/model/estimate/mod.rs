@@ -51,21 +51,18 @@ pub fn message_tokens(message: &Message) -> u32 {
 }
 
 /// Estimates the system prompt; 0 if it is empty.
-#[must_use]
-pub fn system_prompt_tokens(system_prompt: &str) -> u32 {
+fn system_prompt_tokens(system_prompt: &str) -> u32 {
     if system_prompt.is_empty() { 0 } else { text_tokens(system_prompt).saturating_add(MESSAGE_TOKENS) }
 }
 
 /// Estimates the declaration of a tool.
-#[must_use]
-pub fn tool_tokens(tool: &ToolDeclaration) -> u32 {
+fn tool_tokens(tool: &ToolDeclaration) -> u32 {
     let texts = [&tool.name, &tool.description, &tool.input_schema];
     texts.iter().map(|text| text_tokens(text)).fold(TOOL_TOKENS, u32::saturating_add)
 }
 
 /// Estimates a text without the message around it.
-#[must_use]
-pub fn text_tokens(text: &str) -> u32 {
+fn text_tokens(text: &str) -> u32 {
     u32::try_from(twentieths(text).div_ceil(TWENTIETHS)).unwrap_or(u32::MAX)
 }
 

@@ -1,4 +1,4 @@
-//! Providers, one module for each wire format: writes requests and decodes answers.
+//! Providers, one module for each wire format: writes requests and decodes responses.
 
 pub(in crate::model) mod anthropic;
 pub(in crate::model) mod gemini;

@@ -3,14 +3,12 @@
 //! All providers share one table, because gateways answer with each other's codes.
 
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
+use agentloop_core::retry::RETRY_AFTER_MAX;
 use agentloop_core::time::Millis;
 use serde_json::Value;
 
 use crate::model::response::overflow::{never_allowed, says_overflow};
 use crate::model::{ModelError, ModelErrorKind};
-
-/// Upper limit for a wait that a provider asks for. A hostile or confused provider must not park runs for ever.
-pub(crate) const RETRY_AFTER_MAX: Millis = Millis::secs(3600);
 
 /// Codes for missing payment or a reached spending limit, where waiting does not help.
 ///
@@ -339,7 +337,8 @@ mod tests {
         for (message, wait) in [
             ("Rate limit reached. Please try again in 1.2s. Visit", Some(1_200)),
             ("Please try again in 20ms.", Some(20)),
-            ("try again in 6m0s", Some(360_000)),
+            ("try again in 4m59s", Some(299_000)),
+            ("try again in 6m0s", Some(300_000)),
             ("try again in 900h", Some(RETRY_AFTER_MAX.0)),
             ("try again in a while", None),
             ("try again in ", None),

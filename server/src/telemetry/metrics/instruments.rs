@@ -125,11 +125,11 @@ impl Instruments {
             human_requests: new.counters("human_requests", "Questions to humans, by kind"),
             human_answers: new.counters("human_answers", "Questions that were settled, by decision"),
             human_wait: new.seconds("human_wait", "From a question to its answer", HUMAN_SECONDS),
-            refusals: new.counters("refusals", "Calls refused with RESOURCE_EXHAUSTED, by reason"),
-            rejections: new.counters("rejections", "Calls refused because of who makes them, by cause"),
+            refusals: new.counters("refusals", "RPCs refused with RESOURCE_EXHAUSTED, by reason"),
+            rejections: new.counters("rejections", "RPCs refused because of who makes them, by cause"),
             append_duration: new.seconds("append_duration", "Until events are durable", APPEND_SECONDS),
-            model_calls: new.counters("model_calls", "Tries of model calls, by outcome"),
-            model_retries: new.counters("model_retries", "Tries that failed and are followed by another"),
+            model_calls: new.counters("model_calls", "Attempts of model calls, by outcome"),
+            model_retries: new.counters("model_retries", "Attempts that failed and are followed by another"),
             model_duration: new.seconds_by(
                 "model_call_duration",
                 "Of model calls that succeeded",
@@ -139,7 +139,7 @@ impl Instruments {
             tokens: new.counters("tokens", "Tokens as providers count them, by kind"),
             cost: new.counters("cost", "In the currency of the configured prices"),
             tool_calls: new.counters("tool_calls", "Tool calls that were settled, by outcome"),
-            tool_retries: new.counters("tool_retries", "Tries of tool calls that are followed by another"),
+            tool_retries: new.counters("tool_retries", "Attempts of tool calls that are followed by another"),
             tool_duration: new.seconds_by("tool_call_duration", "From first offer to result", TOOL_SECONDS),
         }
     }

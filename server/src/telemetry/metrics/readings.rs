@@ -104,7 +104,7 @@ impl Writer<'_> {
         if quotas.is_empty() {
             return Ok(());
         }
-        let help = "Calls that were refused because a quota is used up";
+        let help = "RPCs that were refused because a quota is used up";
         let mut refused = self.0.encode_descriptor("quota_refusals", help, None, MetricType::Counter)?;
         for quota in quotas {
             let labels = [("quota", quota.name)];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agentloop_core::host::frame::{CapabilityVerdict, RefusalKind, ServerFrame};
-use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
+use agentloop_core::host::{CloseReason, ConnectionId, Fleet, FleetInput, FleetOutput, ServedTool};
 use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::time::Instant;
@@ -84,7 +84,7 @@ impl HostsState {
                     new_tools += usize::from(self.catalogue.tool(tenant, name).is_none());
                     new_terms += usize::from(self.terms.known(tenant, name).is_none());
                     if let Some(tool) = forgotten {
-                        let out = self.fleet.handle(tenant, Input::Forget { tool }, now);
+                        let out = self.fleet.handle(tenant, FleetInput::Forget { tool }, now);
                         debug_assert!(out.is_empty(), "forgetting asks for nothing");
                     }
                     Ok(tool)
@@ -179,14 +179,14 @@ impl HostsState {
         reconnect_after: Millis,
         reason: &str,
         now: Timestamp,
-    ) -> Vec<Output> {
+    ) -> Vec<FleetOutput> {
         let mut out = Vec::new();
         for connection in connections {
             let Some(queue) = self.streams.get(&connection) else { continue };
             let tenant = queue.tenant.clone();
             let frame = ServerFrame::GoAway { reconnect_after, reason: reason.to_owned() };
-            out.push(Output::Send { connection, frame });
-            let close = Input::CloseStream { connection, reason: CloseReason::Reconnect };
+            out.push(FleetOutput::Send { connection, frame });
+            let close = FleetInput::CloseStream { connection, reason: CloseReason::Reconnect };
             out.extend(self.fleet.handle(&tenant, close, now));
         }
         out

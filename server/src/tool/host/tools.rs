@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{CallRef, CancelCause};
-use agentloop_core::host::{CallUpdate, Input, Output, UnfitArguments};
+use agentloop_core::host::{CallUpdate, FleetInput, FleetOutput, UnfitArguments};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::policy::PolicyRule;
@@ -80,14 +80,14 @@ impl Tools for RemoteTools {
     fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek {
         let mut state = self.lock();
         let now = self.now();
-        let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on: on.cloned() };
+        let input = FleetInput::Seek { call: call.clone(), tool: tool.to_owned(), on: on.cloned() };
         let mut out = state.fleet.handle(&origin.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
-            Some(Output::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
+            Some(FleetOutput::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
                 Seek::Granted { host, instance, terms }
             }
-            Some(Output::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
+            Some(FleetOutput::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,
         };
         self.perform(&mut state, out, now);
@@ -99,11 +99,11 @@ impl Tools for RemoteTools {
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
-        self.handle(tenant, Input::CloseRuntime { host: host.clone(), runtime: runtime.to_string() });
+        self.handle(tenant, FleetInput::CloseRuntime { host: host.clone(), runtime: runtime.to_string() });
     }
 
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
-        self.handle(tenant, Input::StopSeeking { call: call.clone() });
+        self.handle(tenant, FleetInput::StopSeeking { call: call.clone() });
     }
 
     fn offer(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
@@ -112,33 +112,33 @@ impl Tools for RemoteTools {
     }
 
     fn reclaim(&self, origin: &CallOrigin, call: &CallId, offer: Offer) {
-        self.handle(&origin.tenant, Input::Reclaim(translate::request(origin, call, offer)));
+        self.handle(&origin.tenant, FleetInput::Reclaim(translate::request(origin, call, offer)));
     }
 
     fn cancel(&self, tenant: &TenantId, call: &CallRef, cause: CancelCause, reason: &str) {
-        self.handle(tenant, Input::Cancel { call: call.clone(), cause, reason: reason.to_owned() });
+        self.handle(tenant, FleetInput::Cancel { call: call.clone(), cause, reason: reason.to_owned() });
     }
 
     fn answer_input(&self, tenant: &TenantId, call: &CallRef, input: &str, answer: InputAnswer) {
-        self.handle(tenant, Input::AnswerInput { call: call.clone(), input: input.to_owned(), answer });
+        self.handle(tenant, FleetInput::AnswerInput { call: call.clone(), input: input.to_owned(), answer });
     }
 
     fn ack_resume_state(&self, tenant: &TenantId, call: &CallRef, resume_no: u64) {
-        self.handle(tenant, Input::AckResumeState { call: call.clone(), resume_no });
+        self.handle(tenant, FleetInput::AckResumeState { call: call.clone(), resume_no });
     }
 
     fn release_call(&self, tenant: &TenantId, call: &CallRef) {
-        self.handle(tenant, Input::ReleaseCall { call: call.clone() });
+        self.handle(tenant, FleetInput::ReleaseCall { call: call.clone() });
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {
-        self.handle(tenant, Input::Release { run: run.clone() });
+        self.handle(tenant, FleetInput::Release { run: run.clone() });
     }
 }
 
 /// True for the fleet's immediate answer to a seek of this call.
-fn is_seek_result(output: &Output, sought: &CallId) -> bool {
-    matches!(output, Output::Update { call, update: CallUpdate::Granted { .. } | CallUpdate::Denied { .. }, .. } if call == sought)
+fn is_seek_result(output: &FleetOutput, sought: &CallId) -> bool {
+    matches!(output, FleetOutput::Update { call, update: CallUpdate::Granted { .. } | CallUpdate::Denied { .. }, .. } if call == sought)
 }
 
 impl RemoteTools {
@@ -163,7 +163,7 @@ impl RemoteTools {
         unfit: Option<UnfitArguments>,
     ) {
         let request = translate::request(origin, call, offer);
-        self.handle(&origin.tenant, Input::Offer { request, unfit });
+        self.handle(&origin.tenant, FleetInput::Offer { request, unfit });
     }
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {
@@ -201,7 +201,7 @@ impl RemoteTools {
         CallFacts::Ready(ReadyCall {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
-            timeout: declared.timeout.unwrap_or(self.options().call_timeout),
+            timeout: declared.timeout.unwrap_or(self.options().tool_timeout),
             requires_runtime: declared.requires_runtime,
             title: title(&declared.title, shown.as_deref().unwrap_or(arguments)),
             deadline_is_outcome: declared.deadline_is_outcome || by_operator,

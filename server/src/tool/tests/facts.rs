@@ -64,7 +64,7 @@ async fn a_good_call_is_ready() {
     assert_eq!(
         facts,
         [
-            ready("get_weather", EffectClass::Unsafe, false, Millis::secs(120)),
+            ready("get_weather", EffectClass::Unsafe, false, Millis::secs(600)),
             ready("slow", EffectClass::Keyed, true, Millis::secs(3_600))
         ]
     );

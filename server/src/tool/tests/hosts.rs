@@ -333,7 +333,7 @@ async fn a_host_that_is_looked_at_when_the_server_stops_is_sent_away() {
 
 #[tokio::test(start_paused = true)]
 async fn there_is_a_place_for_so_many_hosts() {
-    let harness = Harness::with(RemoteToolsOptions { connections_max: 2, ..RemoteToolsOptions::default() });
+    let harness = Harness::with(RemoteToolsOptions { max_hosts: 2, ..RemoteToolsOptions::default() });
     let first = harness.host("a", &["t"]).await;
     let _second = harness.host("b", &["t"]).await;
     let refused = harness.tools.accept(tenant()).expect_err("no place");

@@ -5,7 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use super::{App, Command, Overlay, UnsentPrompt};
 use crate::{
-    chat::{event::CallError, transcript::Tone},
+    chat::{event::RpcError, transcript::Tone},
     command::conversation::queue::QueuedRun,
     terminal::text::sanitize,
 };
@@ -90,7 +90,7 @@ impl App {
     }
 
     /// Handles a message that was refused or lost: puts it back into the editor.
-    pub(super) fn message_refused(&mut self, sent_as: &str, error: &CallError) -> Vec<Command> {
+    pub(super) fn message_refused(&mut self, sent_as: &str, error: &RpcError) -> Vec<Command> {
         let Some(unsent) = self.take_in_flight(sent_as) else { return Vec::new() };
         self.queue.runs.retain(|queued| queued.run_id != sent_as);
         self.transcript.note(Tone::Bad, &format!("not sent: {}", error.message));

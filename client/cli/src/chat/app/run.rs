@@ -13,7 +13,7 @@ use super::{App, Chosen, Command, Focus, LiveRun, Overlay, UnsentPrompt, queue::
 use crate::{
     chat::{
         card::{Card, CardOutcome},
-        event::CallError,
+        event::RpcError,
         transcript::Tone,
     },
     exit::Exit,
@@ -192,7 +192,7 @@ impl App {
         Vec::new()
     }
 
-    pub(super) fn answer_refused(&mut self, request_id: &str, error: &CallError) -> Vec<Command> {
+    pub(super) fn answer_refused(&mut self, request_id: &str, error: &RpcError) -> Vec<Command> {
         if error.reason == Some(ErrorReason::AlreadyResolved) {
             self.transcript.note(Tone::Warning, &error.message);
             return self.question_answered(request_id);
@@ -258,7 +258,7 @@ impl App {
     }
 
     /// Handles a run that cannot be followed. If it never started, its prompt goes back into the editor.
-    pub(super) fn lost(&mut self, run_id: &str, error: &CallError) -> Vec<Command> {
+    pub(super) fn lost(&mut self, run_id: &str, error: &RpcError) -> Vec<Command> {
         let Some(live) = self.live.take_if(|live| live.run_id == run_id) else { return Vec::new() };
         self.stop_following();
         if live.prompt_shown && !live.confirmed {
@@ -272,7 +272,7 @@ impl App {
     }
 
     /// Puts a prompt back into the editor. If it may have reached the server, sending it again follows that run.
-    fn restore_prompt(&mut self, error: &CallError) {
+    fn restore_prompt(&mut self, error: &RpcError) {
         self.transcript.remove_last_user();
         let unsent = if error.unreachable { self.unsent.clone() } else { self.unsent.take() };
         if let Some(unsent) = unsent

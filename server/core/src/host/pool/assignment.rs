@@ -1,10 +1,10 @@
 //! Requests of runs about calls that are granted or assigned: offer, reclaim, cancel, release; and recorded results.
 
 use super::{Pool, Timer, first_of};
-use crate::host::call::{Assignment, CallState, TrackedCall};
+use crate::host::call::{Assignment, FleetCallState, TrackedCall};
 use crate::host::connection::StoppingCall;
 use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Ran, ServerFrame};
-use crate::host::io::{CallUpdate, ConnectionId, Output, UnfitArguments};
+use crate::host::io::{CallUpdate, ConnectionId, FleetOutput, UnfitArguments};
 use crate::id::{Attempt, CallId, HostId, RunId};
 
 impl Pool {
@@ -12,7 +12,7 @@ impl Pool {
     pub(super) fn offer(&mut self, request: CallRequest, unfit: Option<UnfitArguments>) {
         let id = request.call.call.clone();
         match self.calls.get(&id).map(|call| call.state.clone()) {
-            Some(CallState::Reserved { host, connection, terms }) if host == request.host => {
+            Some(FleetCallState::Reserved { host, connection, terms }) if host == request.host => {
                 let fault = unfit.filter(|unfit| unfit.terms == terms.digest).map(|unfit| unfit.message);
                 match (self.stream(&host, connection), fault) {
                     (Some(stream), _) if stream.draining || !stream.tools.contains_key(&request.tool) => {
@@ -38,18 +38,18 @@ impl Pool {
                     ),
                 }
             }
-            Some(CallState::Assigned(assignment) | CallState::Recording(assignment))
+            Some(FleetCallState::Assigned(assignment) | FleetCallState::Recording(assignment))
                 if assignment.is(&request.call) => {}
-            Some(CallState::Assigned(assignment)) => {
+            Some(FleetCallState::Assigned(assignment)) => {
                 self.revoke(&id, &assignment);
                 self.report_lost(&request.call, Ran::No, "the call was offered without room for it");
             }
             Some(
-                CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. }
-                | CallState::Recording(_),
+                FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. }
+                | FleetCallState::Recording(_),
             )
             | None => {
                 self.report_lost(&request.call, Ran::No, "the call was offered without room for it");
@@ -79,7 +79,7 @@ impl Pool {
     fn reject(&mut self, request: CallRequest, message: String) {
         self.remove(&request.call.call);
         let lease = request.lease.as_str().to_owned();
-        self.out.push(Output::Result {
+        self.out.push(FleetOutput::Result {
             tenant: self.tenant.clone(),
             connection: None,
             host: request.host,
@@ -96,10 +96,12 @@ impl Pool {
         let host = self.hosts.get_or_insert_disconnected(&assignment.host, self.now);
         host.calls.insert(id.clone());
         match self.calls.get_mut(id) {
-            Some(call) => call.state = CallState::Assigned(assignment),
+            Some(call) => call.state = FleetCallState::Assigned(assignment),
             None => {
-                self.calls
-                    .insert(id.clone(), TrackedCall { tool: None, state: CallState::Assigned(assignment) });
+                self.calls.insert(
+                    id.clone(),
+                    TrackedCall { tool: None, state: FleetCallState::Assigned(assignment) },
+                );
             }
         }
     }
@@ -107,19 +109,19 @@ impl Pool {
     pub(super) fn reclaim(&mut self, request: &CallRequest) {
         let id = &request.call.call;
         match self.calls.get(id).map(|call| call.state.clone()) {
-            Some(CallState::Assigned(assignment))
+            Some(FleetCallState::Assigned(assignment))
                 if assignment.is(&request.call) && assignment.host == request.host =>
             {
                 return self.confirm_assignment(id, &assignment, &request.tool);
             }
-            Some(CallState::Recording(assignment)) if assignment.is(&request.call) => return,
-            Some(CallState::Assigned(assignment)) => self.revoke(id, &assignment),
+            Some(FleetCallState::Recording(assignment)) if assignment.is(&request.call) => return,
+            Some(FleetCallState::Assigned(assignment)) => self.revoke(id, &assignment),
             Some(
-                CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. }
-                | CallState::Recording(_),
+                FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. }
+                | FleetCallState::Recording(_),
             ) => {
                 self.remove(id);
             }
@@ -137,7 +139,7 @@ impl Pool {
         );
         if let Some(call) = self.calls.get_mut(id) {
             call.tool = Some(request.tool.clone());
-            if let CallState::Assigned(assignment) = &mut call.state {
+            if let FleetCallState::Assigned(assignment) = &mut call.state {
                 assignment.unbegun_at.clone_from(&request.instance);
             }
         }
@@ -172,19 +174,19 @@ impl Pool {
     /// alone. Its run may seek a host before it gives up the failed attempt.
     pub(super) fn cancel(&mut self, call: &CallRef, cause: CancelCause, reason: String) {
         match self.calls.get(&call.call).map(|call| call.state.clone()) {
-            Some(CallState::Assigned(assignment)) if assignment.is(call) => {
+            Some(FleetCallState::Assigned(assignment)) if assignment.is(call) => {
                 self.stop(call, &assignment, cause, reason)
             }
-            Some(CallState::Recording(assignment)) if assignment.is(call) => {
+            Some(FleetCallState::Recording(assignment)) if assignment.is(call) => {
                 self.remove(&call.call);
             }
             Some(
-                CallState::Assigned(_)
-                | CallState::Recording(_)
-                | CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. },
+                FleetCallState::Assigned(_)
+                | FleetCallState::Recording(_)
+                | FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. },
             )
             | None => {}
         }
@@ -224,10 +226,10 @@ impl Pool {
             .filter(|(_, call)| {
                 matches!(
                     call.state,
-                    CallState::Queued
-                        | CallState::Pinned { .. }
-                        | CallState::AwaitingResult { .. }
-                        | CallState::Reserved { .. }
+                    FleetCallState::Queued
+                        | FleetCallState::Pinned { .. }
+                        | FleetCallState::AwaitingResult { .. }
+                        | FleetCallState::Reserved { .. }
                 )
             })
             .map(|(id, _)| id.clone())
@@ -259,13 +261,13 @@ impl Pool {
 
     fn recording(&self, call: &CallRef) -> Option<&Assignment> {
         match &self.calls.get(&call.call)?.state {
-            CallState::Recording(assignment) if assignment.is(call) => Some(assignment),
-            CallState::Recording(_)
-            | CallState::Queued
-            | CallState::Pinned { .. }
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. }
-            | CallState::Assigned(_) => None,
+            FleetCallState::Recording(assignment) if assignment.is(call) => Some(assignment),
+            FleetCallState::Recording(_)
+            | FleetCallState::Queued
+            | FleetCallState::Pinned { .. }
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. }
+            | FleetCallState::Assigned(_) => None,
         }
     }
 
@@ -278,9 +280,11 @@ impl Pool {
     /// The result of a call arrived: the host no longer has the call, and the run gets no more updates of it.
     pub(super) fn begin_recording(&mut self, id: &CallId) {
         let Some(call) = self.remove(id) else { return };
-        if let CallState::Assigned(assignment) = call.state {
-            self.calls
-                .insert(id.clone(), TrackedCall { tool: call.tool, state: CallState::Recording(assignment) });
+        if let FleetCallState::Assigned(assignment) = call.state {
+            self.calls.insert(
+                id.clone(),
+                TrackedCall { tool: call.tool, state: FleetCallState::Recording(assignment) },
+            );
         }
     }
 }

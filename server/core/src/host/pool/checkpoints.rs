@@ -4,7 +4,7 @@
 //! second is reported: an early one waits, and is replaced by the next. None waits longer than its host has the call.
 
 use super::{Pool, Timer};
-use crate::host::call::CallState;
+use crate::host::call::FleetCallState;
 use crate::host::frame::CallRef;
 use crate::host::io::CallUpdate;
 use crate::id::CallId;
@@ -32,7 +32,8 @@ impl Pool {
     /// Reports the waiting checkpoint to the run, if there is one.
     pub(super) fn report_checkpoint(&mut self, id: &CallId) {
         let now = self.now;
-        let Some(CallState::Assigned(assignment)) = self.calls.get_mut(id).map(|call| &mut call.state) else {
+        let Some(FleetCallState::Assigned(assignment)) = self.calls.get_mut(id).map(|call| &mut call.state)
+        else {
             return;
         };
         let Some(checkpoint) = assignment.checkpoint.take() else { return };

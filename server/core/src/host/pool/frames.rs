@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use super::questions::NeededInput;
 use super::{Pool, Timer};
-use crate::host::call::CallState;
+use crate::host::call::FleetCallState;
 use crate::host::frame::{
     CallOutcome, CallRef, CallResult, CancelOutcome, HostFrame, Ran, RejectReason, Resumable, ServerFrame,
 };
-use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Output};
+use crate::host::io::{CallUpdate, CloseReason, ConnectionId, FleetOutput};
 use crate::id::HostId;
 
 /// A call is lost after this many consecutive heartbeats without it. One may have crossed the call's confirmation.
@@ -66,7 +66,7 @@ impl Pool {
                 self.violation(connection, "a second hello; it comes first, once".into(), None)
             }
             HostFrame::UpdateTools { .. } => {
-                unreachable!("the caller turns UpdateTools into Input::ReplaceTools")
+                unreachable!("the caller turns UpdateTools into FleetInput::ReplaceTools")
             }
         }
     }
@@ -105,13 +105,13 @@ impl Pool {
     /// True if the host was already told that the call is over, or said so itself.
     fn knows_call_is_over(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
         let recording = match self.calls.get(&call.call).map(|call| &call.state) {
-            Some(CallState::Recording(assignment)) => assignment.is(call) && assignment.host == *host,
+            Some(FleetCallState::Recording(assignment)) => assignment.is(call) && assignment.host == *host,
             Some(
-                CallState::Assigned(_)
-                | CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. },
+                FleetCallState::Assigned(_)
+                | FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. },
             )
             | None => false,
         };
@@ -273,7 +273,8 @@ impl Pool {
     fn check_unlisted(&mut self, connection: ConnectionId, host: &HostId, listed: &BTreeSet<CallRef>) {
         let mut lost = Vec::new();
         for id in &self.hosts[host].calls {
-            let Some(CallState::Assigned(assignment)) = self.calls.get_mut(id).map(|call| &mut call.state)
+            let Some(FleetCallState::Assigned(assignment)) =
+                self.calls.get_mut(id).map(|call| &mut call.state)
             else {
                 continue;
             };
@@ -358,7 +359,7 @@ impl Pool {
     }
 
     fn push_result(&mut self, connection: Option<ConnectionId>, host: HostId, result: Box<CallResult>) {
-        self.out.push(Output::Result { tenant: self.tenant.clone(), connection, host, result });
+        self.out.push(FleetOutput::Result { tenant: self.tenant.clone(), connection, host, result });
     }
 
     fn cancel_ack(

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Pool, Timer};
-use crate::host::call::{Assignment, CallState};
+use crate::host::call::{Assignment, FleetCallState};
 use crate::host::connection::{HostConnection, OfferedTool};
 use crate::host::frame::{CallInHand, CallRef, Disposition, Ran, ServerFrame};
-use crate::host::io::{CallUpdate, CloseReason, ConnectionId, HostJoin, Output, ServedTool};
+use crate::host::io::{CallUpdate, CloseReason, ConnectionId, FleetOutput, HostJoin, ServedTool};
 use crate::id::{CallId, HostId};
 
 impl Pool {
@@ -25,7 +25,7 @@ impl Pool {
         let calls = self.accept_claims(&join);
         self.drop_unclaimed(&join);
         self.clear_return_timers(&join.host);
-        self.out.insert(0, Output::Joined { connection: join.connection, tools, calls });
+        self.out.insert(0, FleetOutput::Joined { connection: join.connection, tools, calls });
         self.hosts_with_room.insert(join.host);
     }
 
@@ -106,7 +106,7 @@ impl Pool {
         let tool = match self.calls.get(id) {
             None => None,
             Some(call) => match &call.state {
-                CallState::Assigned(assignment)
+                FleetCallState::Assigned(assignment)
                     if assignment.is(&claim.call) && assignment.host == join.host =>
                 {
                     if assignment.connection == Some(join.connection) {
@@ -114,23 +114,23 @@ impl Pool {
                     }
                     call.tool.clone()
                 }
-                CallState::Recording(assignment) if assignment.is(&claim.call) => {
+                FleetCallState::Recording(assignment) if assignment.is(&claim.call) => {
                     return Disposition::Continue;
                 }
-                CallState::Queued | CallState::Pinned { .. } if claim.finished => {
+                FleetCallState::Queued | FleetCallState::Pinned { .. } if claim.finished => {
                     self.await_late_result(id, claim.call.attempt);
                     return Disposition::Continue;
                 }
                 // The run judges the result when it comes.
-                CallState::AwaitingResult { .. } | CallState::Reserved { .. } if claim.finished => {
+                FleetCallState::AwaitingResult { .. } | FleetCallState::Reserved { .. } if claim.finished => {
                     return Disposition::Continue;
                 }
-                CallState::Assigned(_)
-                | CallState::Recording(_)
-                | CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. } => {
+                FleetCallState::Assigned(_)
+                | FleetCallState::Recording(_)
+                | FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. } => {
                     return Disposition::Stop;
                 }
             },
@@ -162,15 +162,15 @@ impl Pool {
             .calls
             .iter()
             .filter_map(|id| match &self.calls.get(id)?.state {
-                CallState::Assigned(assignment) if assignment.connection != Some(join.connection) => {
+                FleetCallState::Assigned(assignment) if assignment.connection != Some(join.connection) => {
                     Some((assignment.call_ref(id), assignment.ran_if_not_at(join.instance.as_ref())))
                 }
-                CallState::Assigned(_)
-                | CallState::Recording(_)
-                | CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. } => None,
+                FleetCallState::Assigned(_)
+                | FleetCallState::Recording(_)
+                | FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. } => None,
             })
             .collect();
         for (call, ran) in lost {
@@ -191,7 +191,7 @@ impl Pool {
         for (tool, _) in tools.iter().zip(&verdicts).filter(|(_, refused)| refused.is_some()) {
             self.unserve(&tool.name, &id);
         }
-        self.out.insert(0, Output::ToolsReplaced { connection, tools: verdicts });
+        self.out.insert(0, FleetOutput::ToolsReplaced { connection, tools: verdicts });
         self.hosts_with_room.insert(id);
     }
 
@@ -212,7 +212,8 @@ impl Pool {
         let calls: Vec<CallId> = host.calls.iter().cloned().collect();
         self.close_stream(connection, CloseReason::Goodbye);
         for call in calls {
-            if let Some(CallState::Assigned(assignment)) = self.calls.get(&call).map(|call| &call.state) {
+            if let Some(FleetCallState::Assigned(assignment)) = self.calls.get(&call).map(|call| &call.state)
+            {
                 let call = assignment.call_ref(&call);
                 self.report_lost(&call, Ran::Maybe, format!("host {id} left without answering"));
             }
@@ -273,7 +274,7 @@ impl Pool {
         let until = self.now.after(self.options.grace_period);
         for call in &calls {
             self.report_checkpoint(call);
-            if let Some(CallState::Assigned(assignment)) =
+            if let Some(FleetCallState::Assigned(assignment)) =
                 self.calls.get_mut(call).map(|call| &mut call.state)
             {
                 assignment.connection = None;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Pool, Timer};
-use crate::host::call::CallState;
+use crate::host::call::FleetCallState;
 use crate::id::{CallId, HostId};
 
 impl Pool {
@@ -40,7 +40,7 @@ impl Pool {
     fn check_holders(&self) {
         let mut by_host: BTreeMap<&HostId, BTreeSet<&CallId>> = BTreeMap::new();
         for (id, call) in &self.calls {
-            if let CallState::Assigned(assignment) = &call.state {
+            if let FleetCallState::Assigned(assignment) = &call.state {
                 by_host.entry(&assignment.host).or_default().insert(id);
                 let current = self.hosts[&assignment.host].connection.as_ref().map(|stream| stream.id);
                 assert!(
@@ -75,15 +75,15 @@ impl Pool {
             let mut reserved = 0;
             for call in self.calls.values() {
                 let here = match &call.state {
-                    CallState::Reserved { connection, .. } => {
+                    FleetCallState::Reserved { connection, .. } => {
                         reserved += usize::from(*connection == stream.id);
                         *connection == stream.id
                     }
-                    CallState::Assigned(assignment) => assignment.connection == Some(stream.id),
-                    CallState::Queued
-                    | CallState::Pinned { .. }
-                    | CallState::AwaitingResult { .. }
-                    | CallState::Recording(_) => false,
+                    FleetCallState::Assigned(assignment) => assignment.connection == Some(stream.id),
+                    FleetCallState::Queued
+                    | FleetCallState::Pinned { .. }
+                    | FleetCallState::AwaitingResult { .. }
+                    | FleetCallState::Recording(_) => false,
                 };
                 if let Some(tool) = call.tool.as_deref().filter(|_| here) {
                     *running.entry(tool).or_default() += 1;
@@ -104,13 +104,13 @@ impl Pool {
 
     /// A queued call is in the queue of its tool, and waits only while no host has room for it.
     fn check_queues(&self) {
-        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.state, CallState::Queued));
+        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.state, FleetCallState::Queued));
         let waiting: BTreeSet<_> = waiting
             .map(|(id, call)| (call.tool.clone().expect("a waiting call has a tool"), id.clone()))
             .collect();
         let mut queued = BTreeSet::new();
         for (name, tool) in &self.tools {
-            assert!(tool.queue.len() <= self.options.queue_per_tool_max);
+            assert!(tool.queue.len() <= self.options.queue_per_tool);
             assert_eq!(tool.queue.len(), tool.queue.iter().count());
             assert_eq!(self.waiting.contains(name), !tool.queue.is_empty(), "{name}");
             queued.extend(tool.queue.iter().map(|id| (name.clone(), id.clone())));
@@ -128,12 +128,12 @@ impl Pool {
     /// A pinned call waits only while its host is disconnected or has no room.
     fn check_pinned(&self) {
         let pinned = self.calls.iter().filter_map(|(id, call)| match &call.state {
-            CallState::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
-            CallState::Queued
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. }
-            | CallState::Assigned(_)
-            | CallState::Recording(_) => None,
+            FleetCallState::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
+            FleetCallState::Queued
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. }
+            | FleetCallState::Assigned(_)
+            | FleetCallState::Recording(_) => None,
         });
         let mut listed = 0;
         for (host, id, tool) in pinned {
@@ -155,16 +155,19 @@ impl Pool {
         let mut expected = self.connections.len();
         for (id, call) in &self.calls {
             let timed = match &call.state {
-                CallState::Queued => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
-                CallState::Pinned { host } => !self.is_connected(host),
-                CallState::AwaitingResult { .. } => true,
-                CallState::Assigned(assignment) => assignment.connection.is_none() || !assignment.accepted,
-                CallState::Reserved { .. } | CallState::Recording(_) => false,
+                FleetCallState::Queued => {
+                    self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty()
+                }
+                FleetCallState::Pinned { host } => !self.is_connected(host),
+                FleetCallState::AwaitingResult { .. } => true,
+                FleetCallState::Assigned(assignment) => {
+                    assignment.connection.is_none() || !assignment.accepted
+                }
+                FleetCallState::Reserved { .. } | FleetCallState::Recording(_) => false,
             };
             assert_eq!(self.timers.get(&Timer::Call(id.clone())).is_some(), timed, "{id} {:?}", call.state);
             expected += usize::from(timed);
-            let saved =
-                matches!(&call.state, CallState::Assigned(assignment) if assignment.checkpoint.is_some());
+            let saved = matches!(&call.state, FleetCallState::Assigned(assignment) if assignment.checkpoint.is_some());
             assert_eq!(self.timers.get(&Timer::Checkpoint(id.clone())).is_some(), saved, "{id}");
             expected += usize::from(saved);
         }

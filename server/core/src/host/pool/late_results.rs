@@ -1,7 +1,7 @@
 //! Results that are on their way while the next attempt of their call already looks for a host.
 
 use super::{Pool, Timer};
-use crate::host::call::{CallState, TrackedCall};
+use crate::host::call::{FleetCallState, TrackedCall};
 use crate::host::frame::CallRef;
 use crate::id::{Attempt, CallId, HostId};
 
@@ -13,12 +13,12 @@ impl Pool {
     pub(super) fn await_late_result(&mut self, id: &CallId, attempt: Attempt) {
         let Some(TrackedCall { tool: Some(tool), state }) = self.remove(id) else { return };
         let on = match state {
-            CallState::Pinned { host } => Some(host),
-            CallState::Queued
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. }
-            | CallState::Assigned(_)
-            | CallState::Recording(_) => None,
+            FleetCallState::Pinned { host } => Some(host),
+            FleetCallState::Queued
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. }
+            | FleetCallState::Assigned(_)
+            | FleetCallState::Recording(_) => None,
         };
         self.await_result(id.clone(), tool, attempt, on);
     }
@@ -26,20 +26,22 @@ impl Pool {
     /// Makes a call wait for the result of its last attempt. The call must not be tracked at the moment.
     pub(super) fn await_result(&mut self, id: CallId, tool: String, attempt: Attempt, on: Option<HostId>) {
         self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.accept_timeout));
-        self.calls
-            .insert(id, TrackedCall { tool: Some(tool), state: CallState::AwaitingResult { attempt, on } });
+        self.calls.insert(
+            id,
+            TrackedCall { tool: Some(tool), state: FleetCallState::AwaitingResult { attempt, on } },
+        );
     }
 
     /// True if the next attempt of a call waits for the result of this one.
     pub(super) fn awaits_result(&self, call: &CallRef) -> bool {
         match self.calls.get(&call.call).map(|call| &call.state) {
-            Some(CallState::AwaitingResult { attempt, .. }) => *attempt == call.attempt,
+            Some(FleetCallState::AwaitingResult { attempt, .. }) => *attempt == call.attempt,
             Some(
-                CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::Reserved { .. }
-                | CallState::Assigned(_)
-                | CallState::Recording(_),
+                FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::Reserved { .. }
+                | FleetCallState::Assigned(_)
+                | FleetCallState::Recording(_),
             )
             | None => false,
         }
@@ -47,7 +49,7 @@ impl Pool {
 
     /// Ends the wait, because the result did not come or did not end the call: the next attempt is placed.
     pub(super) fn stop_awaiting_result(&mut self, id: &CallId) {
-        let Some(TrackedCall { tool: Some(tool), state: CallState::AwaitingResult { on, .. } }) =
+        let Some(TrackedCall { tool: Some(tool), state: FleetCallState::AwaitingResult { on, .. } }) =
             self.remove(id)
         else {
             return;

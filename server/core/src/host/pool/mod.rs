@@ -15,12 +15,12 @@ mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::host::call::{Assignment, CallState, TrackedCall};
+use crate::host::call::{Assignment, FleetCallState, TrackedCall};
 use crate::host::connection::HostConnection;
 use crate::host::frame::{CallRef, Ran, ServerFrame};
 use crate::host::host_state::HostState;
 use crate::host::hosts_by_load::HostsByLoad;
-use crate::host::io::{CallUpdate, CloseReason, ConnectionId, Input, Output};
+use crate::host::io::{CallUpdate, CloseReason, ConnectionId, FleetInput, FleetOutput};
 use crate::host::options::FleetOptions;
 use crate::host::queue::ToolQueue;
 use crate::host::timer::Timers;
@@ -53,7 +53,7 @@ pub(super) struct Pool {
     /// Hosts that may have gained room by the current input. [`Self::finish`] grants that room.
     hosts_with_room: BTreeSet<HostId>,
     timers: Timers<Timer>,
-    out: Vec<Output>,
+    out: Vec<FleetOutput>,
 }
 
 /// A tool that hosts serve, or that is remembered.
@@ -99,32 +99,32 @@ impl Pool {
         }
     }
 
-    pub(super) fn handle(&mut self, input: Input, now: Timestamp) -> Vec<Output> {
+    pub(super) fn handle(&mut self, input: FleetInput, now: Timestamp) -> Vec<FleetOutput> {
         self.now = now;
         match input {
-            Input::Remember { tools } => self.remember(tools),
-            Input::Forget { tool } => self.forget(&tool),
-            Input::Seek { call, tool, on } => self.seek(call, tool, on),
-            Input::StopSeeking { call } => self.stop_seeking(&call),
-            Input::Offer { request, unfit } => self.offer(*request, unfit),
-            Input::Reclaim(request) => self.reclaim(&request),
-            Input::Cancel { call, cause, reason } => self.cancel(&call, cause, reason),
-            Input::AnswerInput { call, input, answer } => self.answer_input(call, input, answer),
-            Input::AckResumeState { call, resume_no } => self.ack_resume_state(call, resume_no),
-            Input::ReleaseCall { call } => self.release_call(&call),
-            Input::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
-            Input::Release { run } => self.release(&run),
-            Input::ResultHandled { call } => self.result_handled(&call),
-            Input::ResultNotRecorded { call } => self.result_not_recorded(&call),
-            Input::ResultWithoutStream { call, lease } => self.result_without_stream(&call, &lease),
-            Input::Join(joining) => self.join(*joining),
-            Input::ReplaceTools { connection, tools } => self.replace_tools(connection, &tools),
-            Input::Frame { connection, frame } => self.frame(connection, frame),
-            Input::Touch { connection } => self.touch(connection),
-            Input::Violation { connection, message, call } => self.violation(connection, message, call),
-            Input::CloseStream { connection, reason } => self.close_stream(connection, reason),
-            Input::Disconnected { connection } => self.disconnected(connection),
-            Input::LinkLost { host } => self.link_lost(&host),
+            FleetInput::Remember { tools } => self.remember(tools),
+            FleetInput::Forget { tool } => self.forget(&tool),
+            FleetInput::Seek { call, tool, on } => self.seek(call, tool, on),
+            FleetInput::StopSeeking { call } => self.stop_seeking(&call),
+            FleetInput::Offer { request, unfit } => self.offer(*request, unfit),
+            FleetInput::Reclaim(request) => self.reclaim(&request),
+            FleetInput::Cancel { call, cause, reason } => self.cancel(&call, cause, reason),
+            FleetInput::AnswerInput { call, input, answer } => self.answer_input(call, input, answer),
+            FleetInput::AckResumeState { call, resume_no } => self.ack_resume_state(call, resume_no),
+            FleetInput::ReleaseCall { call } => self.release_call(&call),
+            FleetInput::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
+            FleetInput::Release { run } => self.release(&run),
+            FleetInput::ResultHandled { call } => self.result_handled(&call),
+            FleetInput::ResultNotRecorded { call } => self.result_not_recorded(&call),
+            FleetInput::ResultWithoutStream { call, lease } => self.result_without_stream(&call, &lease),
+            FleetInput::Join(joining) => self.join(*joining),
+            FleetInput::ReplaceTools { connection, tools } => self.replace_tools(connection, &tools),
+            FleetInput::Frame { connection, frame } => self.frame(connection, frame),
+            FleetInput::Touch { connection } => self.touch(connection),
+            FleetInput::Violation { connection, message, call } => self.violation(connection, message, call),
+            FleetInput::CloseStream { connection, reason } => self.close_stream(connection, reason),
+            FleetInput::Disconnected { connection } => self.disconnected(connection),
+            FleetInput::LinkLost { host } => self.link_lost(&host),
         }
         self.finish()
     }
@@ -140,7 +140,7 @@ impl Pool {
     }
 
     /// Ends an input: grants the room that it freed, and returns the outputs.
-    fn finish(&mut self) -> Vec<Output> {
+    fn finish(&mut self) -> Vec<FleetOutput> {
         while let Some(host) = self.hosts_with_room.pop_first() {
             self.fill(&host);
         }
@@ -148,15 +148,15 @@ impl Pool {
     }
 
     fn send(&mut self, connection: ConnectionId, frame: ServerFrame) {
-        self.out.push(Output::Send { connection, frame });
+        self.out.push(FleetOutput::Send { connection, frame });
     }
 
     fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
-        self.out.push(Output::Close { connection, reason });
+        self.out.push(FleetOutput::Close { connection, reason });
     }
 
     fn tell(&mut self, call: &CallId, update: CallUpdate) {
-        self.out.push(Output::Update { tenant: self.tenant.clone(), call: call.clone(), update });
+        self.out.push(FleetOutput::Update { tenant: self.tenant.clone(), call: call.clone(), update });
     }
 
     /// The host of a stream. `None` if the stream was closed or replaced.
@@ -174,13 +174,13 @@ impl Pool {
     /// The assignment of this attempt, if a host has it.
     fn assignment(&mut self, call: &CallRef) -> Option<&mut Assignment> {
         match &mut self.calls.get_mut(&call.call)?.state {
-            CallState::Assigned(assignment) if assignment.is(call) => Some(assignment),
-            CallState::Assigned(_)
-            | CallState::Queued
-            | CallState::Pinned { .. }
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. }
-            | CallState::Recording(_) => None,
+            FleetCallState::Assigned(assignment) if assignment.is(call) => Some(assignment),
+            FleetCallState::Assigned(_)
+            | FleetCallState::Queued
+            | FleetCallState::Pinned { .. }
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. }
+            | FleetCallState::Recording(_) => None,
         }
     }
 
@@ -190,17 +190,17 @@ impl Pool {
         let call = self.calls.remove(id)?;
         self.timers.clear(&Timer::Call(id.clone()));
         match &call.state {
-            CallState::Queued => self.unqueue(id, call.tool.as_deref()),
-            CallState::Pinned { host } => self.unpin(id, host),
-            CallState::Reserved { host, connection, .. } => {
+            FleetCallState::Queued => self.unqueue(id, call.tool.as_deref()),
+            FleetCallState::Pinned { host } => self.unpin(id, host),
+            FleetCallState::Reserved { host, connection, .. } => {
                 if let Some(stream) = self.stream(host, *connection) {
                     stream.credit.release();
                     stream.vacate(call.tool.as_deref());
                     self.hosts_with_room.insert(host.clone());
                 }
             }
-            CallState::Assigned(assignment) => self.unassign(id, assignment, call.tool.as_deref()),
-            CallState::AwaitingResult { .. } | CallState::Recording(_) => {}
+            FleetCallState::Assigned(assignment) => self.unassign(id, assignment, call.tool.as_deref()),
+            FleetCallState::AwaitingResult { .. } | FleetCallState::Recording(_) => {}
         }
         Some(call)
     }

@@ -1,7 +1,7 @@
 //! Calls that only one host may get, because it has the runtime of their run; and opening and closing runtimes.
 
 use super::{Pool, Timer};
-use crate::host::call::{CallState, TrackedCall};
+use crate::host::call::{FleetCallState, TrackedCall};
 use crate::host::frame::{CallRequest, ServerFrame};
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
@@ -29,12 +29,12 @@ impl Pool {
     }
 
     fn pin(&mut self, id: CallId, tool: String, host: HostId) {
-        if self.pinned.get(&host).is_some_and(|calls| calls.len() >= self.options.queue_per_tool_max) {
+        if self.pinned.get(&host).is_some_and(|calls| calls.len() >= self.options.queue_per_tool) {
             self.timers.clear(&Timer::Call(id.clone()));
             return self.deny(&id, format!("too many calls wait for host {host}; try again later"));
         }
         self.pinned.entry(host.clone()).or_default().push_back(id.clone());
-        self.calls.insert(id, TrackedCall { tool: Some(tool), state: CallState::Pinned { host } });
+        self.calls.insert(id, TrackedCall { tool: Some(tool), state: FleetCallState::Pinned { host } });
     }
 
     /// Removes a call from the queue of its host.

@@ -4,10 +4,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Pool, Timer};
-use crate::host::call::{Assignment, CallState, TrackedCall};
+use crate::host::call::{Assignment, FleetCallState, TrackedCall};
 use crate::host::frame::ServerFrame;
 use crate::host::host_state::HostState;
-use crate::host::io::{CallUpdate, ConnectionId, Output};
+use crate::host::io::{CallUpdate, ConnectionId, FleetOutput};
 use crate::id::{CallId, HostId};
 use crate::tool::ToolTerms;
 
@@ -30,20 +30,24 @@ impl Pool {
 
     pub(super) fn seek(&mut self, id: CallId, tool: String, on: Option<HostId>) {
         match self.calls.get(&id).map(|call| call.state.clone()) {
-            Some(CallState::Queued | CallState::Pinned { .. } | CallState::AwaitingResult { .. }) => return,
-            Some(CallState::Reserved { host, connection, terms })
+            Some(
+                FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. },
+            ) => return,
+            Some(FleetCallState::Reserved { host, connection, terms })
                 if self.declared(&host, connection, &tool).is_some_and(|declared| **declared == *terms) =>
             {
                 return self.tell_granted(&id, host, connection, terms);
             }
-            Some(CallState::Assigned(assignment))
+            Some(FleetCallState::Assigned(assignment))
                 if assignment.finished && assignment.connection.is_some() =>
             {
                 self.remove(&id);
                 return self.await_result(id, tool, assignment.attempt, on);
             }
-            Some(CallState::Assigned(assignment)) => self.revoke(&id, &assignment),
-            Some(CallState::Reserved { .. } | CallState::Recording(_)) => {
+            Some(FleetCallState::Assigned(assignment)) => self.revoke(&id, &assignment),
+            Some(FleetCallState::Reserved { .. } | FleetCallState::Recording(_)) => {
                 self.remove(&id);
             }
             None => {}
@@ -56,10 +60,10 @@ impl Pool {
 
     pub(super) fn stop_seeking(&mut self, id: &CallId) {
         if let Some(
-            CallState::Queued
-            | CallState::Pinned { .. }
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. },
+            FleetCallState::Queued
+            | FleetCallState::Pinned { .. }
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. },
         ) = self.calls.get(id).map(|call| &call.state)
         {
             self.remove(id);
@@ -79,7 +83,7 @@ impl Pool {
         let Some(known) = self.tools.get(&tool) else {
             return self.deny(&id, format!("no tool host serves `{tool}`"));
         };
-        let full = known.queue.len() >= self.options.queue_per_tool_max;
+        let full = known.queue.len() >= self.options.queue_per_tool;
         match self.best_host(&id, &tool) {
             Some((host, connection)) => self.grant(id, tool, host, connection),
             None if full => self.deny(&id, format!("too many calls wait for `{tool}`; try again later")),
@@ -112,7 +116,7 @@ impl Pool {
         stream.occupy(Some(&tool));
         let terms = stream.tools.get(&tool).expect("a host with room serves the tool").terms.clone();
         self.tell_granted(&id, host.clone(), connection, terms.clone());
-        let state = CallState::Reserved { host, connection, terms };
+        let state = FleetCallState::Reserved { host, connection, terms };
         self.calls.insert(id, TrackedCall { tool: Some(tool), state });
     }
 
@@ -138,7 +142,7 @@ impl Pool {
             self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.host_wait));
         }
         self.waiting.insert(tool.clone());
-        self.calls.insert(id, TrackedCall { tool: Some(tool), state: CallState::Queued });
+        self.calls.insert(id, TrackedCall { tool: Some(tool), state: FleetCallState::Queued });
     }
 
     pub(super) fn unqueue(&mut self, id: &CallId, tool: Option<&str>) {
@@ -188,7 +192,7 @@ impl Pool {
             for waiting in known.queue.iter() {
                 self.timers.clear(&Timer::Call(waiting.clone()));
             }
-            self.out.push(Output::Served { tenant: self.tenant.clone(), tool: tool.to_owned() });
+            self.out.push(FleetOutput::Served { tenant: self.tenant.clone(), tool: tool.to_owned() });
         }
         known.hosts.insert(host.clone());
     }
@@ -203,7 +207,7 @@ impl Pool {
         for waiting in known.queue.iter() {
             self.timers.set(Timer::Call(waiting.clone()), until);
         }
-        self.out.push(Output::Unserved { tenant: self.tenant.clone(), tool: tool.to_owned() });
+        self.out.push(FleetOutput::Unserved { tenant: self.tenant.clone(), tool: tool.to_owned() });
     }
 
     /// Denies a queued call because no host of its tool connected in time.

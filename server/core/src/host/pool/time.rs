@@ -1,14 +1,14 @@
 //! Timers that go off, pauses of hosts, and shutting down.
 
 use super::{Pool, Timer};
-use crate::host::call::CallState;
+use crate::host::call::FleetCallState;
 use crate::host::frame::{CancelCause, Ran, ServerFrame};
-use crate::host::io::{CloseReason, ConnectionId, Output};
+use crate::host::io::{CloseReason, ConnectionId, FleetOutput};
 use crate::id::{CallId, HostId};
 use crate::time::{Millis, Timestamp};
 
 impl Pool {
-    pub(in crate::host) fn handle_time(&mut self, now: Timestamp) -> Vec<Output> {
+    pub(in crate::host) fn handle_time(&mut self, now: Timestamp) -> Vec<FleetOutput> {
         self.now = now;
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
@@ -27,11 +27,11 @@ impl Pool {
             return;
         }
         match self.calls.get(id).map(|call| call.state.clone()) {
-            Some(CallState::Queued) => self.deny_without_host(id),
+            Some(FleetCallState::Queued) => self.deny_without_host(id),
             // The host did not reconnect, so the runtime that the call needed is gone.
-            Some(CallState::Pinned { .. }) => self.place_anywhere(id),
-            Some(CallState::AwaitingResult { .. }) => self.stop_awaiting_result(id),
-            Some(CallState::Assigned(assignment)) => {
+            Some(FleetCallState::Pinned { .. }) => self.place_anywhere(id),
+            Some(FleetCallState::AwaitingResult { .. }) => self.stop_awaiting_result(id),
+            Some(FleetCallState::Assigned(assignment)) => {
                 let call = assignment.call_ref(id);
                 let message = if assignment.connection.is_some() {
                     // A host that does not confirm one call would not confirm the next one either.
@@ -43,7 +43,7 @@ impl Pool {
                 };
                 self.report_lost(&call, Ran::Maybe, message);
             }
-            Some(CallState::Reserved { .. } | CallState::Recording(_)) | None => {}
+            Some(FleetCallState::Reserved { .. } | FleetCallState::Recording(_)) | None => {}
         }
     }
 
@@ -71,7 +71,7 @@ impl Pool {
 
     /// Goes on with a shutdown: no call is granted any more, and every host is asked to reconnect. Assigned calls go on until
     /// the streams are closed.
-    pub(in crate::host) fn go_away(&mut self, reconnect_after: Millis) -> Vec<Output> {
+    pub(in crate::host) fn go_away(&mut self, reconnect_after: Millis) -> Vec<FleetOutput> {
         self.closing = true;
         let connections: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for connection in connections {
@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// Ends a shutdown: every stream is closed.
-    pub(in crate::host) fn close_all(&mut self) -> Vec<Output> {
+    pub(in crate::host) fn close_all(&mut self) -> Vec<FleetOutput> {
         self.closing = true;
         let connections: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for connection in connections {

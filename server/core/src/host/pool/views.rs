@@ -1,7 +1,7 @@
 //! Views of a pool, for listings and metrics.
 
 use super::{Pool, Tool, first_of};
-use crate::host::call::CallState;
+use crate::host::call::FleetCallState;
 use crate::host::frame::CallInHand;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
@@ -17,11 +17,9 @@ impl Pool {
     }
 
     fn tool_view(&self, name: &str, tool: &Tool) -> ToolView {
-        let on_hosts = self
-            .calls
-            .values()
-            .filter(|call| call.tool.as_deref() == Some(name))
-            .filter(|call| matches!(call.state, CallState::Reserved { .. } | CallState::Assigned(_)));
+        let on_hosts = self.calls.values().filter(|call| call.tool.as_deref() == Some(name)).filter(|call| {
+            matches!(call.state, FleetCallState::Reserved { .. } | FleetCallState::Assigned(_))
+        });
         ToolView {
             name: name.to_owned(),
             hosts: tool.hosts.iter().cloned().collect(),
@@ -31,8 +29,11 @@ impl Pool {
     }
 
     pub(in crate::host) fn counts(&self) -> FleetCounts {
-        let is_on_a_host = |state: &CallState| {
-            matches!(state, CallState::Reserved { .. } | CallState::Assigned(_) | CallState::Recording(_))
+        let is_on_a_host = |state: &FleetCallState| {
+            matches!(
+                state,
+                FleetCallState::Reserved { .. } | FleetCallState::Assigned(_) | FleetCallState::Recording(_)
+            )
         };
         FleetCounts {
             connected: self.hosts.iter().filter(|(_, host)| host.connection.is_some()).count(),
@@ -44,12 +45,12 @@ impl Pool {
     /// True while a connected host has not said yet if it begins a call, or room is granted for a call.
     pub(in crate::host) fn has_open_offers(&self) -> bool {
         self.calls.values().any(|call| match &call.state {
-            CallState::Reserved { .. } => true,
-            CallState::Assigned(assignment) => assignment.is_unanswered(),
-            CallState::Queued
-            | CallState::Pinned { .. }
-            | CallState::AwaitingResult { .. }
-            | CallState::Recording(_) => false,
+            FleetCallState::Reserved { .. } => true,
+            FleetCallState::Assigned(assignment) => assignment.is_unanswered(),
+            FleetCallState::Queued
+            | FleetCallState::Pinned { .. }
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Recording(_) => false,
         })
     }
 
@@ -57,13 +58,13 @@ impl Pool {
     /// lost or rejected, and its run is about to be told so.
     pub(in crate::host) fn is_offer_open(&self, call: &CallId) -> bool {
         match self.calls.get(call).map(|call| &call.state) {
-            Some(CallState::Assigned(assignment)) => assignment.is_unanswered(),
-            Some(CallState::Recording(_)) | None => true,
+            Some(FleetCallState::Assigned(assignment)) => assignment.is_unanswered(),
+            Some(FleetCallState::Recording(_)) | None => true,
             Some(
-                CallState::Queued
-                | CallState::Pinned { .. }
-                | CallState::AwaitingResult { .. }
-                | CallState::Reserved { .. },
+                FleetCallState::Queued
+                | FleetCallState::Pinned { .. }
+                | FleetCallState::AwaitingResult { .. }
+                | FleetCallState::Reserved { .. },
             ) => false,
         }
     }
@@ -77,17 +78,17 @@ impl Pool {
     pub(in crate::host) fn in_hand(&self, run: &RunId) -> Vec<CallInHand> {
         let of_run = self.calls.range(first_of(run)..).take_while(|(id, _)| id.run == *run);
         let at_hosts = of_run.filter_map(|(id, call)| match &call.state {
-            CallState::Assigned(assignment) if assignment.connection.is_some() => Some(CallInHand {
+            FleetCallState::Assigned(assignment) if assignment.connection.is_some() => Some(CallInHand {
                 call: assignment.call_ref(id),
                 lease: assignment.lease.clone(),
                 finished: assignment.finished,
             }),
-            CallState::Assigned(_)
-            | CallState::Recording(_)
-            | CallState::Queued
-            | CallState::Pinned { .. }
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. } => None,
+            FleetCallState::Assigned(_)
+            | FleetCallState::Recording(_)
+            | FleetCallState::Queued
+            | FleetCallState::Pinned { .. }
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. } => None,
         });
         at_hosts.collect()
     }
@@ -107,13 +108,13 @@ impl Pool {
     /// The host that a call is assigned to, or whose result of it is being recorded.
     pub(in crate::host) fn holder(&self, call: &CallId) -> Option<HostId> {
         match &self.calls.get(call)?.state {
-            CallState::Assigned(assignment) | CallState::Recording(assignment) => {
+            FleetCallState::Assigned(assignment) | FleetCallState::Recording(assignment) => {
                 Some(assignment.host.clone())
             }
-            CallState::Queued
-            | CallState::Pinned { .. }
-            | CallState::AwaitingResult { .. }
-            | CallState::Reserved { .. } => None,
+            FleetCallState::Queued
+            | FleetCallState::Pinned { .. }
+            | FleetCallState::AwaitingResult { .. }
+            | FleetCallState::Reserved { .. } => None,
         }
     }
 }

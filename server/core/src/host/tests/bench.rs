@@ -7,7 +7,9 @@ use crate::host::frame::{
     CallCaller, CallInHand, CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Disposition,
     HostFrame, InputAnswer, RejectReason, ServerFrame,
 };
-use crate::host::{CallUpdate, ConnectionId, Fleet, FleetOptions, HostJoin, Input, Output, ServedTool};
+use crate::host::{
+    CallUpdate, ConnectionId, Fleet, FleetInput, FleetOptions, FleetOutput, HostJoin, ServedTool,
+};
 use crate::id::{Attempt, CallId, HostId, RunId, SessionId, TenantId};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass, ToolTerms};
@@ -102,7 +104,7 @@ impl Bench {
         Self { fleet: Fleet::new(options), now: Timestamp(1_000) }
     }
 
-    pub(super) fn input(&mut self, input: Input) -> Vec<String> {
+    pub(super) fn input(&mut self, input: FleetInput) -> Vec<String> {
         let out = self.fleet.handle(&TenantId::local(), input, self.now);
         self.check();
         out.iter().map(show).collect()
@@ -137,7 +139,7 @@ impl Bench {
     }
 
     pub(super) fn join(&mut self, connection: u64, name: &str, credit: u64, tools: &[&str]) -> Vec<String> {
-        self.input(Input::Join(Box::new(joining(connection, name, credit, tools))))
+        self.input(FleetInput::Join(Box::new(joining(connection, name, credit, tools))))
     }
 
     pub(super) fn rejoin(
@@ -147,36 +149,36 @@ impl Bench {
         tools: &[&str],
         claims: Vec<(CallInHand, Disposition)>,
     ) -> Vec<String> {
-        self.input(Input::Join(Box::new(HostJoin { claims, ..joining(connection, name, 8, tools) })))
+        self.input(FleetInput::Join(Box::new(HostJoin { claims, ..joining(connection, name, 8, tools) })))
     }
 
     pub(super) fn disconnect(&mut self, connection: u64) -> Vec<String> {
-        self.input(Input::Disconnected { connection: ConnectionId(connection) })
+        self.input(FleetInput::Disconnected { connection: ConnectionId(connection) })
     }
 
     pub(super) fn link_lost(&mut self, host: &str) -> Vec<String> {
-        self.input(Input::LinkLost { host: HostId::parse(host).unwrap() })
+        self.input(FleetInput::LinkLost { host: HostId::parse(host).unwrap() })
     }
 
     pub(super) fn seek(&mut self, text: &str, tool: &str) -> Vec<String> {
-        self.input(Input::Seek { call: call(text), tool: tool.into(), on: None })
+        self.input(FleetInput::Seek { call: call(text), tool: tool.into(), on: None })
     }
 
     /// Seeks room for a call that only this host may get.
     pub(super) fn seek_on(&mut self, text: &str, tool: &str, name: &str) -> Vec<String> {
-        self.input(Input::Seek { call: call(text), tool: tool.into(), on: Some(host(name)) })
+        self.input(FleetInput::Seek { call: call(text), tool: tool.into(), on: Some(host(name)) })
     }
 
     pub(super) fn offer(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {
-        self.input(Input::Offer { request: request(text, host, tool), unfit: None })
+        self.input(FleetInput::Offer { request: request(text, host, tool), unfit: None })
     }
 
     pub(super) fn reclaim(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {
-        self.input(Input::Reclaim(request(text, host, tool)))
+        self.input(FleetInput::Reclaim(request(text, host, tool)))
     }
 
     pub(super) fn cancel_for(&mut self, text: &str, cause: CancelCause) -> Vec<String> {
-        self.input(Input::Cancel { call: call_ref(text), cause, reason: "why".into() })
+        self.input(FleetInput::Cancel { call: call_ref(text), cause, reason: "why".into() })
     }
 
     pub(super) fn cancel(&mut self, text: &str) -> Vec<String> {
@@ -184,15 +186,15 @@ impl Bench {
     }
 
     pub(super) fn stop_seeking(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::StopSeeking { call: call_ref(text).call })
+        self.input(FleetInput::StopSeeking { call: call_ref(text).call })
     }
 
     pub(super) fn release(&mut self, run: &str) -> Vec<String> {
-        self.input(Input::Release { run: RunId::parse(run).unwrap() })
+        self.input(FleetInput::Release { run: RunId::parse(run).unwrap() })
     }
 
     pub(super) fn frame(&mut self, connection: u64, frame: HostFrame) -> Vec<String> {
-        self.input(Input::Frame { connection: ConnectionId(connection), frame })
+        self.input(FleetInput::Frame { connection: ConnectionId(connection), frame })
     }
 
     pub(super) fn credit(&mut self, connection: u64, total: u64) -> Vec<String> {
@@ -230,25 +232,25 @@ impl Bench {
 
     /// Replies to the question `q` of a call.
     pub(super) fn reply(&mut self, text: &str, answer: InputAnswer) -> Vec<String> {
-        self.input(Input::AnswerInput { call: call_ref(text), input: "q".into(), answer })
+        self.input(FleetInput::AnswerInput { call: call_ref(text), input: "q".into(), answer })
     }
 
     /// The run recorded a state of a call.
     pub(super) fn recorded(&mut self, text: &str, resume_no: u64) -> Vec<String> {
-        self.input(Input::AckResumeState { call: call_ref(text), resume_no })
+        self.input(FleetInput::AckResumeState { call: call_ref(text), resume_no })
     }
 
     /// The run takes a call from its host, because it waits for a person.
     pub(super) fn release_call(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::ReleaseCall { call: call_ref(text) })
+        self.input(FleetInput::ReleaseCall { call: call_ref(text) })
     }
 
     pub(super) fn handled(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::ResultHandled { call: call_ref(text) })
+        self.input(FleetInput::ResultHandled { call: call_ref(text) })
     }
 
     pub(super) fn not_recorded(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::ResultNotRecorded { call: call_ref(text) })
+        self.input(FleetInput::ResultNotRecorded { call: call_ref(text) })
     }
 
     /// Brings a call to the point where this host works on it.
@@ -274,18 +276,20 @@ fn verdicts(tools: &[Option<String>]) -> String {
     words.join(",")
 }
 
-pub(super) fn show(output: &Output) -> String {
+pub(super) fn show(output: &FleetOutput) -> String {
     match output {
-        Output::Joined { connection, tools, calls } => {
+        FleetOutput::Joined { connection, tools, calls } => {
             let calls: Vec<_> =
                 calls.iter().map(|(call, verdict)| format!(" {} {verdict:?}", show_ref(call))).collect();
             format!("{connection} joined [{}]{}", verdicts(tools), calls.concat())
         }
-        Output::ToolsReplaced { connection, tools } => format!("{connection} tools [{}]", verdicts(tools)),
-        Output::Send { connection, frame } => format!("{connection} <- {}", show_frame(frame)),
-        Output::Close { connection, reason } => format!("{connection} closed {reason:?}"),
-        Output::Update { call, update, .. } => format!("{call}: {}", show_update(update)),
-        Output::Result { connection, host, result, .. } => {
+        FleetOutput::ToolsReplaced { connection, tools } => {
+            format!("{connection} tools [{}]", verdicts(tools))
+        }
+        FleetOutput::Send { connection, frame } => format!("{connection} <- {}", show_frame(frame)),
+        FleetOutput::Close { connection, reason } => format!("{connection} closed {reason:?}"),
+        FleetOutput::Update { call, update, .. } => format!("{call}: {}", show_update(update)),
+        FleetOutput::Result { connection, host, result, .. } => {
             let from = connection.map_or_else(|| "nobody".to_owned(), |connection| connection.to_string());
             let what = match &result.outcome {
                 CallOutcome::Succeeded { .. } => "succeeded",
@@ -294,8 +298,8 @@ pub(super) fn show(output: &Output) -> String {
             };
             format!("answer {} {what} by {host} for {from}", show_ref(&result.call))
         }
-        Output::Served { tool, .. } => format!("served {tool}"),
-        Output::Unserved { tool, .. } => format!("unserved {tool}"),
+        FleetOutput::Served { tool, .. } => format!("served {tool}"),
+        FleetOutput::Unserved { tool, .. } => format!("unserved {tool}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, call, call_ref, claim, joining, request, tool};
 use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
-use crate::host::{HostJoin, Input, UnfitArguments};
+use crate::host::{FleetInput, HostJoin, UnfitArguments};
 use crate::limits::CANCEL_GRACE_SECS;
 use crate::time::Millis;
 
@@ -92,7 +92,7 @@ fn a_call_that_no_frame_of_the_host_holds_is_told_to_the_model() {
     let mut large = request("a/1.0", "h", "t");
     large.arguments = "x".repeat(4096);
     assert_eq!(
-        bench.input(Input::Offer { request: large, unfit: None }),
+        bench.input(FleetInput::Offer { request: large, unfit: None }),
         ["answer a/1.0#1 rejected by h for nobody"]
     );
     assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "its credit is free again");
@@ -100,7 +100,7 @@ fn a_call_that_no_frame_of_the_host_holds_is_told_to_the_model() {
 
 #[test]
 fn arguments_that_no_longer_fit_are_told_to_the_model() {
-    let unfit = |terms| Input::Offer {
+    let unfit = |terms| FleetInput::Offer {
         request: request("a/1.0", "h", "t"),
         unfit: Some(UnfitArguments { terms, message: "x must be a string".to_owned() }),
     };
@@ -402,7 +402,7 @@ fn a_result_without_a_stream_ends_the_assignment() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     let answered =
-        |lease: &str| Input::ResultWithoutStream { call: call_ref("a/1.0"), lease: lease.to_owned() };
+        |lease: &str| FleetInput::ResultWithoutStream { call: call_ref("a/1.0"), lease: lease.to_owned() };
     bench.disconnect(1);
     bench.input(answered("forged"));
     bench.input(answered(super::bench::lease(&call_ref("a/1.0")).as_str()));
@@ -437,7 +437,7 @@ fn a_host_may_be_back_before_the_run() {
     bench.rejoin(1, "h", &["t*1"], vec![claim("a/1.0", false, Disposition::Continue)]);
     assert_eq!(bench.seek("b/1.0", "t"), ["b/1.0: granted h"], "whose tool it is, nobody knows yet");
     assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"]);
-    bench.input(Input::StopSeeking { call: call("b/1.0") });
+    bench.input(FleetInput::StopSeeking { call: call("b/1.0") });
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
 }
 
@@ -463,7 +463,8 @@ fn a_call_has_one_host() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     let claims = vec![claim("a/1.0", false, Disposition::Continue)];
-    let lines = bench.input(Input::Join(Box::new(HostJoin { claims, ..joining(2, "thief", 8, &["t"]) })));
+    let lines =
+        bench.input(FleetInput::Join(Box::new(HostJoin { claims, ..joining(2, "thief", 8, &["t"]) })));
     assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Stop"]);
     assert_eq!(bench.accept(2, "a/1.0"), ["c2 <- lease lost a/1.0#1"]);
     assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0]);

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, call_ref, claim, joining, tool};
 use crate::host::frame::{Disposition, HostFrame};
-use crate::host::{CloseReason, ConnectionId, HostHealth, Input, Output};
+use crate::host::{CloseReason, ConnectionId, FleetInput, FleetOutput, HostHealth};
 use crate::id::TenantId;
 use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Millis;
@@ -31,7 +31,7 @@ fn any_frame_is_a_sign_of_life() {
     }
     for _ in 0..5 {
         bench.pass(Millis::secs(10));
-        assert_eq!(bench.input(Input::Touch { connection: ConnectionId(1) }), [""; 0]);
+        assert_eq!(bench.input(FleetInput::Touch { connection: ConnectionId(1) }), [""; 0]);
     }
 }
 
@@ -86,7 +86,7 @@ fn calls_in_hand_use_no_credit_of_the_new_stream() {
     bench.disconnect(1);
     let mut joining = joining(2, "h", 1, &["t"]);
     joining.claims = vec![claim("a/1.0", false, Disposition::Continue)];
-    bench.input(Input::Join(Box::new(joining)));
+    bench.input(FleetInput::Join(Box::new(joining)));
     assert_eq!(bench.seek("b/1.0", "t"), ["b/1.0: granted h"]);
 }
 
@@ -271,10 +271,10 @@ fn digests_must_agree() {
     bench.join(1, "h", 8, &["t@1", "u@1"]);
     let joined = bench.fleet.handle(
         &TenantId::local(),
-        Input::Join(Box::new(joining(2, "g", 8, &["t@2", "u@1"]))),
+        FleetInput::Join(Box::new(joining(2, "g", 8, &["t@2", "u@1"]))),
         bench.now,
     );
-    let Output::Joined { tools, .. } = &joined[0] else { panic!("{joined:?}") };
+    let FleetOutput::Joined { tools, .. } = &joined[0] else { panic!("{joined:?}") };
     let reason = tools[0].as_ref().unwrap();
     for part in [tool("t@1").terms.digest.as_str(), tool("t@2").terms.digest.as_str(), "host h"] {
         assert!(reason.contains(part), "{reason}");
@@ -320,9 +320,9 @@ fn a_call_that_was_granted_is_not_sent_under_new_terms() {
     assert_eq!(bench.offer("a/1.1", "h", "t"), ["c1 <- call a/1.1#1"]);
 }
 
-fn replace(connection: u64, tools: &[&str]) -> Input {
+fn replace(connection: u64, tools: &[&str]) -> FleetInput {
     let tools = tools.iter().map(|text| tool(text)).collect();
-    Input::ReplaceTools { connection: ConnectionId(connection), tools }
+    FleetInput::ReplaceTools { connection: ConnectionId(connection), tools }
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn a_violation_ends_the_stream_and_not_the_calls() {
     let mut bench = Bench::new();
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    let violation = Input::Violation { connection: ConnectionId(1), message: "bad".into(), call: None };
+    let violation = FleetInput::Violation { connection: ConnectionId(1), message: "bad".into(), call: None };
     assert_eq!(bench.input(violation), ["c1 <- protocol error", "c1 closed Violation", "unserved t"]);
     let lines = bench.rejoin(2, "h", &["t"], vec![claim("a/1.0", false, Disposition::Continue)]);
     assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
@@ -416,7 +416,7 @@ fn shutting_down_places_no_call_and_lets_those_in_hand_finish() {
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
     bench.running(1, "h", "a/1.1", "t");
-    let show = |out: Vec<Output>| out.iter().map(super::bench::show).collect::<Vec<_>>();
+    let show = |out: Vec<FleetOutput>| out.iter().map(super::bench::show).collect::<Vec<_>>();
     assert_eq!(show(bench.fleet.go_away(Millis::secs(1))), ["c1 <- go away"]);
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
     assert_eq!(bench.credit(1, 20), [""; 0]);
@@ -430,7 +430,7 @@ fn a_stream_can_be_dropped_for_reasons_of_ours() {
     let mut bench = Bench::new();
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
-    let drop = Input::CloseStream { connection: ConnectionId(1), reason: CloseReason::NotReading };
+    let drop = FleetInput::CloseStream { connection: ConnectionId(1), reason: CloseReason::NotReading };
     assert_eq!(bench.input(drop.clone()), ["c1 closed NotReading", "unserved t"]);
     assert_eq!(bench.input(drop), ["c1 closed NotReading"], "a stream that never joined is closed too");
 }
@@ -441,7 +441,7 @@ fn views_show_hosts_and_tools() {
     bench.join(1, "h", 3, &["t", "u"]);
     bench.running(1, "h", "a/1.0", "t");
     bench.join(2, "g", 0, &["u"]);
-    bench.input(Input::Remember { tools: vec!["v".into()] });
+    bench.input(FleetInput::Remember { tools: vec!["v".into()] });
     bench.seek("a/1.1", "v");
     let hosts = bench.fleet.hosts(&TenantId::local());
     assert_eq!(hosts.iter().map(|host| host.host.as_str()).collect::<Vec<_>>(), ["g", "h"]);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::bench::{Bench, claim, joining, request};
 use crate::host::frame::{CancelCause, Disposition};
-use crate::host::io::{HostJoin, Input};
+use crate::host::io::{FleetInput, HostJoin};
 use crate::id::{Attempt, InstanceId};
 use crate::time::Millis;
 
@@ -119,7 +119,7 @@ impl World {
             claims,
             ..joining(self.connection, "h", 8, &["t"])
         };
-        let lines = self.bench.input(Input::Join(Box::new(join)));
+        let lines = self.bench.input(FleetInput::Join(Box::new(join)));
         for attempt in self.in_hand.clone() {
             if lines.iter().any(|line| line.contains(&format!("{CALL}#{attempt} Stop"))) {
                 self.give_up(attempt);
@@ -184,7 +184,7 @@ impl World {
                 if self.open {
                     let mut request = request(&format!("{CALL}#{}", self.attempt), "h", "t");
                     request.instance.clone_from(&self.offered_to);
-                    let lines = self.bench.input(Input::Reclaim(request));
+                    let lines = self.bench.input(FleetInput::Reclaim(request));
                     self.take(lines);
                 }
             }
@@ -274,7 +274,7 @@ fn returns(first: Option<&str>, then: Option<&str>) -> Vec<String> {
     let named = |name: Option<&str>| name.map(|name| InstanceId::parse(name).expect("a good name"));
     let mut bench = Bench::new();
     let join = |connection, name| {
-        Input::Join(Box::new(HostJoin { instance: named(name), ..joining(connection, "h", 8, &["t"]) }))
+        FleetInput::Join(Box::new(HostJoin { instance: named(name), ..joining(connection, "h", 8, &["t"]) }))
     };
     bench.input(join(1, first));
     bench.seek(CALL, "t");
@@ -298,7 +298,7 @@ fn a_late_hello_of_an_earlier_connection_changes_nothing() {
     let join = |connection, name: &str, connection_no, claims| {
         let instance = Some(InstanceId::parse(name).expect("a good name"));
         let joining = joining(connection, "h", 8, &["t"]);
-        Input::Join(Box::new(HostJoin { instance, connection_no, claims, ..joining }))
+        FleetInput::Join(Box::new(HostJoin { instance, connection_no, claims, ..joining }))
     };
     bench.input(join(1, "p", 2, Vec::new()));
     bench.seek(CALL, "t");
@@ -324,7 +324,7 @@ fn the_name_in_the_journal_counts_after_a_restart() {
         let instance = Some(InstanceId::parse("p").expect("a good name"));
         let claims = claimed.then(|| claim(CALL, false, Disposition::Continue)).into_iter().collect();
         let join = HostJoin { instance: instance.clone(), claims, ..joining(1, "h", 8, &["t"]) };
-        bench.input(Input::Join(Box::new(join)));
+        bench.input(FleetInput::Join(Box::new(join)));
         if claimed {
             bench.accept(1, CALL);
             bench.heartbeat(1, &[]);
@@ -332,7 +332,7 @@ fn the_name_in_the_journal_counts_after_a_restart() {
         }
         let mut request = request(CALL, "h", "t");
         request.instance = instance;
-        bench.input(Input::Reclaim(request))
+        bench.input(FleetInput::Reclaim(request))
     };
     assert_eq!(reclaimed(false), ["a/1.0: lost #1 ran No"]);
     assert_eq!(reclaimed(true), ["a/1.0: lost #1 ran Maybe"], "it had the call after the restart");

@@ -1,7 +1,7 @@
 //! Calls that only one host may get, and their runtimes.
 
 use super::bench::{Bench, call, host, joining, request};
-use crate::host::{ConnectionId, FleetOptions, HostJoin, Input};
+use crate::host::{ConnectionId, FleetInput, FleetOptions, HostJoin};
 use crate::id::RuntimeId;
 use crate::time::Millis;
 use crate::tool::Runtime;
@@ -20,7 +20,7 @@ fn a_call_that_needs_one_host_gets_that_one_or_waits_for_its_room() {
     assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0], "b has room, but not what it needs");
     assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0], "seeking twice is seeking once");
     assert_eq!(bench.seek("s/1.0", "t"), ["s/1.0: granted b"]);
-    assert_eq!(bench.input(Input::StopSeeking { call: call("r/1.0") }), ["r/1.1: granted a"]);
+    assert_eq!(bench.input(FleetInput::StopSeeking { call: call("r/1.0") }), ["r/1.1: granted a"]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_host_whose_replica_broke_off_is_waited_for_longer() {
     bench.link_lost("a");
     for _ in 0..2 {
         assert_eq!(bench.pass(Millis::secs(10)), [""; 0]);
-        bench.input(Input::Touch { connection: ConnectionId(2) });
+        bench.input(FleetInput::Touch { connection: ConnectionId(2) });
     }
     assert_eq!(bench.pass(Millis(4_999)), [""; 0]);
     assert_eq!(bench.pass(Millis(1)), ["r/1.1: granted b"], "what it needed is lost");
@@ -69,14 +69,14 @@ fn a_host_that_does_not_take_such_calls_any_more_is_not_waited_for() {
     bench.join(2, "b", 9, &["t"]);
     bench.seek_on("r/1.1", "t", "a");
     let tools = joining(1, "a", 1, &["u"]).tools;
-    let replaced = bench.input(Input::ReplaceTools { connection: crate::host::ConnectionId(1), tools });
+    let replaced = bench.input(FleetInput::ReplaceTools { connection: crate::host::ConnectionId(1), tools });
     assert_eq!(replaced, ["c1 tools [ok]", "served u", "r/1.1: granted b"]);
     assert_eq!(bench.seek_on("r/1.2", "t", "a"), ["r/1.2: granted b"]);
 }
 
 #[test]
 fn calls_pinned_to_one_host_are_bounded() {
-    let mut bench = Bench::with(FleetOptions { queue_per_tool_max: 1, ..FleetOptions::default() });
+    let mut bench = Bench::with(FleetOptions { queue_per_tool: 1, ..FleetOptions::default() });
     bench.join(1, "a", 0, &["t"]);
     assert_eq!(bench.seek_on("r/1.0", "t", "a"), [""; 0]);
     assert_eq!(bench.seek_on("r/1.1", "t", "a"), ["r/1.1: denied too many"]);
@@ -85,11 +85,11 @@ fn calls_pinned_to_one_host_are_bounded() {
     bench.pass(Millis::secs(60));
 }
 
-fn needing(text: &str, on: &str, number: u32) -> Input {
+fn needing(text: &str, on: &str, number: u32) -> FleetInput {
     let mut request = request(text, on, "t");
     let id = RuntimeId { run: request.call.call.run.clone(), number };
     request.runtime = Some(Runtime { id, init_data: String::new(), hints: String::new() });
-    Input::Offer { request, unfit: None }
+    FleetInput::Offer { request, unfit: None }
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_runtime_is_opened_once_before_its_first_call_and_closed_in_the_end() {
     assert_eq!(bench.input(needing("r/1.0#1", "a", 1)), ["c1 <- open r/rt1", "c1 <- call r/1.0#1"]);
     bench.seek("r/1.1", "t");
     assert_eq!(bench.input(needing("r/1.1#1", "a", 1)), ["c1 <- call r/1.1#1"]);
-    let close = |name| Input::CloseRuntime { host: host(name), runtime: "r/rt1".to_owned() };
+    let close = |name| FleetInput::CloseRuntime { host: host(name), runtime: "r/rt1".to_owned() };
     assert_eq!(bench.input(close("a")), ["c1 <- close r/rt1"]);
     assert_eq!(bench.input(close("nobody")), [""; 0]);
     bench.seek("r/1.2", "t");
@@ -110,10 +110,12 @@ fn a_runtime_is_opened_once_before_its_first_call_and_closed_in_the_end() {
 #[test]
 fn a_runtime_that_no_frame_of_the_host_holds_is_told_to_the_model() {
     let large = |text: &str, hints: usize| {
-        let Input::Offer { mut request, .. } = needing(text, "a", 1) else { unreachable!("it is an offer") };
+        let FleetInput::Offer { mut request, .. } = needing(text, "a", 1) else {
+            unreachable!("it is an offer")
+        };
         let runtime = request.runtime.as_mut().expect("it needs one");
         (runtime.init_data, runtime.hints) = ("x".repeat(2048), "x".repeat(hints));
-        Input::Offer { request, unfit: None }
+        FleetInput::Offer { request, unfit: None }
     };
     let mut bench = Bench::new();
     bench.join(1, "a", 9, &["t"]);
@@ -129,7 +131,7 @@ fn a_runtime_that_no_frame_of_the_host_holds_is_told_to_the_model() {
 fn a_host_that_comes_back_with_its_runtime_is_not_asked_to_open_it_again() {
     let mut bench = Bench::new();
     let runtimes = vec!["r/rt1".to_owned()];
-    bench.input(Input::Join(Box::new(HostJoin { runtimes, ..joining(1, "a", 9, &["t"]) })));
+    bench.input(FleetInput::Join(Box::new(HostJoin { runtimes, ..joining(1, "a", 9, &["t"]) })));
     bench.seek_on("r/1.0", "t", "a");
     assert_eq!(bench.input(needing("r/1.0#1", "a", 1)), ["c1 <- call r/1.0#1"]);
     bench.seek_on("r/1.1", "t", "a");

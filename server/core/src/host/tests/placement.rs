@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::bench::{Bench, call};
-use crate::host::{FleetOptions, Input};
+use crate::host::{FleetInput, FleetOptions};
 use crate::time::Millis;
 
 #[test]
@@ -22,8 +22,8 @@ fn room_that_is_given_up_goes_to_the_next() {
     bench.join(1, "h", 1, &["t"]);
     bench.seek("a/1.0", "t");
     bench.seek("b/1.0", "t");
-    assert_eq!(bench.input(Input::StopSeeking { call: call("a/1.0") }), ["b/1.0: granted h"]);
-    assert_eq!(bench.input(Input::StopSeeking { call: call("a/1.0") }), [""; 0]);
+    assert_eq!(bench.input(FleetInput::StopSeeking { call: call("a/1.0") }), ["b/1.0: granted h"]);
+    assert_eq!(bench.input(FleetInput::StopSeeking { call: call("a/1.0") }), [""; 0]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn runs_and_tools_are_served_round_robin() {
 
 #[test]
 fn a_full_queue_denies() {
-    let mut bench = Bench::with(FleetOptions { queue_per_tool_max: 2, ..FleetOptions::default() });
+    let mut bench = Bench::with(FleetOptions { queue_per_tool: 2, ..FleetOptions::default() });
     bench.join(1, "h", 0, &["t", "u"]);
     bench.seek("a/1.0", "t");
     bench.seek("a/1.1", "t");
@@ -141,7 +141,7 @@ fn an_unknown_tool_is_denied_at_once() {
 #[test]
 fn a_known_tool_without_a_host_is_waited_for() {
     let mut bench = Bench::new();
-    bench.input(Input::Remember { tools: vec!["t".into()] });
+    bench.input(FleetInput::Remember { tools: vec!["t".into()] });
     assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
     bench.pass(Millis::secs(20));
     assert_eq!(bench.seek("a/1.1", "t"), [""; 0]);
@@ -171,12 +171,12 @@ fn the_wait_for_a_host_begins_when_the_last_one_goes() {
 #[test]
 fn a_tool_that_nobody_needs_can_be_forgotten() {
     let mut bench = Bench::new();
-    let forget = || Input::Forget { tool: "t".into() };
+    let forget = || FleetInput::Forget { tool: "t".into() };
     bench.join(1, "h", 1, &["t"]);
     bench.input(forget());
     assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted h"], "it is served");
     bench.disconnect(1);
-    bench.input(Input::StopSeeking { call: call("a/1.0") });
+    bench.input(FleetInput::StopSeeking { call: call("a/1.0") });
     bench.input(forget());
     assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: denied serves"]);
 }
@@ -188,17 +188,17 @@ fn tenants_share_nothing() {
     bench.running(1, "h", "a/1.0", "t");
     let other = crate::id::TenantId::parse("other").unwrap();
     let mut there = |input| bench.fleet.handle(&other, input, bench.now);
-    let denied = there(Input::Seek { call: call("a/1.0"), tool: "t".into(), on: None });
+    let denied = there(FleetInput::Seek { call: call("a/1.0"), tool: "t".into(), on: None });
     assert_eq!(denied.iter().map(super::bench::show).collect::<Vec<_>>(), ["a/1.0: denied serves"]);
     assert_eq!(
-        there(Input::Cancel {
+        there(FleetInput::Cancel {
             call: super::bench::call_ref("a/1.0"),
             cause: crate::host::frame::CancelCause::Settled,
             reason: String::new()
         }),
         []
     );
-    assert_eq!(there(Input::Release { run: call("a/1.0").run }), []);
+    assert_eq!(there(FleetInput::Release { run: call("a/1.0").run }), []);
     assert_eq!(bench.fleet.hosts(&other), []);
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
 }

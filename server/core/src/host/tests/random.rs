@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::bench::{Bench, call, call_ref, claim, host, joining};
 use crate::host::frame::{CancelCause, CancelOutcome, Disposition, HostFrame, RejectReason};
-use crate::host::{ConnectionId, FleetOptions, HostJoin, Input};
+use crate::host::{ConnectionId, FleetInput, FleetOptions, HostJoin};
 use crate::id::Attempt;
 use crate::time::Millis;
 
@@ -67,7 +67,7 @@ fn tool_of(id: &str) -> &'static str {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let options = FleetOptions { queue_per_tool_max: 5, ..FleetOptions::default() };
+        let options = FleetOptions { queue_per_tool: 5, ..FleetOptions::default() };
         Self {
             bench: Bench::with(options),
             dice: Dice(seed),
@@ -140,13 +140,13 @@ impl World {
         self.deliver(&lines);
     }
 
-    fn input(&mut self, input: Input) -> Vec<String> {
+    fn input(&mut self, input: FleetInput) -> Vec<String> {
         self.log.push(format!("{input:?}"));
         self.bench.input(input)
     }
 
     fn frame(&mut self, connection: u64, frame: HostFrame) -> Vec<String> {
-        self.input(Input::Frame { connection: ConnectionId(connection), frame })
+        self.input(FleetInput::Frame { connection: ConnectionId(connection), frame })
     }
 
     fn join(&mut self) -> Vec<String> {
@@ -175,7 +175,7 @@ impl World {
         }
         self.streams.retain(|_, stream| stream.host != host);
         self.streams.insert(self.connections, Stream { host, credit, sent: 0 });
-        self.input(Input::Join(Box::new(HostJoin {
+        self.input(FleetInput::Join(Box::new(HostJoin {
             claims,
             ..joining(self.connections, host, credit, &tools)
         })))
@@ -184,7 +184,7 @@ impl World {
     fn leave(&mut self) -> Vec<String> {
         let Some(connection) = self.stream() else { return Vec::new() };
         self.streams.remove(&connection);
-        self.input(Input::Disconnected { connection: ConnectionId(connection) })
+        self.input(FleetInput::Disconnected { connection: ConnectionId(connection) })
     }
 
     fn seek(&mut self) -> Vec<String> {
@@ -196,7 +196,7 @@ impl World {
         self.calls.entry(id.clone()).or_insert(CallView::Seeking);
         let tool = tool_of(&id);
         let on = (self.dice.roll(3) == 0).then(|| host(self.dice.pick(&HOSTS)));
-        self.input(Input::Seek { call: call(&id), tool: tool.into(), on })
+        self.input(FleetInput::Seek { call: call(&id), tool: tool.into(), on })
     }
 
     fn offer(&mut self) -> Vec<String> {
@@ -215,7 +215,7 @@ impl World {
         self.calls.insert(id.clone(), CallView::Offered { host: host.clone(), attempt });
         let tool = tool_of(&id);
         let request = super::bench::request(&format!("{id}#{attempt}"), &host, tool);
-        self.input(Input::Offer { request, unfit: None })
+        self.input(FleetInput::Offer { request, unfit: None })
     }
 
     fn answer(&mut self) -> Vec<String> {
@@ -233,12 +233,12 @@ impl World {
         let fits = matches!(&given, Some(CallView::Offered { host: at, attempt })
             if Some(at) == host.as_ref() && text == format!("{id}#{attempt}"));
         if fits && self.dice.roll(8) == 0 {
-            return self.input(Input::ResultNotRecorded { call: call_ref(&text) });
+            return self.input(FleetInput::ResultNotRecorded { call: call_ref(&text) });
         }
         if fits {
             self.calls.remove(&id);
         }
-        self.input(Input::ResultHandled { call: call_ref(&text) })
+        self.input(FleetInput::ResultHandled { call: call_ref(&text) })
     }
 
     fn heartbeat(&mut self) -> Vec<String> {
@@ -266,10 +266,10 @@ impl World {
         match self.calls.remove(&id) {
             Some(CallView::Offered { attempt, .. }) => {
                 let call = call_ref(&format!("{id}#{attempt}"));
-                self.input(Input::Cancel { call, cause: CancelCause::Deadline, reason: String::new() })
+                self.input(FleetInput::Cancel { call, cause: CancelCause::Deadline, reason: String::new() })
             }
             Some(CallView::Seeking | CallView::Granted(_)) => {
-                self.input(Input::StopSeeking { call: call(&id) })
+                self.input(FleetInput::StopSeeking { call: call(&id) })
             }
             None => Vec::new(),
         }
@@ -288,7 +288,7 @@ impl World {
             .frame(connection, HostFrame::Rejected { call: call_ref(&text), reason, message: String::new() });
         if lines.iter().any(|line| line.starts_with(&format!("answer {text} rejected"))) {
             self.calls.remove(&id);
-            let more = self.input(Input::ResultHandled { call: call_ref(&text) });
+            let more = self.input(FleetInput::ResultHandled { call: call_ref(&text) });
             self.deliver(&more);
         }
         lines
@@ -302,7 +302,7 @@ impl World {
 
     fn release_or_reclaim(&mut self) -> Vec<String> {
         let run = self.dice.pick(&["a", "b", "c"]);
-        let lines = self.input(Input::Release { run: call(&format!("{run}/1.0")).run });
+        let lines = self.input(FleetInput::Release { run: call(&format!("{run}/1.0")).run });
         self.deliver(&lines);
         self.calls.retain(|id, known| !id.starts_with(run) || matches!(known, CallView::Offered { .. }));
         // Its run comes back at once, with what its journal says.
@@ -310,7 +310,7 @@ impl World {
             if let (true, CallView::Offered { host, attempt }) = (id.starts_with(run), known) {
                 let tool = tool_of(&id);
                 let request = super::bench::request(&format!("{id}#{attempt}"), &host, tool);
-                let lines = self.input(Input::Reclaim(request));
+                let lines = self.input(FleetInput::Reclaim(request));
                 self.deliver(&lines);
             }
         }
@@ -396,7 +396,7 @@ impl World {
     fn end(&mut self) {
         let connections: Vec<u64> = self.streams.keys().copied().collect();
         for connection in connections {
-            let lines = self.input(Input::Disconnected { connection: ConnectionId(connection) });
+            let lines = self.input(FleetInput::Disconnected { connection: ConnectionId(connection) });
             self.deliver(&lines);
         }
         let lines = self.bench.pass(Millis::secs(60));

@@ -295,8 +295,8 @@ pub enum Event {
         /// was offered under. Absent in older journals, where the proposal's counts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effect: Option<EffectClass>,
-        /// [`ToolDeclaration::output_schema_digest`](crate::tool::ToolDeclaration::output_schema_digest) of the host's
-        /// declaration: its result is checked against that schema. Absent in older journals.
+        /// Digest of the schema of the typed output in the host's declaration, as in its
+        /// [`ToolTerms`](crate::tool::ToolTerms): its result is checked against that schema. Absent in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output_schema: Option<Digest>,
     },

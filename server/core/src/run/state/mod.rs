@@ -9,6 +9,7 @@
 //! Preparing    Prepared                               ModelRunning | Finished(failed)
 //! ModelRunning ModelFinished with tool calls          Tools
 //!              ModelFinished without                  Finished(completed) | ModelRunning (if messages wait)
+//!                                                     | Observed (directed runs)
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, fatal or out of retries   Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next attempt)

@@ -54,7 +54,7 @@ impl RunState {
         match &self.phase {
             Phase::Preparing if self.is_unprepared() => None,
             Phase::Preparing => Some(Situation::Prompted),
-            Phase::Observed { finish } => Some(Situation::Answered { finish: finish.clone() }),
+            Phase::Observed { finish } => Some(Situation::Responded { finish: finish.clone() }),
             Phase::Tools(calls) if calls.iter().any(RoundCall::can_progress) => None,
             Phase::Tools(calls) if calls.iter().all(RoundCall::is_settled) => Some(Situation::ToolsSettled),
             Phase::Tools(calls) => calls

@@ -11,7 +11,7 @@ use agentloop_core::run::state::Phase;
 use agentloop_core::time::Timestamp;
 
 use crate::engine::effect::compact::CompactionEffect;
-use crate::engine::effect::model_call::ModelCall;
+use crate::engine::effect::model_call::ModelCallEffect;
 use crate::engine::effect::prepare::prepare;
 use crate::engine::feed::ModelAttempt;
 use crate::engine::run::task::RunTask;
@@ -97,7 +97,7 @@ impl RunTask {
     fn start_model_call(&mut self, call: ModelAttempt, last_entry: EntryNo, checked: bool) {
         let ModelAttempt { model_call, attempt } = call;
         self.start_with_history(move |task, reserved| {
-            let call = ModelCall {
+            let call = ModelCallEffect {
                 deps: task.deps.clone(),
                 feed: task.feed.clone(),
                 tenant: task.permit.key().tenant.clone(),

@@ -176,7 +176,7 @@ fn plan_request(state: &RunState, view: &PlanView) -> wire::PlanRequest {
 fn situation(situation: &Situation) -> wire::PlanSituation {
     match situation {
         Situation::Prompted => wire::PlanSituation::Prompted,
-        Situation::Answered { .. } => wire::PlanSituation::Answered,
+        Situation::Responded { .. } => wire::PlanSituation::Answered,
         Situation::CallsWaiting => wire::PlanSituation::ToolsWanted,
         Situation::ToolsSettled => wire::PlanSituation::ToolsSettled,
         Situation::HumanAnswered => wire::PlanSituation::HumanAnswered,

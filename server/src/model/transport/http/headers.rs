@@ -1,9 +1,8 @@
 //! Reads the kind of body and the requested wait from the headers of a response.
 
+use agentloop_core::retry::RETRY_AFTER_MAX;
 use agentloop_core::time::Millis;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
-
-use crate::model::response::failure::RETRY_AFTER_MAX;
 
 /// Kind of a response's body.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{CallInHand, Disposition, Hello, HostFrame};
-use agentloop_core::host::{CloseReason, HostJoin, Input};
+use agentloop_core::host::{CloseReason, FleetInput, HostJoin};
 use agentloop_core::id::{HostId, RunId, RuntimeId};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 
@@ -109,7 +109,7 @@ impl HostStream {
             runtimes: hello.open_runtimes,
             claims,
         };
-        let join = |tools| Input::Join(Box::new(joining(tools)));
+        let join = |tools| FleetInput::Join(Box::new(joining(tools)));
         let offer_extensions = |verdicts: &mut [CheckedOffer]| {
             self.offer_extensions(Some((host, max_frame_bytes)), extensions, verdicts);
         };
@@ -181,7 +181,7 @@ impl HostStream {
         let unused: Vec<Result<Option<String>, SinkUnavailable>> = looked_up.collect().await;
         for runtime in unused.into_iter().flatten().flatten() {
             let host = host.clone();
-            self.tools.handle(&self.tenant, Input::CloseRuntime { host, runtime });
+            self.tools.handle(&self.tenant, FleetInput::CloseRuntime { host, runtime });
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{CallRef, HostFrame, ResultVerdict, ServerFrame};
-use agentloop_core::host::{CloseReason, ConnectionId, Input};
+use agentloop_core::host::{CloseReason, ConnectionId, FleetInput};
 use agentloop_core::id::{CallId, HostId, TenantId};
 use agentloop_core::json::encoded_len;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
@@ -113,7 +113,7 @@ impl RemoteTools {
             return Err(NotAccepted::ShuttingDown);
         }
         let slot = self.connection_slots.clone().try_acquire_owned();
-        let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().connections_max })?;
+        let slot = slot.map_err(|_| NotAccepted::TooManyHosts { max: self.options().max_hosts })?;
         let Channel { sender, frames, pause, ended } = outbound::channel();
         let id = self.next_connection();
         let extension_sender = sender.extension_sender();
@@ -174,7 +174,7 @@ impl HostStream {
                         }
                     }
                     Some(Ok(Inbound::Reply(reply))) => {
-                        self.tools.handle(&self.tenant, Input::Touch { connection: self.id });
+                        self.tools.handle(&self.tenant, FleetInput::Touch { connection: self.id });
                         self.tools.extensions().respond(self.id, *reply);
                     }
                     Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
@@ -201,7 +201,7 @@ impl HostStream {
     /// cannot show that, so its lease is renewed here.
     fn show_life(&self, nonce: u64, is_unread: bool) {
         if is_unread {
-            self.tools.handle(&self.tenant, Input::Touch { connection: self.id });
+            self.tools.handle(&self.tenant, FleetInput::Touch { connection: self.id });
         }
         self.tools.send(self.id, ServerFrame::Ping { nonce });
     }
@@ -213,7 +213,7 @@ impl HostStream {
                 let extensions = extensions_of(&capabilities);
                 let offered = self.check(host, capabilities).await;
                 let by = Declarer { host: host.clone(), connection };
-                let replace = |tools| Input::ReplaceTools { connection, tools };
+                let replace = |tools| FleetInput::ReplaceTools { connection, tools };
                 let offer_extensions = |verdicts: &mut [CheckedOffer]| {
                     self.offer_extensions(None, extensions, verdicts);
                 };
@@ -227,7 +227,7 @@ impl HostStream {
                 if frame == HostFrame::Draining {
                     self.tools.extensions().drain(connection);
                 }
-                self.tools.handle(&self.tenant, Input::Frame { connection, frame })
+                self.tools.handle(&self.tenant, FleetInput::Frame { connection, frame })
             }
         }
     }
@@ -260,18 +260,18 @@ impl HostStream {
     fn go_away(&self, reason: CloseReason, message: &str) {
         let reconnect_after = self.tools.options().reconnect_after;
         self.tools.send(self.id, ServerFrame::GoAway { reconnect_after, reason: message.to_owned() });
-        self.tools.handle(&self.tenant, Input::CloseStream { connection: self.id, reason });
+        self.tools.handle(&self.tenant, FleetInput::CloseStream { connection: self.id, reason });
     }
 
     fn refuse(&self, reason: CloseReason, message: String) {
         tracing::debug!(connection.id = %self.id, message, "tool host refused");
         self.tools.send(self.id, ServerFrame::ProtocolError { message, call: None });
-        self.tools.handle(&self.tenant, Input::CloseStream { connection: self.id, reason });
+        self.tools.handle(&self.tenant, FleetInput::CloseStream { connection: self.id, reason });
     }
 
     fn violation(&self, message: String, call: Option<CallId>) {
         tracing::debug!(connection.id = %self.id, message, "tool host broke the protocol");
-        self.tools.handle(&self.tenant, Input::Violation { connection: self.id, message, call });
+        self.tools.handle(&self.tenant, FleetInput::Violation { connection: self.id, message, call });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hosts that join, and tools that they offer, at their hello or later.
 
 use agentloop_core::host::frame::{CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
-use agentloop_core::host::{ConnectionId, Input, Output, ServedTool};
+use agentloop_core::host::{ConnectionId, FleetInput, FleetOutput, ServedTool};
 use agentloop_core::id::{HostId, TenantId};
 
 use super::RemoteTools;
@@ -39,7 +39,7 @@ impl RemoteTools {
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
-        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
+        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> FleetInput, impl FnOnce(&mut [CheckedOffer])>,
     ) -> bool {
         let mut state = self.lock();
         if state.closing || !state.is_hub {
@@ -53,7 +53,7 @@ impl RemoteTools {
     pub(in crate::tool) fn replace(
         &self,
         tenant: &TenantId,
-        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
+        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> FleetInput, impl FnOnce(&mut [CheckedOffer])>,
     ) {
         self.enter_capabilities(&mut self.lock(), tenant, offer);
     }
@@ -64,7 +64,7 @@ impl RemoteTools {
         &self,
         state: &mut HostsState,
         tenant: &TenantId,
-        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> Input, impl FnOnce(&mut [CheckedOffer])>,
+        offer: CapabilityOffer<impl FnOnce(Vec<ServedTool>) -> FleetInput, impl FnOnce(&mut [CheckedOffer])>,
     ) {
         let CapabilityOffer { by, offered, input, offer_extensions } = offer;
         let now = self.now();
@@ -72,22 +72,22 @@ impl RemoteTools {
         let mut offered = state.make_room(tenant, &by, offered, now);
         let served = offered.iter().flatten().map(served_tool).collect();
         let mut out = state.fleet.handle(tenant, input(served), now);
-        let taken = out
-            .iter()
-            .position(|output| matches!(output, Output::Joined { .. } | Output::ToolsReplaced { .. }));
+        let taken = out.iter().position(|output| {
+            matches!(output, FleetOutput::Joined { .. } | FleetOutput::ToolsReplaced { .. })
+        });
         if let Some(taken) = taken {
             offer_extensions(&mut offered);
             let frame = match out.remove(taken) {
-                Output::Joined { tools, calls, .. } => {
+                FleetOutput::Joined { tools, calls, .. } => {
                     self.welcome_frame(connection, state.enter(tenant, &by, offered, tools, now), calls)
                 }
-                Output::ToolsReplaced { tools, .. } => {
+                FleetOutput::ToolsReplaced { tools, .. } => {
                     ServerFrame::ToolsUpdated(state.enter(tenant, &by, offered, tools, now))
                 }
                 other => unreachable!("it was matched above: {other:?}"),
             };
             self.unsaved.notify_one();
-            out.insert(0, Output::Send { connection, frame });
+            out.insert(0, FleetOutput::Send { connection, frame });
         }
         self.perform(state, out, now);
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
-use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, Input};
+use agentloop_core::host::{CallUpdate, CloseReason, ConnectionId, Fleet, FleetInput};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
@@ -145,7 +145,7 @@ impl RemoteTools {
         let now = self.now();
         state.fleet = Fleet::after_another(self.options.fleet, expected_by);
         for (tenant, tools) in state.catalogue.names() {
-            let out = state.fleet.handle(&tenant, Input::Remember { tools }, now);
+            let out = state.fleet.handle(&tenant, FleetInput::Remember { tools }, now);
             debug_assert!(out.is_empty(), "remembering asks for nothing");
         }
         if state.closing {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::host::frame::ServerFrame;
-use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output};
+use agentloop_core::host::{CloseReason, ConnectionId, Fleet, FleetInput, FleetOutput};
 use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
@@ -97,13 +97,13 @@ impl RemoteTools {
         let catalogue = Catalogue::new(options.tool_retention, own.0, stored, now);
         let mut fleet = Fleet::new(options.fleet);
         for (tenant, tools) in catalogue.names() {
-            let out = fleet.handle(&tenant, Input::Remember { tools }, now);
+            let out = fleet.handle(&tenant, FleetInput::Remember { tools }, now);
             debug_assert!(out.is_empty(), "remembering asks for nothing");
         }
         let (reports, reports_receiver) = channel();
         let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
         Arc::new(Self {
-            connection_slots: Arc::new(Semaphore::new(options.connections_max)),
+            connection_slots: Arc::new(Semaphore::new(options.max_hosts)),
             options,
             state: Mutex::new(HostsState {
                 fleet,
@@ -170,30 +170,35 @@ impl RemoteTools {
 
     /// Removes a stream that ended. Calling it twice does no harm.
     pub(in crate::tool) fn remove_stream(&self, tenant: &TenantId, connection: ConnectionId) {
-        self.handle(tenant, Input::Disconnected { connection });
+        self.handle(tenant, FleetInput::Disconnected { connection });
         self.lock().forget_stream(connection);
         self.extensions.leave(connection);
     }
 
     /// Gives a host more time to come back: its stream ended because the replica broke off through which it came.
     pub(crate) fn link_lost(&self, tenant: &TenantId, host: HostId) {
-        self.handle(tenant, Input::LinkLost { host });
+        self.handle(tenant, FleetInput::LinkLost { host });
     }
 
     /// Sends a host a frame that does not concern the fleet.
     pub(in crate::tool) fn send(&self, connection: ConnectionId, frame: ServerFrame) {
         let mut state = self.lock();
-        self.perform(&mut state, vec![Output::Send { connection, frame }], self.now());
+        self.perform(&mut state, vec![FleetOutput::Send { connection, frame }], self.now());
     }
 
     /// Gives the fleet an input and performs its outputs. Results of calls are returned for the caller to record.
-    pub(in crate::tool) fn handle(&self, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
+    pub(in crate::tool) fn handle(&self, tenant: &TenantId, input: FleetInput) -> Vec<AcceptedResult> {
         let mut state = self.lock();
         self.handle_locked(&mut state, tenant, input)
     }
 
     /// The same, with the state locked by the caller.
-    fn handle_locked(&self, state: &mut HostsState, tenant: &TenantId, input: Input) -> Vec<AcceptedResult> {
+    fn handle_locked(
+        &self,
+        state: &mut HostsState,
+        tenant: &TenantId,
+        input: FleetInput,
+    ) -> Vec<AcceptedResult> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.perform(state, out, now)
@@ -203,38 +208,38 @@ impl RemoteTools {
     pub(in crate::tool) fn perform(
         &self,
         state: &mut HostsState,
-        out: Vec<Output>,
+        out: Vec<FleetOutput>,
         now: Timestamp,
     ) -> Vec<AcceptedResult> {
         let mut results = Vec::new();
         let mut todo = VecDeque::from(out);
         while let Some(output) = todo.pop_front() {
             match output {
-                Output::Send { connection, frame } => {
+                FleetOutput::Send { connection, frame } => {
                     if let Some((tenant, Full)) = state.push(connection, frame) {
                         let reason = CloseReason::NotReading;
                         todo.extend(state.fleet.handle(
                             &tenant,
-                            Input::CloseStream { connection, reason },
+                            FleetInput::CloseStream { connection, reason },
                             now,
                         ));
                     }
                 }
-                Output::Close { connection, reason } => {
+                FleetOutput::Close { connection, reason } => {
                     if let Some(queue) = state.streams.remove(&connection) {
                         queue.sender.end(reason);
                     }
                 }
-                Output::Update { tenant, call, update } => self.reports.send(tenant, call, update),
-                Output::Result { connection: Some(_), host, result, .. } => {
+                FleetOutput::Update { tenant, call, update } => self.reports.send(tenant, call, update),
+                FleetOutput::Result { connection: Some(_), host, result, .. } => {
                     results.push(AcceptedResult { host, result })
                 }
-                Output::Result { tenant, connection: None, host, result } => {
+                FleetOutput::Result { tenant, connection: None, host, result } => {
                     self.reports.send_result(tenant, AcceptedResult { host, result });
                 }
                 // A host that connects again has taken its tool back by now.
-                Output::Unserved { tenant, tool } if state.fleet.serves(&tenant, &tool) => {}
-                Output::Unserved { tenant, tool } => {
+                FleetOutput::Unserved { tenant, tool } if state.fleet.serves(&tenant, &tool) => {}
+                FleetOutput::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
                     self.unsaved.notify_one();
                     // Hosts with other terms may serve it now.
@@ -244,8 +249,8 @@ impl RemoteTools {
                     todo.extend(state.ask_to_reconnect(waiting, after, &reason, now));
                 }
                 // `enter` has registered the tool.
-                Output::Served { .. } => {}
-                Output::Joined { .. } | Output::ToolsReplaced { .. } => {
+                FleetOutput::Served { .. } => {}
+                FleetOutput::Joined { .. } | FleetOutput::ToolsReplaced { .. } => {
                     unreachable!("`admit` takes these outputs out before it performs the rest")
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use agentloop_core::host::Input;
+use agentloop_core::host::FleetInput;
 use agentloop_core::id::TenantId;
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use tokio::sync::MutexGuard;
@@ -190,7 +190,7 @@ impl RemoteTools {
         }
         // The other replicas are told after the lock is free, so they learn that the terms are forgotten too.
         state.catalogue.remove(tenant, name);
-        self.handle_locked(&mut state, tenant, Input::Forget { tool: name.to_owned() });
+        self.handle_locked(&mut state, tenant, FleetInput::Forget { tool: name.to_owned() });
         state.terms.forget(tenant, name)
     }
 

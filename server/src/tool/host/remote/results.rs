@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentloop_core::host::Input;
+use agentloop_core::host::FleetInput;
 use agentloop_core::host::frame::{CallRef, CallResult};
 use agentloop_core::id::{HostId, TenantId};
 
@@ -25,7 +25,8 @@ impl RemoteTools {
     pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
         let host = self.lock().fleet.holder(tenant, &result.call.call);
         let host = host.unwrap_or_else(|| HostId::parse(UNARY).expect("it is a valid id"));
-        let input = Input::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
+        let input =
+            FleetInput::ResultWithoutStream { call: result.call.clone(), lease: result.lease.clone() };
         self.handle(tenant, input);
         let accepted = AcceptedResult { host, result: Box::new(result) };
         let recording = ResultRecording::begin(self, tenant, &accepted);
@@ -103,8 +104,8 @@ impl Drop for ResultRecording<'_> {
     fn drop(&mut self) {
         let call = self.call.clone();
         let then = match self.is_recorded {
-            true => Input::ResultHandled { call },
-            false => Input::ResultNotRecorded { call },
+            true => FleetInput::ResultHandled { call },
+            false => FleetInput::ResultNotRecorded { call },
         };
         self.tools.handle(self.tenant, then);
     }

@@ -133,7 +133,7 @@ fn what_was_not_taken_stands_in_the_editor_again() {
     assert_eq!((waits(&app), app.editor.text().as_str()), (vec![], "one"));
     assert_eq!(notes(&app), ["not sent: the queue is full"]);
 
-    let away = CallError { unreachable: true, ..error("nobody there") };
+    let away = RpcError { unreachable: true, ..error("nobody there") };
     press(&mut app, KeyCode::Enter);
     app.handle(Event::MessageRefused { sent_as: "2".into(), error: away });
     let again = press(&mut app, KeyCode::Enter);

@@ -14,7 +14,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
 use crate::chat::{
-    event::{CallError, OpenedSession},
+    event::{OpenedSession, RpcError},
     transcript::Block,
 };
 use crate::command::conversation::overview::SessionOverview;
@@ -112,8 +112,8 @@ fn notes(app: &App) -> Vec<String> {
     app.transcript.blocks().filter_map(|(_, block)| text(block)).collect()
 }
 
-fn error(message: &str) -> CallError {
-    CallError { message: message.into(), reason: None, busy_run: None, unreachable: false }
+fn error(message: &str) -> RpcError {
+    RpcError { message: message.into(), reason: None, busy_run: None, unreachable: false }
 }
 
 fn session(id: &str, live_run_id: &str) -> Session {
@@ -344,7 +344,7 @@ fn an_answer_that_is_refused_can_be_given_anew() {
     assert_eq!(app.cards[0].error.as_deref(), Some("the arguments are wrong"));
     assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Decide(_)]));
 
-    let late = CallError { reason: Some(ErrorReason::AlreadyResolved), ..error("somebody was faster") };
+    let late = RpcError { reason: Some(ErrorReason::AlreadyResolved), ..error("somebody was faster") };
     app.handle(answer_refused(late));
     assert_eq!(app.cards.len(), 0);
     assert_eq!(notes(&app), ["somebody was faster"]);
@@ -380,7 +380,7 @@ fn a_prompt_that_may_have_arrived_is_sent_again_as_the_same_run() {
     };
     let mut app = App::new(ChatOptions { new_id: ids, ..options() }, None).0;
     let first = run_id(&send(&mut app, "hi"));
-    let away = CallError { unreachable: true, ..error("nobody there") };
+    let away = RpcError { unreachable: true, ..error("nobody there") };
     app.handle(Event::RunLost { run_id: first.clone(), error: away.clone() });
     assert_eq!(run_id(&press(&mut app, KeyCode::Enter)), first);
     app.handle(Event::RunLost { run_id: first.clone(), error: away });
@@ -398,7 +398,7 @@ fn a_run_that_is_lost_on_the_way_keeps_what_was_said() {
 fn a_busy_session_shows_what_keeps_it_busy() {
     let mut app = chat();
     send(&mut app, "hi");
-    let busy = CallError { busy_run: Some("other".into()), ..error("busy") };
+    let busy = RpcError { busy_run: Some("other".into()), ..error("busy") };
     let done = app.handle(Event::RunLost { run_id: "r".into(), error: busy });
     assert_eq!(done, [Command::FollowRun("other".into())]);
     assert_eq!(app.editor.text(), "hi");

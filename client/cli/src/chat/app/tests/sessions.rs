@@ -190,7 +190,7 @@ fn a_session_that_others_begin_takes_nothing_from_the_person() {
     assert!(matches!(&then[..], [Command::Start(input)] if input.prompt == "early"), "{then:?}");
 
     // The prompt may have arrived: sent again, it must be the same run.
-    let away = CallError { unreachable: true, ..error("nobody there") };
+    let away = RpcError { unreachable: true, ..error("nobody there") };
     app.handle(not_yet());
     app.handle(Event::RunLost { run_id: "r".into(), error: away });
     let kept = app.unsent.clone();

@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
-use agentloop_server::app::{CERTIFICATE_WARN_BEFORE, SecurityError, SecurityFacts};
-
 use super::report::Check;
-use crate::terminal::format;
+use crate::{
+    embedded::{CERTIFICATE_WARN_BEFORE, SecurityError, SecurityFacts},
+    terminal::format,
+};
 
 /// The result for what was found at this time.
 pub(super) fn check(found: Result<SecurityFacts, SecurityError>, now: SystemTime) -> Check {

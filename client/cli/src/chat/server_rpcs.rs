@@ -17,7 +17,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use super::event::{CallError, Command, Event, OpenedSession};
+use super::event::{Command, Event, OpenedSession, RpcError};
 use crate::{
     args::ENDLESS_BACKOFF,
     command::conversation::{overview::overviews, queue},
@@ -35,7 +35,7 @@ const ENTRIES_MAX: u64 = 1000;
 const SESSIONS_MAX: u32 = 100;
 
 /// Performs commands in tasks, and sends their results as events.
-pub(super) struct ServerCalls {
+pub(super) struct ServerRpcs {
     client: Client,
     who: String,
     events: mpsc::Sender<Event>,
@@ -44,9 +44,9 @@ pub(super) struct ServerCalls {
     watching: Option<AbortHandle>,
 }
 
-impl ServerCalls {
-    pub(super) fn new(client: Client, who: String, events: mpsc::Sender<Event>) -> ServerCalls {
-        ServerCalls { client, who, events, tasks: JoinSet::new(), following: None, watching: None }
+impl ServerRpcs {
+    pub(super) fn new(client: Client, who: String, events: mpsc::Sender<Event>) -> ServerRpcs {
+        ServerRpcs { client, who, events, tasks: JoinSet::new(), following: None, watching: None }
     }
 
     /// Starts a command. `Quit` is for the driver.
@@ -217,7 +217,7 @@ fn is_not_found(error: &Error) -> bool {
 
 /// Sends the updates of a run as events. It waits while the chat has too many.
 async fn follow(run_id: String, stream: Result<EventStream, Error>, events: mpsc::Sender<Event>) {
-    let lost = |error: &Error| Event::RunLost { run_id: run_id.clone(), error: CallError::from(error) };
+    let lost = |error: &Error| Event::RunLost { run_id: run_id.clone(), error: RpcError::from(error) };
     let mut stream = match stream {
         Ok(stream) => stream.with_backoff(ENDLESS_BACKOFF),
         Err(error) => {
@@ -307,7 +307,7 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
 fn answer_result(request_id: String, answer: Result<agentloop_client::v1::HumanRequest, Error>) -> Event {
     match answer {
         Ok(request) => Event::AnswerAccepted(Box::new(request)),
-        Err(error) => Event::AnswerRefused { request_id, error: CallError::from(&error) },
+        Err(error) => Event::AnswerRefused { request_id, error: RpcError::from(&error) },
     }
 }
 
@@ -329,7 +329,7 @@ async fn send_to_busy(client: &Client, input: RunInput) -> Event {
     };
     match first {
         Ok(event) => Event::MessageAccepted { by: event.run_id, sent_as },
-        Err(error) => Event::MessageRefused { error: CallError::from(&error), sent_as },
+        Err(error) => Event::MessageRefused { error: RpcError::from(&error), sent_as },
     }
 }
 
@@ -384,12 +384,12 @@ async fn usage_of_runs(client: &Client, session_id: String) -> Result<Vec<(Strin
     }
 }
 
-impl From<&Error> for CallError {
+impl From<&Error> for RpcError {
     fn from(error: &Error) -> Self {
         let busy_run = error.status().and_then(|status| status.metadata.get("run_id")).cloned();
         let reason = error.reason();
         let is_busy = reason == Some(agentloop_client::v1::ErrorReason::SessionBusy);
-        CallError {
+        RpcError {
             message: in_one_line(error),
             reason,
             busy_run: busy_run.filter(|_| is_busy),
