@@ -4,6 +4,7 @@
 mod intercepted;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
@@ -57,20 +58,28 @@ impl Models for One {
 }
 
 /// Tells which tenant asks, and never answers. Each tenant's runs say its name.
-struct Silent(mpsc::UnboundedSender<String>);
+#[derive(Clone)]
+struct Silent {
+    asking: mpsc::UnboundedSender<String>,
+    /// False while no provider serves it.
+    is_configured: Arc<AtomicBool>,
+}
 
 impl Model for Silent {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let said = request.messages.last().expect("a prompt").plain_text();
         // The test may have ended.
-        let _unheard = self.0.send(said);
+        let _unheard = self.asking.send(said);
         stream::pending().boxed()
     }
 }
 
 impl Models for Silent {
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Silent(self.0.clone())), reference.to_owned()))
+        match self.is_configured.load(Ordering::SeqCst) {
+            true => Ok((Arc::new(self.clone()), reference.to_owned())),
+            false => Err(UnknownModel { reference: reference.to_owned(), configured: String::new() }),
+        }
     }
 }
 
@@ -142,12 +151,21 @@ impl Process {
     }
 
     fn start_with(store: &Arc<dyn Store>, seek: [Seek; 2], options: EngineOptions) -> Self {
+        Self::start_around(store, seek, options, Arc::new(One))
+    }
+
+    fn start_around(
+        store: &Arc<dyn Store>,
+        seek: [Seek; 2],
+        options: EngineOptions,
+        models: Arc<dyn Models>,
+    ) -> Self {
         let (seeking, sought) = mpsc::unbounded_channel();
         let (offering, offered) = mpsc::unbounded_channel();
         let tools = Arc::new(Answers { seek, sought: seeking, offered: offering });
         let tasks = Tasks::new();
         let parts = EngineParts { tasks: tasks.clone(), options, ..EngineParts::default() };
-        let engine = parts.start(store.clone(), Arc::new(One), tools);
+        let engine = parts.start(store.clone(), models, tools);
         Self { engine, tasks, sought, offered }
     }
 
@@ -278,20 +296,18 @@ async fn a_session_that_is_given_away_does_not_wait_long_for_hosts_that_say_noth
     assert_eq!(owner.engine.live_runs(), 0);
 }
 
+/// The memory for one run that comes up.
+const EACH: usize = 80 * 1024;
+
 /// An engine of a server process whose model is silent, with this much memory. Each tenant leaves some of it to others.
 fn silent_process(
     store: &Arc<dyn Store>,
     live_bytes_max: usize,
 ) -> (Process, mpsc::UnboundedReceiver<String>) {
-    let (asking, asked) = mpsc::unbounded_channel();
-    let (sought, offered) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-    let seek = [Seek::Queued, Seek::Queued];
-    let tools = Arc::new(Answers { seek, sought: sought.0, offered: offered.0 });
     let options = EngineOptions { live_bytes_max, tenants_leave_memory: true, ..EngineOptions::default() };
-    let tasks = Tasks::new();
-    let parts = EngineParts { tasks: tasks.clone(), options, ..EngineParts::default() };
-    let engine = parts.start(store.clone(), Arc::new(Silent(asking)), tools);
-    (Process { engine, tasks, sought: sought.1, offered: offered.1 }, asked)
+    let (asking, asked) = mpsc::unbounded_channel();
+    let silent = Silent { asking, is_configured: Arc::new(AtomicBool::new(true)) };
+    (Process::start_around(store, [Seek::Queued, Seek::Queued], options, Arc::new(silent)), asked)
 }
 
 /// Starts a run of this tenant in a session of its own. It says the tenant's name.
@@ -354,8 +370,6 @@ impl Intercept for Gate {
 #[tokio::test]
 async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     const TOGETHER: usize = 32;
-    /// The memory for one run that comes up.
-    const EACH: usize = 80 * 1024;
     let gate = Arc::new(Intercepted::new(Gate(watch::Sender::new(true))).await);
     let store: Arc<dyn Store> = gate.clone();
     let (before, mut asked) = silent_process(&store, 1 << 30);
@@ -378,4 +392,55 @@ async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     gate.intercept.0.send_replace(true);
     soon(asked.recv()).await.expect("the model is asked");
     after.stop().await;
+}
+
+/// A server process whose model has no provider at first, and one run, which is paused for that.
+struct Unconfigured {
+    process: Process,
+    asked: mpsc::UnboundedReceiver<String>,
+    is_configured: Arc<AtomicBool>,
+    paused: RunId,
+}
+
+impl Unconfigured {
+    async fn start(store: &Arc<dyn Store>, live_bytes_max: usize) -> Self {
+        let (asking, asked) = mpsc::unbounded_channel();
+        let is_configured = Arc::new(AtomicBool::new(false));
+        let silent = Silent { asking, is_configured: is_configured.clone() };
+        let options = EngineOptions { live_bytes_max, ..EngineOptions::default() };
+        let process = Process::start_around(store, [Seek::Queued, Seek::Queued], options, Arc::new(silent));
+        let paused = process.engine.start(request("paused")).await.expect("started").run;
+        let view = soon(process.engine.wait(&TenantId::local(), &paused)).await.expect("it is there");
+        assert_eq!(view.state.status(), Some(RunStatus::Paused));
+        Self { process, asked, is_configured, paused }
+    }
+
+    fn configure(&self) {
+        self.is_configured.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
+    const CALLS: usize = 3;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let mut of = Unconfigured::start(&store, CALLS * (EACH + 1024)).await;
+    of.configure();
+    for number in 0..CALLS {
+        start_for(&of.process, "t", number).await;
+        soon(of.asked.recv()).await.expect("the model is asked");
+    }
+    let engine = &of.process.engine;
+    soon(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test")).await.unwrap();
+    soon(async {
+        while engine.waiting_for_memory() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(engine.live_runs(), CALLS + 1);
+
+    soon(engine.continue_gained_shards()).await;
+    assert_eq!(engine.waiting_for_memory(), 1, "the run that waited still waits");
+    of.process.stop().await;
 }

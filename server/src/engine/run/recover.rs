@@ -114,14 +114,18 @@ impl Engine {
         }
     }
 
-    /// Starts runs of one tenant. They come up in their order, and only while there is memory.
+    /// Starts those runs of one tenant that are not live. They come up in their order, and only while there is memory.
     async fn start_unfinished(&self, runs: Vec<RunKey>) {
         let mut order = RecoveryOrder::default();
         futures_util::stream::iter(runs)
             .then(|key| {
                 let place = order.next();
                 async move {
-                    let room = self.room_to_come_up(&key.tenant).await;
+                    // A live run needs none, and may hold the memory that would be waited for.
+                    let room = match self.0.live_runs.live(&key) {
+                        Some(_) => None,
+                        None => Some(self.room_to_come_up(&key.tenant).await),
+                    };
                     (key, place, room)
                 }
             })
