@@ -1,5 +1,7 @@
 //! Events that happen while a run is taken over.
 
+#[path = "support/held.rs"]
+mod held;
 #[path = "support/intercepted.rs"]
 mod intercepted;
 
@@ -28,6 +30,7 @@ use agentloop_server::tool::{CallOrigin, CallSink as _, CallUpdate, Offered, See
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 
+use held::HeldReads;
 use intercepted::{Intercept, Intercepted};
 
 /// The longest wait. It is generous, because the machine may be busy.
@@ -65,12 +68,20 @@ struct Silent {
     is_configured: Arc<AtomicBool>,
 }
 
+/// A prompt that begins like this is answered.
+const ANSWERED: &str = "answer ";
+
 impl Model for Silent {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let said = request.messages.last().expect("a prompt").plain_text();
+        let is_answered = said.starts_with(ANSWERED);
         // The test may have ended.
         let _unheard = self.asking.send(said);
-        stream::pending().boxed()
+        if !is_answered {
+            return stream::pending().boxed();
+        }
+        let answer = [Delta::Text { text: "yes".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
+        stream::iter(answer.map(Ok)).boxed()
     }
 }
 
@@ -305,6 +316,13 @@ fn silent_process(
     live_bytes_max: usize,
 ) -> (Process, mpsc::UnboundedReceiver<String>) {
     let options = EngineOptions { live_bytes_max, tenants_leave_memory: true, ..EngineOptions::default() };
+    silent_process_with(store, options)
+}
+
+fn silent_process_with(
+    store: &Arc<dyn Store>,
+    options: EngineOptions,
+) -> (Process, mpsc::UnboundedReceiver<String>) {
     let (asking, asked) = mpsc::unbounded_channel();
     let silent = Silent { asking, is_configured: Arc::new(AtomicBool::new(true)) };
     (Process::start_around(store, [Seek::Queued, Seek::Queued], options, Arc::new(silent)), asked)
@@ -394,6 +412,16 @@ async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     after.stop().await;
 }
 
+/// Starts a run of this name in a session of its own.
+async fn start_saying(process: &Process, name: &str, text: String) -> RunId {
+    let request = StartRequest {
+        session: Some(SessionId::parse(name).expect("an id")),
+        messages: vec![Arc::new(Message::text(Role::User, text))],
+        ..request(name)
+    };
+    process.engine.start(request).await.expect("started").run
+}
+
 /// A server process whose model has no provider at first, and one run, which is paused for that.
 struct Unconfigured {
     process: Process,
@@ -443,4 +471,56 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
     soon(engine.continue_gained_shards()).await;
     assert_eq!(engine.waiting_for_memory(), 1, "the run that waited still waits");
     of.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
+    const IDLE_TEXT: usize = 60 * 1024;
+    /// The memory for the start of a run with a short prompt.
+    const START: usize = EACH + 1024;
+    let holds = Arc::new(Intercepted::new(HeldReads::default()).await);
+    let store: Arc<dyn Store> = holds.clone();
+    // Neither finds a run of the other when it starts.
+    let process = async |live_bytes_max: usize| {
+        let hold = holds.intercept.hold_next("unfinished");
+        let options = EngineOptions { live_bytes_max, ..EngineOptions::default() };
+        let process = silent_process_with(&store, options);
+        soon(hold.reached()).await;
+        hold.release();
+        process
+    };
+    let (gaining, mut asked) = process(512 * 1024).await;
+    let (lost, mut asked_of_lost) = process(1 << 30).await;
+    start_saying(&lost, "gained", "gained".to_owned()).await;
+    soon(asked_of_lost.recv()).await.expect("the model is asked");
+    lost.stop().await;
+
+    let engine = &gaining.engine;
+    let ended = start_saying(&gaining, "idle", format!("{ANSWERED}{}", "x".repeat(IDLE_TEXT))).await;
+    let view = soon(engine.wait(&TenantId::local(), &ended)).await.unwrap();
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+    soon(async {
+        while engine.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let idle = engine.memory_use().bytes;
+    assert!(idle >= IDLE_TEXT, "{idle}");
+    soon(asked.recv()).await.expect("the model is asked");
+    let free = || engine.memory_use().bytes_max - engine.memory_use().bytes;
+    for number in 0.. {
+        // A start without enough memory would drop the history.
+        if free() < START {
+            break;
+        }
+        start_saying(&gaining, &format!("silent-{number}"), "silent".to_owned()).await;
+        soon(asked.recv()).await.expect("the model is asked");
+    }
+    let free = free();
+    assert!(free < EACH && free + idle >= EACH, "{free} are free, {idle} are idle");
+
+    soon(engine.continue_gained_shards()).await;
+    assert_eq!(soon(asked.recv()).await.as_deref(), Some("gained"));
+    gaining.stop().await;
 }

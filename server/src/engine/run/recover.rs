@@ -141,15 +141,15 @@ impl Engine {
     /// the two, it holds neither.
     async fn room_to_come_up(&self, tenant: &TenantId) -> (Charge, SemaphorePermit<'_>) {
         const BYTES: usize = RUN_BYTES + RESPONSE_BYTES;
-        let (ledger, together) = (self.deps().ledger(), &self.deps().recovery_bounds.together);
+        let (deps, together) = (self.deps(), &self.deps().recovery_bounds.together);
         loop {
-            let reserved = ledger.reserve(tenant, BYTES).await;
+            let reserved = deps.reserve(tenant, BYTES).await;
             if let Ok(place) = together.try_acquire() {
                 return (reserved, place);
             }
             drop(reserved);
             let place = together.acquire().await.expect("it is never closed");
-            if let Some(reserved) = ledger.try_reserve(tenant, BYTES) {
+            if let Some(reserved) = deps.try_reserve(tenant, BYTES) {
                 return (reserved, place);
             }
         }
