@@ -5,8 +5,8 @@ mod held;
 #[path = "support/intercepted.rs"]
 mod intercepted;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
@@ -523,4 +523,49 @@ async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
     soon(engine.continue_gained_shards()).await;
     assert_eq!(soon(asked.recv()).await.as_deref(), Some("gained"));
     gaining.stop().await;
+}
+
+/// Writes that fail once, after paused runs were read.
+#[derive(Default)]
+struct FailsOnce {
+    failure: Mutex<Option<StoreError>>,
+    are_read: AtomicBool,
+}
+
+impl Intercept for FailsOnce {
+    async fn read<T: Send>(&self, method: &'static str, read: impl Future<Output = T> + Send) -> T {
+        let found = read.await;
+        if method == "runs" {
+            self.are_read.store(true, Ordering::SeqCst);
+        }
+        found
+    }
+
+    async fn write<T: Send>(
+        &self,
+        write: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let failure = match self.are_read.load(Ordering::SeqCst) {
+            true => self.failure.lock().unwrap().take(),
+            false => None,
+        };
+        match failure {
+            Some(failure) => Err(failure),
+            None => write.await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_paused_run_goes_on_although_the_store_fails_when_it_is_resumed() {
+    let fails = Arc::new(Intercepted::new(FailsOnce::default()).await);
+    let store: Arc<dyn Store> = fails.clone();
+    let mut of = Unconfigured::start(&store, 1 << 30).await;
+    of.configure();
+    let failure = StoreError::Unavailable { what: "the disk is full".to_owned() };
+    *fails.intercept.failure.lock().unwrap() = Some(failure);
+    soon(of.process.engine.continue_gained_shards()).await;
+    assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write has failed");
+    soon(of.asked.recv()).await.expect("the model is asked");
+    of.process.stop().await;
 }

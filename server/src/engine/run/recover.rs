@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{RunKey, TenantId};
+use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
@@ -171,12 +171,7 @@ impl Engine {
     async fn end_interrupted(&self, interrupts: Vec<Interrupted>) {
         futures_util::stream::iter(interrupts)
             .for_each_concurrent(BRING_UP_TOGETHER, |found| async move {
-                while let Err(error) = self.interrupt(&found).await {
-                    tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
-                    if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
-                        break;
-                    }
-                }
+                self.until_done(&found.run, "interrupt a run", || self.interrupt(&found)).await;
             })
             .await;
     }
@@ -195,14 +190,27 @@ impl Engine {
             let mut rows = page.rows;
             rows.retain(|row| self.store().owns(&tenant, &row.session) && self.has_its_model_again(row));
             for row in rows {
+                // A repetition of the same request is confirmed.
                 let request = format!("model-configured:{}", row.last_seq.0);
-                if let Err(error) = self.resume(&tenant, &row.run, &request, "server").await {
-                    tracing::error!(run.id = %row.run, %error, "cannot resume a run whose model has a provider again");
-                }
+                let resume = || self.resume(&tenant, &row.run, &request, "server");
+                self.until_done(&row.run, "resume a run whose model has a provider again", resume).await;
             }
             match page.next {
                 Some(next) => after = Some(next),
                 None => return,
+            }
+        }
+    }
+
+    /// Gives an input to a run, again while the store fails. Each failure is logged.
+    async fn until_done<F>(&self, run: &RunId, name: &str, give: impl Fn() -> F)
+    where
+        F: Future<Output = Result<(), EngineError>>,
+    {
+        while let Err(error) = give().await {
+            tracing::error!(run.id = %run, %error, "cannot {name}");
+            if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
+                return;
             }
         }
     }
