@@ -5,6 +5,8 @@ mod held;
 #[path = "support/intercepted.rs"]
 mod intercepted;
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +31,7 @@ use agentloop_server::store::{Store, StoreError};
 use agentloop_server::tool::{CallOrigin, CallSink as _, CallUpdate, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{mpsc, watch};
+use tracing::subscriber::DefaultGuard;
 
 use held::HeldReads;
 use intercepted::{Intercept, Intercepted};
@@ -529,6 +532,8 @@ async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
 #[derive(Default)]
 struct FailsOnce {
     failure: Mutex<Option<StoreError>>,
+    /// Begins to shut down when paused runs have been read.
+    stops: Mutex<Option<Tasks>>,
     are_read: AtomicBool,
 }
 
@@ -537,6 +542,9 @@ impl Intercept for FailsOnce {
         let found = read.await;
         if method == "runs" {
             self.are_read.store(true, Ordering::SeqCst);
+            if let Some(tasks) = self.stops.lock().unwrap().take() {
+                tasks.soft().cancel();
+            }
         }
         found
     }
@@ -567,5 +575,51 @@ async fn a_paused_run_goes_on_although_the_store_fails_when_it_is_resumed() {
     soon(of.process.engine.continue_gained_shards()).await;
     assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write has failed");
     soon(of.asked.recv()).await.expect("the model is asked");
+    of.process.stop().await;
+}
+
+/// Keeps the errors that this thread logs, until the guard is dropped.
+fn errors_of_this_thread() -> (Arc<File>, DefaultGuard) {
+    let log = Arc::new(tempfile::tempfile().expect("a file"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::ERROR)
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+fn written(mut log: &File) -> String {
+    let mut lines = String::new();
+    log.rewind().expect("a file");
+    log.read_to_string(&mut lines).expect("a log is text");
+    lines
+}
+
+#[tokio::test]
+async fn a_paused_run_whose_session_is_given_away_before_it_is_resumed_is_no_error() {
+    let fails = Arc::new(Intercepted::new(FailsOnce::default()).await);
+    let store: Arc<dyn Store> = fails.clone();
+    let of = Unconfigured::start(&store, 1 << 30).await;
+    of.configure();
+    *fails.intercept.failure.lock().unwrap() = Some(StoreError::Elsewhere);
+    let (log, _logged) = errors_of_this_thread();
+    soon(of.process.engine.continue_gained_shards()).await;
+    assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write was refused");
+    assert_eq!(written(&log), "");
+    of.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_paused_run_that_is_not_resumed_because_the_server_stops_is_no_error() {
+    let stops = Arc::new(Intercepted::new(FailsOnce::default()).await);
+    let store: Arc<dyn Store> = stops.clone();
+    let of = Unconfigured::start(&store, 1 << 30).await;
+    of.configure();
+    *stops.intercept.stops.lock().unwrap() = Some(of.process.tasks.clone());
+    let (log, _logged) = errors_of_this_thread();
+    soon(of.process.engine.continue_gained_shards()).await;
+    assert!(stops.intercept.stops.lock().unwrap().is_none(), "the server stops");
+    assert_eq!(written(&log), "");
     of.process.stop().await;
 }

@@ -202,15 +202,21 @@ impl Engine {
         }
     }
 
-    /// Gives an input to a run, again while the store fails. Each failure is logged.
+    /// Gives an input to a run, again while the store fails. Each failure is logged. A run whose session is another replica's is
+    /// left to that one, and after a shutdown to the next process.
     async fn until_done<F>(&self, run: &RunId, name: &str, give: impl Fn() -> F)
     where
         F: Future<Output = Result<(), EngineError>>,
     {
-        while let Err(error) = give().await {
-            tracing::error!(run.id = %run, %error, "cannot {name}");
-            if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
-                return;
+        while self.check_running().is_ok() {
+            match give().await {
+                Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => return,
+                Err(error) => {
+                    tracing::error!(run.id = %run, %error, "cannot {name}");
+                    if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
+                        return;
+                    }
+                }
             }
         }
     }
