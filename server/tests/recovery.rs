@@ -1,9 +1,14 @@
 //! Events that happen while a run is taken over.
 
+#[path = "support/held.rs"]
+mod held;
 #[path = "support/intercepted.rs"]
 mod intercepted;
 
-use std::sync::Arc;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
@@ -26,7 +31,9 @@ use agentloop_server::store::{Store, StoreError};
 use agentloop_server::tool::{CallOrigin, CallSink as _, CallUpdate, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{mpsc, watch};
+use tracing::subscriber::DefaultGuard;
 
+use held::HeldReads;
 use intercepted::{Intercept, Intercepted};
 
 /// The longest wait. It is generous, because the machine may be busy.
@@ -57,20 +64,36 @@ impl Models for One {
 }
 
 /// Tells which tenant asks, and never answers. Each tenant's runs say its name.
-struct Silent(mpsc::UnboundedSender<String>);
+#[derive(Clone)]
+struct Silent {
+    asking: mpsc::UnboundedSender<String>,
+    /// False while no provider serves it.
+    is_configured: Arc<AtomicBool>,
+}
+
+/// A prompt that begins like this is answered.
+const ANSWERED: &str = "answer ";
 
 impl Model for Silent {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let said = request.messages.last().expect("a prompt").plain_text();
+        let is_answered = said.starts_with(ANSWERED);
         // The test may have ended.
-        let _unheard = self.0.send(said);
-        stream::pending().boxed()
+        let _unheard = self.asking.send(said);
+        if !is_answered {
+            return stream::pending().boxed();
+        }
+        let answer = [Delta::Text { text: "yes".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
+        stream::iter(answer.map(Ok)).boxed()
     }
 }
 
 impl Models for Silent {
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Silent(self.0.clone())), reference.to_owned()))
+        match self.is_configured.load(Ordering::SeqCst) {
+            true => Ok((Arc::new(self.clone()), reference.to_owned())),
+            false => Err(UnknownModel { reference: reference.to_owned(), configured: String::new() }),
+        }
     }
 }
 
@@ -142,12 +165,21 @@ impl Process {
     }
 
     fn start_with(store: &Arc<dyn Store>, seek: [Seek; 2], options: EngineOptions) -> Self {
+        Self::start_around(store, seek, options, Arc::new(One))
+    }
+
+    fn start_around(
+        store: &Arc<dyn Store>,
+        seek: [Seek; 2],
+        options: EngineOptions,
+        models: Arc<dyn Models>,
+    ) -> Self {
         let (seeking, sought) = mpsc::unbounded_channel();
         let (offering, offered) = mpsc::unbounded_channel();
         let tools = Arc::new(Answers { seek, sought: seeking, offered: offering });
         let tasks = Tasks::new();
         let parts = EngineParts { tasks: tasks.clone(), options, ..EngineParts::default() };
-        let engine = parts.start(store.clone(), Arc::new(One), tools);
+        let engine = parts.start(store.clone(), models, tools);
         Self { engine, tasks, sought, offered }
     }
 
@@ -278,20 +310,25 @@ async fn a_session_that_is_given_away_does_not_wait_long_for_hosts_that_say_noth
     assert_eq!(owner.engine.live_runs(), 0);
 }
 
+/// The memory for one run that comes up.
+const EACH: usize = 80 * 1024;
+
 /// An engine of a server process whose model is silent, with this much memory. Each tenant leaves some of it to others.
 fn silent_process(
     store: &Arc<dyn Store>,
     live_bytes_max: usize,
 ) -> (Process, mpsc::UnboundedReceiver<String>) {
-    let (asking, asked) = mpsc::unbounded_channel();
-    let (sought, offered) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-    let seek = [Seek::Queued, Seek::Queued];
-    let tools = Arc::new(Answers { seek, sought: sought.0, offered: offered.0 });
     let options = EngineOptions { live_bytes_max, tenants_leave_memory: true, ..EngineOptions::default() };
-    let tasks = Tasks::new();
-    let parts = EngineParts { tasks: tasks.clone(), options, ..EngineParts::default() };
-    let engine = parts.start(store.clone(), Arc::new(Silent(asking)), tools);
-    (Process { engine, tasks, sought: sought.1, offered: offered.1 }, asked)
+    silent_process_with(store, options)
+}
+
+fn silent_process_with(
+    store: &Arc<dyn Store>,
+    options: EngineOptions,
+) -> (Process, mpsc::UnboundedReceiver<String>) {
+    let (asking, asked) = mpsc::unbounded_channel();
+    let silent = Silent { asking, is_configured: Arc::new(AtomicBool::new(true)) };
+    (Process::start_around(store, [Seek::Queued, Seek::Queued], options, Arc::new(silent)), asked)
 }
 
 /// Starts a run of this tenant in a session of its own. It says the tenant's name.
@@ -354,8 +391,6 @@ impl Intercept for Gate {
 #[tokio::test]
 async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     const TOGETHER: usize = 32;
-    /// The memory for one run that comes up.
-    const EACH: usize = 80 * 1024;
     let gate = Arc::new(Intercepted::new(Gate(watch::Sender::new(true))).await);
     let store: Arc<dyn Store> = gate.clone();
     let (before, mut asked) = silent_process(&store, 1 << 30);
@@ -378,4 +413,213 @@ async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     gate.intercept.0.send_replace(true);
     soon(asked.recv()).await.expect("the model is asked");
     after.stop().await;
+}
+
+/// Starts a run of this name in a session of its own.
+async fn start_saying(process: &Process, name: &str, text: String) -> RunId {
+    let request = StartRequest {
+        session: Some(SessionId::parse(name).expect("an id")),
+        messages: vec![Arc::new(Message::text(Role::User, text))],
+        ..request(name)
+    };
+    process.engine.start(request).await.expect("started").run
+}
+
+/// A server process whose model has no provider at first, and one run, which is paused for that.
+struct Unconfigured {
+    process: Process,
+    asked: mpsc::UnboundedReceiver<String>,
+    is_configured: Arc<AtomicBool>,
+    paused: RunId,
+}
+
+impl Unconfigured {
+    async fn start(store: &Arc<dyn Store>, live_bytes_max: usize) -> Self {
+        let (asking, asked) = mpsc::unbounded_channel();
+        let is_configured = Arc::new(AtomicBool::new(false));
+        let silent = Silent { asking, is_configured: is_configured.clone() };
+        let options = EngineOptions { live_bytes_max, ..EngineOptions::default() };
+        let process = Process::start_around(store, [Seek::Queued, Seek::Queued], options, Arc::new(silent));
+        let paused = process.engine.start(request("paused")).await.expect("started").run;
+        let view = soon(process.engine.wait(&TenantId::local(), &paused)).await.expect("it is there");
+        assert_eq!(view.state.status(), Some(RunStatus::Paused));
+        Self { process, asked, is_configured, paused }
+    }
+
+    fn configure(&self) {
+        self.is_configured.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
+    const CALLS: usize = 3;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let mut of = Unconfigured::start(&store, CALLS * (EACH + 1024)).await;
+    of.configure();
+    for number in 0..CALLS {
+        start_for(&of.process, "t", number).await;
+        soon(of.asked.recv()).await.expect("the model is asked");
+    }
+    let engine = &of.process.engine;
+    soon(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test")).await.unwrap();
+    soon(async {
+        while engine.waiting_for_memory() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(engine.live_runs(), CALLS + 1);
+
+    soon(engine.continue_gained_shards()).await;
+    assert_eq!(engine.waiting_for_memory(), 1, "the run that waited still waits");
+    of.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
+    const IDLE_TEXT: usize = 60 * 1024;
+    /// The memory for the start of a run with a short prompt.
+    const START: usize = EACH + 1024;
+    let holds = Arc::new(Intercepted::new(HeldReads::default()).await);
+    let store: Arc<dyn Store> = holds.clone();
+    // Neither finds a run of the other when it starts.
+    let process = async |live_bytes_max: usize| {
+        let hold = holds.intercept.hold_next("unfinished");
+        let options = EngineOptions { live_bytes_max, ..EngineOptions::default() };
+        let process = silent_process_with(&store, options);
+        soon(hold.reached()).await;
+        hold.release();
+        process
+    };
+    let (gaining, mut asked) = process(512 * 1024).await;
+    let (lost, mut asked_of_lost) = process(1 << 30).await;
+    start_saying(&lost, "gained", "gained".to_owned()).await;
+    soon(asked_of_lost.recv()).await.expect("the model is asked");
+    lost.stop().await;
+
+    let engine = &gaining.engine;
+    let ended = start_saying(&gaining, "idle", format!("{ANSWERED}{}", "x".repeat(IDLE_TEXT))).await;
+    let view = soon(engine.wait(&TenantId::local(), &ended)).await.unwrap();
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+    soon(async {
+        while engine.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let idle = engine.memory_use().bytes;
+    assert!(idle >= IDLE_TEXT, "{idle}");
+    soon(asked.recv()).await.expect("the model is asked");
+    let free = || engine.memory_use().bytes_max - engine.memory_use().bytes;
+    for number in 0.. {
+        // A start without enough memory would drop the history.
+        if free() < START {
+            break;
+        }
+        start_saying(&gaining, &format!("silent-{number}"), "silent".to_owned()).await;
+        soon(asked.recv()).await.expect("the model is asked");
+    }
+    let free = free();
+    assert!(free < EACH && free + idle >= EACH, "{free} are free, {idle} are idle");
+
+    soon(engine.continue_gained_shards()).await;
+    assert_eq!(soon(asked.recv()).await.as_deref(), Some("gained"));
+    gaining.stop().await;
+}
+
+/// Writes that fail once, after paused runs were read.
+#[derive(Default)]
+struct FailsOnce {
+    failure: Mutex<Option<StoreError>>,
+    /// Begins to shut down when paused runs have been read.
+    stops: Mutex<Option<Tasks>>,
+    are_read: AtomicBool,
+}
+
+impl Intercept for FailsOnce {
+    async fn read<T: Send>(&self, method: &'static str, read: impl Future<Output = T> + Send) -> T {
+        let found = read.await;
+        if method == "runs" {
+            self.are_read.store(true, Ordering::SeqCst);
+            if let Some(tasks) = self.stops.lock().unwrap().take() {
+                tasks.soft().cancel();
+            }
+        }
+        found
+    }
+
+    async fn write<T: Send>(
+        &self,
+        write: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let failure = match self.are_read.load(Ordering::SeqCst) {
+            true => self.failure.lock().unwrap().take(),
+            false => None,
+        };
+        match failure {
+            Some(failure) => Err(failure),
+            None => write.await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_paused_run_goes_on_although_the_store_fails_when_it_is_resumed() {
+    let fails = Arc::new(Intercepted::new(FailsOnce::default()).await);
+    let store: Arc<dyn Store> = fails.clone();
+    let mut of = Unconfigured::start(&store, 1 << 30).await;
+    of.configure();
+    let failure = StoreError::Unavailable { what: "the disk is full".to_owned() };
+    *fails.intercept.failure.lock().unwrap() = Some(failure);
+    soon(of.process.engine.continue_gained_shards()).await;
+    assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write has failed");
+    soon(of.asked.recv()).await.expect("the model is asked");
+    of.process.stop().await;
+}
+
+/// Keeps the errors that this thread logs, until the guard is dropped.
+fn errors_of_this_thread() -> (Arc<File>, DefaultGuard) {
+    let log = Arc::new(tempfile::tempfile().expect("a file"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::ERROR)
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+fn written(mut log: &File) -> String {
+    let mut lines = String::new();
+    log.rewind().expect("a file");
+    log.read_to_string(&mut lines).expect("a log is text");
+    lines
+}
+
+#[tokio::test]
+async fn a_paused_run_whose_session_is_given_away_before_it_is_resumed_is_no_error() {
+    let fails = Arc::new(Intercepted::new(FailsOnce::default()).await);
+    let store: Arc<dyn Store> = fails.clone();
+    let of = Unconfigured::start(&store, 1 << 30).await;
+    of.configure();
+    *fails.intercept.failure.lock().unwrap() = Some(StoreError::Elsewhere);
+    let (log, _logged) = errors_of_this_thread();
+    soon(of.process.engine.continue_gained_shards()).await;
+    assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write was refused");
+    assert_eq!(written(&log), "");
+    of.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_paused_run_that_is_not_resumed_because_the_server_stops_is_no_error() {
+    let stops = Arc::new(Intercepted::new(FailsOnce::default()).await);
+    let store: Arc<dyn Store> = stops.clone();
+    let of = Unconfigured::start(&store, 1 << 30).await;
+    of.configure();
+    *stops.intercept.stops.lock().unwrap() = Some(of.process.tasks.clone());
+    let (log, _logged) = errors_of_this_thread();
+    soon(of.process.engine.continue_gained_shards()).await;
+    assert!(stops.intercept.stops.lock().unwrap().is_none(), "the server stops");
+    assert_eq!(written(&log), "");
+    of.process.stop().await;
 }

@@ -6,11 +6,14 @@ pub(in crate::engine) mod options;
 pub(in crate::engine) mod recovery_bounds;
 pub(in crate::engine) mod retries;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::run::view::WaitingOn;
+use futures_util::poll;
 
 use crate::clock::Clock;
 use crate::engine::deps::job_queue::JobQueue;
@@ -125,6 +128,17 @@ impl Deps {
     pub(in crate::engine) fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
         self.free_memory(tenant, bytes);
         self.ledger().try_reserve(tenant, bytes)
+    }
+
+    /// Reserves memory as soon as there is enough. Drops idle histories if it would have to wait for that.
+    pub(in crate::engine) async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
+        let mut reserved = pin!(self.ledger().reserve(tenant, bytes));
+        if let Poll::Ready(charge) = poll!(reserved.as_mut()) {
+            return charge;
+        }
+        // From here on no history becomes idle.
+        self.free_memory(tenant, bytes);
+        reserved.await
     }
 
     /// Drops idle histories until the tenant may reserve this many bytes, or none is left.

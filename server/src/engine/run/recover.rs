@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{RunKey, TenantId};
+use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
@@ -114,14 +114,18 @@ impl Engine {
         }
     }
 
-    /// Starts runs of one tenant. They come up in their order, and only while there is memory.
+    /// Starts those runs of one tenant that are not live. They come up in their order, and only while there is memory.
     async fn start_unfinished(&self, runs: Vec<RunKey>) {
         let mut order = RecoveryOrder::default();
         futures_util::stream::iter(runs)
             .then(|key| {
                 let place = order.next();
                 async move {
-                    let room = self.room_to_come_up(&key.tenant).await;
+                    // A live run needs none, and may hold the memory that would be waited for.
+                    let room = match self.0.live_runs.live(&key) {
+                        Some(_) => None,
+                        None => Some(self.room_to_come_up(&key.tenant).await),
+                    };
                     (key, place, room)
                 }
             })
@@ -137,15 +141,15 @@ impl Engine {
     /// the two, it holds neither.
     async fn room_to_come_up(&self, tenant: &TenantId) -> (Charge, SemaphorePermit<'_>) {
         const BYTES: usize = RUN_BYTES + RESPONSE_BYTES;
-        let (ledger, together) = (self.deps().ledger(), &self.deps().recovery_bounds.together);
+        let (deps, together) = (self.deps(), &self.deps().recovery_bounds.together);
         loop {
-            let reserved = ledger.reserve(tenant, BYTES).await;
+            let reserved = deps.reserve(tenant, BYTES).await;
             if let Ok(place) = together.try_acquire() {
                 return (reserved, place);
             }
             drop(reserved);
             let place = together.acquire().await.expect("it is never closed");
-            if let Some(reserved) = ledger.try_reserve(tenant, BYTES) {
+            if let Some(reserved) = deps.try_reserve(tenant, BYTES) {
                 return (reserved, place);
             }
         }
@@ -167,12 +171,7 @@ impl Engine {
     async fn end_interrupted(&self, interrupts: Vec<Interrupted>) {
         futures_util::stream::iter(interrupts)
             .for_each_concurrent(BRING_UP_TOGETHER, |found| async move {
-                while let Err(error) = self.interrupt(&found).await {
-                    tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
-                    if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
-                        break;
-                    }
-                }
+                self.until_done(&found.run, "interrupt a run", || self.interrupt(&found)).await;
             })
             .await;
     }
@@ -191,14 +190,33 @@ impl Engine {
             let mut rows = page.rows;
             rows.retain(|row| self.store().owns(&tenant, &row.session) && self.has_its_model_again(row));
             for row in rows {
+                // A repetition of the same request is confirmed.
                 let request = format!("model-configured:{}", row.last_seq.0);
-                if let Err(error) = self.resume(&tenant, &row.run, &request, "server").await {
-                    tracing::error!(run.id = %row.run, %error, "cannot resume a run whose model has a provider again");
-                }
+                let resume = || self.resume(&tenant, &row.run, &request, "server");
+                self.until_done(&row.run, "resume a run whose model has a provider again", resume).await;
             }
             match page.next {
                 Some(next) => after = Some(next),
                 None => return,
+            }
+        }
+    }
+
+    /// Gives an input to a run, again while the store fails. Each failure is logged. A run whose session is another replica's is
+    /// left to that one, and after a shutdown to the next process.
+    async fn until_done<F>(&self, run: &RunId, name: &str, give: impl Fn() -> F)
+    where
+        F: Future<Output = Result<(), EngineError>>,
+    {
+        while self.check_running().is_ok() {
+            match give().await {
+                Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => return,
+                Err(error) => {
+                    tracing::error!(run.id = %run, %error, "cannot {name}");
+                    if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
+                        return;
+                    }
+                }
             }
         }
     }

@@ -233,9 +233,8 @@ impl Index {
         let Batch { first, seen, last, nos, texts, .. } = batch;
         let mut reader = self.db.acquire().await?;
         let mut transaction = reader.begin().await?;
-        if self.own.is_some() {
-            settings::write_beside_others(&mut transaction).await?;
-        }
+        // Also for a server alone: its searches fill the index at the same time.
+        settings::write_beside_others(&mut transaction).await?;
         let mut left_out = None;
         if !nos.is_empty() {
             let there = sqlx::query(ADD).bind(&nos).bind(&texts).fetch_all(&mut *transaction).await?;

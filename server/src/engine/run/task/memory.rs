@@ -2,15 +2,11 @@
 //! loads the history again.
 
 use std::future::ready;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::Poll;
+use std::pin::Pin;
 
-use agentloop_core::id::{RunKey, TenantId};
+use agentloop_core::id::RunKey;
 use agentloop_core::run::input::{AbortCause, Input};
-use futures_util::poll;
 
-use crate::engine::deps::Deps;
 use crate::engine::error::damaged_entry;
 use crate::engine::memory::{ListedWait, RESPONSE_BYTES};
 use crate::engine::run::recovery_order::RecoveryPlace;
@@ -46,17 +42,6 @@ enum Loaded {
     Ready(Charge),
     /// There is no memory. The run needs at least this many bytes.
     Wait(usize),
-}
-
-/// Waits until there is memory.
-async fn reserve(deps: Arc<Deps>, tenant: TenantId, bytes: usize) -> WaitEnd {
-    let mut reserved = pin!(deps.ledger().reserve(&tenant, bytes));
-    if let Poll::Ready(charge) = poll!(reserved.as_mut()) {
-        return WaitEnd::Reserved(charge);
-    }
-    // From here on no history becomes idle.
-    deps.free_memory(&tenant, bytes);
-    WaitEnd::Reserved(reserved.await)
 }
 
 impl RunTask {
@@ -148,8 +133,9 @@ impl RunTask {
             None => {
                 self.history.unload();
                 let listed = self.deps.memory.waits.add(self.permit.key());
-                let tenant = self.permit.key().tenant.clone();
-                (Box::pin(reserve(self.deps.clone(), tenant, bytes)), Some(listed))
+                let (deps, tenant) = (self.deps.clone(), self.permit.key().tenant.clone());
+                let reserved = async move { WaitEnd::Reserved(deps.reserve(&tenant, bytes).await) };
+                (Box::pin(reserved), Some(listed))
             }
         };
         self.memory.wait = Some(MemoryWait { start, reserved, _listed: listed, before_asking: false });

@@ -63,6 +63,23 @@ async fn a_batch_that_stands_still_is_broken_off_as_soon_as_a_write() {
     assert_eq!(found(&a, "zebra").await, ["s"]);
 }
 
+/// Two searches that fill at once do not refuse each other's writes, whatever isolation the database gives by itself.
+#[tokio::test]
+async fn a_server_alone_fills_the_index_by_its_own_isolation_in_a_database_of_repeatable_reads() {
+    let Some(mut schema) = Schema::new().await else { return };
+    let isolation = "%20-cdefault_transaction_isolation%3Drepeatable%5C%20read";
+    schema.options.url = Secret::new(format!("{}{isolation}", schema.options.url.expose()));
+    let store = schema.open().await;
+    let refuse = "CREATE FUNCTION isolated() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                      IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE EXCEPTION 'repeatable'; END IF;
+                      RETURN NEW;
+                  END $$;
+                  CREATE TRIGGER isolated BEFORE INSERT ON search_documents FOR EACH ROW EXECUTE FUNCTION isolated()";
+    schema.shell().await.execute(refuse).await.unwrap();
+    says(&store, "s", "zebra").await;
+    assert_eq!(found(&store, "zebra").await, ["s"]);
+}
+
 /// A search does not wait for the deletion of a large session, and finds what comes after it.
 #[tokio::test]
 async fn messages_that_a_deletion_has_locked_are_passed_over_until_it_has_ended() {
