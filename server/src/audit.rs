@@ -5,10 +5,11 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use agentloop_core::time::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -278,7 +279,7 @@ impl Act {
     /// The row as far as it is known.
     #[must_use]
     pub fn entry(&self) -> AuditEntry {
-        self.entry.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.entry.lock().clone()
     }
 
     /// The row is durable.
@@ -298,7 +299,7 @@ impl Act {
     /// The cause of a refusal that the caller was not told.
     #[must_use]
     pub fn denied(&self) -> Option<&'static str> {
-        *self.denied.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.denied.lock()
     }
 }
 
@@ -342,7 +343,7 @@ pub fn unrecorded() -> Option<Arc<Act>> {
 pub fn about(field: &str, id: &str) {
     let noted = |act: &Option<Arc<Act>>| {
         let Some(act) = act else { return };
-        let mut entry = act.entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = act.entry.lock();
         let name = field.rsplit('.').next().unwrap_or(field);
         match name {
             "run_id" => id.clone_into(&mut entry.run),
@@ -365,7 +366,7 @@ pub const OTHERS_SESSION: &str = "the session is another caller's";
 pub fn denied(why: &'static str) {
     let noted = |act: &Option<Arc<Act>>| {
         let Some(act) = act else { return };
-        act.denied.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        act.denied.lock().get_or_insert(why);
     };
     // Without an act, nobody asks.
     let _unasked = ACT.try_with(noted);

@@ -7,10 +7,11 @@
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -156,7 +157,7 @@ impl Tasks {
     /// Shuts the process down because the part of this name has failed.
     pub fn fail(&self, name: &'static str) {
         tracing::error!("a part that the process depends on has failed; shutting down");
-        self.crashed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+        self.crashed.lock().push(name);
         self.soft.cancel();
     }
 
@@ -200,7 +201,7 @@ impl Tasks {
     }
 
     fn exit(&self, cut_short: bool) -> Exit {
-        let crashed = self.crashed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let crashed = self.crashed.lock().clone();
         match (crashed.is_empty(), cut_short) {
             (false, _) => Exit::Crashed(crashed),
             (true, true) => Exit::Forced,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
@@ -33,6 +33,7 @@ use agentloop_server::store::{Job, JobKind, JournalStore as _};
 use agentloop_server::tool::{CallOrigin, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use parking_lot::Mutex;
 
 /// Calls the tool `echo` once, then answers with a fixed text.
 struct Parrot;
@@ -126,7 +127,7 @@ impl Tools for LocalTools {
                     },
                 };
                 let verdict = engine.finished(&tenant, &call, result).await.expect("the store answers");
-                verdicts.lock().expect("not poisoned").push(verdict);
+                verdicts.lock().push(verdict);
             }
         });
     }
@@ -145,7 +146,7 @@ struct Seen(Mutex<Vec<(Seq, &'static str)>>);
 
 impl Observer for Seen {
     fn event(&self, _tenant: &TenantId, _run: &RunId, _session: &SessionId, record: &Record) {
-        self.0.lock().expect("not poisoned").push((record.seq, record.event.kind()));
+        self.0.lock().push((record.seq, record.event.kind()));
     }
 }
 
@@ -283,7 +284,7 @@ async fn every_port_can_be_ones_own() {
     let answer = view.state.last_message().expect("an answer").plain_text();
     assert_eq!(answer, "It said something.");
     assert_eq!(view.state.started_at(), Timestamp(1_000), "the embedder's clock");
-    let seen = seen.0.lock().expect("not poisoned").clone();
+    let seen = seen.0.lock().clone();
     let kinds: Vec<_> = seen.iter().map(|(_, kind)| *kind).collect();
     let expected = [
         "started",
@@ -310,10 +311,10 @@ async fn a_result_that_comes_twice_is_recorded_once() {
     assert!(tools.engine.set(engine.sink()).is_ok());
     let started = engine.start(request("say it")).await.expect("a run");
     engine.wait(&TenantId::local(), &started.run).await.expect("an end");
-    while tools.verdicts.lock().expect("not poisoned").len() < 2 {
+    while tools.verdicts.lock().len() < 2 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(*tools.verdicts.lock().expect("not poisoned"), [Verdict::Recorded, Verdict::Duplicate]);
+    assert_eq!(*tools.verdicts.lock(), [Verdict::Recorded, Verdict::Duplicate]);
 }
 
 /// A compaction strategy that keeps the last message only, and counts its calls.
@@ -323,7 +324,7 @@ struct Forget(Mutex<u32>);
 #[async_trait::async_trait]
 impl Compactor for Forget {
     async fn compact(&self, entries: &[Entry], _goal: CompactionGoal) -> Result<Compaction, String> {
-        *self.0.lock().expect("not poisoned") += 1;
+        *self.0.lock() += 1;
         Ok(Compaction { strategy: "forget".to_owned(), ..truncate(entries, 1) })
     }
 }
@@ -365,7 +366,7 @@ struct EndedRuns(Mutex<Vec<RunId>>);
 #[async_trait]
 impl JobExecutor for EndedRuns {
     fn wanted(&self, _tenant: &TenantId, ended: &RunState) -> Vec<JobKind> {
-        self.0.lock().expect("not poisoned").push(ended.run().clone());
+        self.0.lock().push(ended.run().clone());
         Vec::new()
     }
 
@@ -404,9 +405,9 @@ async fn a_server_is_made_of_ones_own_parts() {
 
     assert_eq!((started.run.as_str(), view.state.started_at()), ("run-1", Timestamp(1_000)));
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    assert_eq!(*forget.0.lock().expect("not poisoned"), 1, "three messages are one more than the bound");
-    assert_eq!(*ended.0.lock().expect("not poisoned"), std::slice::from_ref(&started.run));
-    let kinds: Vec<_> = seen.0.lock().expect("not poisoned").iter().map(|(_, kind)| *kind).collect();
+    assert_eq!(*forget.0.lock(), 1, "three messages are one more than the bound");
+    assert_eq!(*ended.0.lock(), std::slice::from_ref(&started.run));
+    let kinds: Vec<_> = seen.0.lock().iter().map(|(_, kind)| *kind).collect();
     assert!(kinds.contains(&"compacted") && kinds.ends_with(&["finished"]), "{kinds:?}");
 
     server.shutdown().await;

@@ -1,6 +1,6 @@
 //! Executors that replace the built-in ones. The agent's come before the engine's, and those before the built-in ones.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
@@ -25,6 +25,7 @@ use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use parking_lot::Mutex;
 
 /// Calls the tool `pay` once, then answers with its own name and the tool's output.
 struct Speaker(&'static str);
@@ -143,7 +144,7 @@ struct Ends(Mutex<Vec<Option<RunStatus>>>, tokio::sync::Notify);
 #[async_trait]
 impl FinishExecutor for Ends {
     async fn finished(&self, run: RunContext) {
-        self.0.lock().expect("not poisoned").push(run.state.status());
+        self.0.lock().push(run.state.status());
         self.1.notify_one();
     }
 }
@@ -302,5 +303,5 @@ async fn the_end_is_told_once_it_is_durable() {
     let engine = started(with(executors)).await;
     run(&engine, "any").await;
     ends.1.notified().await;
-    assert_eq!(*ends.0.lock().expect("not poisoned"), [Some(RunStatus::Completed)]);
+    assert_eq!(*ends.0.lock(), [Some(RunStatus::Completed)]);
 }

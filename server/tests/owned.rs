@@ -54,7 +54,7 @@ struct Part {
     /// Writes that have begun.
     begun: AtomicUsize,
     /// The session `s` goes before the next write, and comes back to this engine while it is asked for for the first time.
-    regains_s: std::sync::Mutex<Option<Engine>>,
+    regains_s: parking_lot::Mutex<Option<Engine>>,
 }
 
 impl Part {
@@ -62,7 +62,7 @@ impl Part {
         if !self.lacks_s.load(Ordering::SeqCst) {
             return;
         }
-        let regains = self.regains_s.lock().expect("not poisoned").take();
+        let regains = self.regains_s.lock().take();
         if let Some(engine) = regains {
             self.lacks_s.store(false, Ordering::SeqCst);
             let gained = in_time(engine.continue_gained_shards());
@@ -97,7 +97,7 @@ impl Intercept for Part {
     ) -> Result<T, StoreError> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         drop(self.writes.lock().await);
-        if self.regains_s.lock().expect("not poisoned").is_some() {
+        if self.regains_s.lock().is_some() {
             self.lacks_s.store(true, Ordering::SeqCst);
             return Err(StoreError::Elsewhere);
         }
@@ -152,7 +152,7 @@ impl Models for Caller {
 async fn start_call(store: &PartStore, tools: &Arc<Keeping>) -> (Engine, CallId) {
     let engine = EngineParts::default().start(store.clone(), Arc::new(Caller), tools.clone());
     in_time(engine.start(request())).await.expect("a run");
-    let offered = || tools.offers.lock().expect("not poisoned").first().cloned();
+    let offered = || tools.offers.lock().first().cloned();
     until(|| offered().is_some()).await;
     (engine, offered().expect("it is offered"))
 }
@@ -306,9 +306,9 @@ async fn a_report_that_arrives_while_a_run_stops_is_recorded() {
 async fn a_run_goes_on_if_its_session_comes_back_while_its_task_ends() {
     let (store, tools) = (store().await, Arc::new(Keeping::default()));
     let (engine, call) = start_call(&store, &tools).await;
-    *store.intercept.regains_s.lock().expect("not poisoned") = Some(engine.clone());
+    *store.intercept.regains_s.lock() = Some(engine.clone());
     in_time(engine.sink().report_update(&TenantId::local(), &call, rejected())).await;
-    until(|| store.intercept.regains_s.lock().expect("not poisoned").is_none()).await;
+    until(|| store.intercept.regains_s.lock().is_none()).await;
     until(|| tools.reclaimed.load(Ordering::SeqCst) == 1).await;
 }
 

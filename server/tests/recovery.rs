@@ -7,8 +7,8 @@ mod intercepted;
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
@@ -30,6 +30,7 @@ use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Store, StoreError};
 use agentloop_server::tool::{CallOrigin, CallSink as _, CallUpdate, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tracing::subscriber::DefaultGuard;
 
@@ -462,7 +463,7 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
         soon(of.asked.recv()).await.expect("the model is asked");
     }
     let engine = &of.process.engine;
-    soon(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test")).await.unwrap();
+    soon(Box::pin(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test"))).await.unwrap();
     soon(async {
         while engine.waiting_for_memory() == 0 {
             tokio::task::yield_now().await;
@@ -542,7 +543,7 @@ impl Intercept for FailsOnce {
         let found = read.await;
         if method == "runs" {
             self.are_read.store(true, Ordering::SeqCst);
-            if let Some(tasks) = self.stops.lock().unwrap().take() {
+            if let Some(tasks) = self.stops.lock().take() {
                 tasks.soft().cancel();
             }
         }
@@ -554,7 +555,7 @@ impl Intercept for FailsOnce {
         write: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         let failure = match self.are_read.load(Ordering::SeqCst) {
-            true => self.failure.lock().unwrap().take(),
+            true => self.failure.lock().take(),
             false => None,
         };
         match failure {
@@ -571,9 +572,9 @@ async fn a_paused_run_goes_on_although_the_store_fails_when_it_is_resumed() {
     let mut of = Unconfigured::start(&store, 1 << 30).await;
     of.configure();
     let failure = StoreError::Unavailable { what: "the disk is full".to_owned() };
-    *fails.intercept.failure.lock().unwrap() = Some(failure);
+    *fails.intercept.failure.lock() = Some(failure);
     soon(of.process.engine.continue_gained_shards()).await;
-    assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write has failed");
+    assert!(fails.intercept.failure.lock().is_none(), "a write has failed");
     soon(of.asked.recv()).await.expect("the model is asked");
     of.process.stop().await;
 }
@@ -602,10 +603,10 @@ async fn a_paused_run_whose_session_is_given_away_before_it_is_resumed_is_no_err
     let store: Arc<dyn Store> = fails.clone();
     let of = Unconfigured::start(&store, 1 << 30).await;
     of.configure();
-    *fails.intercept.failure.lock().unwrap() = Some(StoreError::Elsewhere);
+    *fails.intercept.failure.lock() = Some(StoreError::Elsewhere);
     let (log, _logged) = errors_of_this_thread();
     soon(of.process.engine.continue_gained_shards()).await;
-    assert!(fails.intercept.failure.lock().unwrap().is_none(), "a write was refused");
+    assert!(fails.intercept.failure.lock().is_none(), "a write was refused");
     assert_eq!(written(&log), "");
     of.process.stop().await;
 }
@@ -616,10 +617,10 @@ async fn a_paused_run_that_is_not_resumed_because_the_server_stops_is_no_error()
     let store: Arc<dyn Store> = stops.clone();
     let of = Unconfigured::start(&store, 1 << 30).await;
     of.configure();
-    *stops.intercept.stops.lock().unwrap() = Some(of.process.tasks.clone());
+    *stops.intercept.stops.lock() = Some(of.process.tasks.clone());
     let (log, _logged) = errors_of_this_thread();
     soon(of.process.engine.continue_gained_shards()).await;
-    assert!(stops.intercept.stops.lock().unwrap().is_none(), "the server stops");
+    assert!(stops.intercept.stops.lock().is_none(), "the server stops");
     assert_eq!(written(&log), "");
     of.process.stop().await;
 }

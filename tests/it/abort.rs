@@ -1,6 +1,6 @@
 //! Ending a run, at whatever moment, leaves a session that takes the next message.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 use agentloop_client::v1 as wire;
 use agentloop_core::id::{RunId, SessionId};
@@ -12,6 +12,7 @@ use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tonic::Code;
@@ -350,7 +351,7 @@ impl Ids for Held {
 
     fn seed(&self) -> u64 {
         self.asked.notify_one();
-        let leave = self.leave.lock().expect("nobody has panicked");
+        let leave = self.leave.lock();
         tokio::task::block_in_place(|| leave.recv().expect("the test stays"))
     }
 }

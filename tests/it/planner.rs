@@ -1,7 +1,7 @@
 //! A planner in the server's process decides what its runs do next.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agentloop_client::v1 as wire;
 use agentloop_core::message::Role;
@@ -15,6 +15,7 @@ use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Notify;
 use tonic::Code;
@@ -46,7 +47,7 @@ impl Scripted {
     }
 
     fn seen(&self) -> Vec<PlanView> {
-        self.seen.lock().expect("not poisoned").clone()
+        self.seen.lock().clone()
     }
 
     async fn serve(&self, model: &Model, more: &str) -> TestServer {
@@ -65,9 +66,9 @@ impl Planner for Scripted {
     }
 
     async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
-        self.seen.lock().expect("not poisoned").push(view.clone());
+        self.seen.lock().push(view.clone());
         self.asked.notify_one();
-        let say = self.script.lock().expect("not poisoned").pop_front();
+        let say = self.script.lock().pop_front();
         match say {
             Some(Say::Do(instruction)) => Ok(instruction),
             Some(Say::Fail(error)) => Err(error),

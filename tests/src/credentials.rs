@@ -1,13 +1,13 @@
 //! Certificates and tokens of a test.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_client::{Client, ClientBuilder};
 use agentloop_core::time::Timestamp;
 use agentloop_server::auth::Principal;
 use agentloop_server::auth::tokens::{self, TokenRecord};
+use parking_lot::Mutex;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -179,7 +179,7 @@ impl SecurityFiles {
     pub fn token_in(&self, name: &str, tenant: &str, roles: &[&str], groups: &[&str]) -> String {
         let principal = Principal::new(name, Some(tenant), roles.iter().copied(), groups.iter().copied());
         let (token, record) = tokens::new_token(&principal.expect("a principal"), Timestamp(0), None);
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.tokens.lock().push(record);
         self.save();
         token.expose().to_owned()
     }
@@ -190,19 +190,19 @@ impl SecurityFiles {
     /// When the principal is none.
     pub fn host_token(&self, name: &str, tenant: &str, change: impl FnOnce(&mut TokenRecord)) -> String {
         let token = self.token(name, tenant, &["host"]);
-        change(self.tokens.lock().unwrap_or_else(PoisonError::into_inner).last_mut().expect("it was added"));
+        change(self.tokens.lock().last_mut().expect("it was added"));
         self.save();
         token
     }
 
     /// Takes every token out of the file.
     pub fn revoke_all(&self) {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.tokens.lock().clear();
         self.save();
     }
 
     fn save(&self) {
-        let records = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let records = self.tokens.lock().clone();
         tokens::write(&self.path("tokens.toml"), records).expect("the file is written");
     }
 }

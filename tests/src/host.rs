@@ -1,6 +1,6 @@
 //! A tool host in the test's process, with tools that the test controls.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_client::Backoff;
@@ -9,6 +9,7 @@ use agentloop_client::host::{
     ToolHostBuilder,
 };
 use agentloop_client::v1::Caller;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -54,12 +55,12 @@ impl Default for Gate {
 impl Gate {
     /// Every call that ran, with its arguments.
     pub fn calls(&self) -> Vec<(String, Value)> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.calls.lock().clone()
     }
 
     /// Whom every call that ran was made for, in the order of the calls.
     pub fn callers(&self) -> Vec<Caller> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.callers.lock().clone()
     }
 
     /// The number of times that a tool ran.
@@ -91,8 +92,8 @@ impl Gate {
     }
 
     fn note(&self, tool: &str, arguments: Value, ctx: &CallContext) {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner).extend(ctx.caller().cloned());
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push((tool.to_owned(), arguments));
+        self.callers.lock().extend(ctx.caller().cloned());
+        self.calls.lock().push((tool.to_owned(), arguments));
     }
 
     async fn pass(&self, ctx: &CallContext) -> Result<(), ToolError> {
@@ -194,7 +195,7 @@ async fn launch(builder: ToolHostBuilder) -> (JoinHandle<()>, CancellationToken,
     let sender = Mutex::new(Some(sender));
     let listener = move |event: &HostEvent| {
         if let HostEvent::Connected { refused, .. } = event
-            && let Some(sender) = sender.lock().unwrap_or_else(PoisonError::into_inner).take()
+            && let Some(sender) = sender.lock().take()
         {
             // The test may have failed already.
             let _told = sender.send(refused.clone());

@@ -1,11 +1,12 @@
 //! An identity provider for tests: signs JSON Web Tokens, and serves its public keys over HTTP on loopback.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use agentloop_server::clock::{Clock as _, SystemClock};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ impl SigningKey {
 
 impl State {
     fn jwks(&self) -> String {
-        let key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = self.key.lock();
         let point = key.pair.public_key().as_ref();
         let part = |from: usize| URL_SAFE_NO_PAD.encode(&point[from..from + 32]);
         let jwk = json!({ "kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": key.id(),
@@ -133,14 +134,14 @@ impl Issuer {
 
     /// Replaces its key by another with another id.
     pub fn rotate(&self) {
-        let mut key = self.state.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = self.state.key.lock();
         *key = SigningKey::new(key.number + 1);
     }
 
     /// A token for this name with these roles, and more claims or others.
     #[must_use]
     pub fn token(&self, name: &str, roles: &[&str], more: &Value) -> String {
-        let key = self.state.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = self.state.key.lock();
         self.sign_with(&key, json!({ "alg": "ES256", "kid": key.id() }), name, roles, more)
     }
 

@@ -6,9 +6,10 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::AuditRow;
@@ -203,7 +204,7 @@ impl Lines {
             }
             let out = self.out.clone();
             blocking(move || {
-                let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut out = out.lock();
                 out.write_all(&text)?;
                 out.flush()
             })

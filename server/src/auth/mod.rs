@@ -18,9 +18,10 @@ mod quota;
 mod reserved_name;
 pub mod tokens;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use agentloop_core::time::Timestamp;
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
 pub use self::bad_principal::BadPrincipal;
@@ -186,7 +187,7 @@ impl Authenticator {
 
     /// Replaces the tokens. Streams whose token is not among them any more end.
     pub fn replace_tokens(&self, tokens: TokenTable) {
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        *self.tokens.write() = Arc::new(tokens);
         self.replaced.send_replace(());
     }
 
@@ -236,7 +237,7 @@ impl Authenticator {
     }
 
     fn tokens(&self) -> Arc<TokenTable> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tokens.read().clone()
     }
 }
 

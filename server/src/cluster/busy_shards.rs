@@ -1,9 +1,10 @@
 //! Shards with work under way that would be lost if another replica got them: calls of tools that run in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::cluster::shard::ShardNo;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The shards with work that would be lost, and those that are given away. Clones share it.
@@ -73,7 +74,7 @@ impl BusyShards {
 
     fn lock(&self) -> MutexGuard<'_, Shards> {
         // No operation leaves the sets half changed, so they are still good after a panic.
-        self.0.shards.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shards.lock()
     }
 }
 

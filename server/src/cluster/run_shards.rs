@@ -1,13 +1,14 @@
 //! The shards of runs that were asked for lately. A run stays in its shard, so most questions need no look-up in the database.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::RunKey;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::cluster::locate::{Locate, LocateError};
@@ -79,7 +80,7 @@ impl RunShards {
 
     fn cache(&self) -> MutexGuard<'_, ShardCache> {
         // No operation leaves the maps half changed, so they are still good after a panic.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 }
 

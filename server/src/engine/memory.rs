@@ -1,12 +1,13 @@
 //! Memory of runs: those that wait for it, and how many journals are read at a time.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::event::Record;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::memory::{Charge, MemoryLedger};
 
@@ -99,7 +100,7 @@ impl MemoryWaits {
     }
 
     fn runs(&self) -> MutexGuard<'_, HashSet<RunKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

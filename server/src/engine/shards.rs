@@ -1,11 +1,12 @@
 //! Shards of sessions that this replica has gained, and shards that it gives away. A server alone has all of them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -42,12 +43,12 @@ impl ShardStops {
         session: &SessionId,
         stop: &CancellationToken,
     ) -> CancellationToken {
-        let mut stops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stops = self.0.lock();
         stops.entry(shard_of(tenant, session)).or_insert_with(|| stop.child_token()).clone()
     }
 
     fn end(&self, shards: &BTreeSet<ShardNo>) {
-        let mut stops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stops = self.0.lock();
         for stop in shards.iter().filter_map(|shard| stops.remove(shard)) {
             stop.cancel();
         }

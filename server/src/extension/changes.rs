@@ -2,8 +2,9 @@
 //! So a follower that is slow holds no more than one entry for each key.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The keys that changed since one follower looked.
@@ -61,6 +62,6 @@ impl<K: Ord> Changes<K> {
     }
 
     fn keys(&self) -> MutexGuard<'_, BTreeSet<K>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock()
     }
 }

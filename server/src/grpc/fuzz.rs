@@ -1,6 +1,6 @@
 //! Fuzz targets for the bytes that callers and tool hosts send.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::HostHealth;
@@ -12,6 +12,7 @@ use agentloop_core::tool::Digest;
 use agentloop_proto::v1::{ConnectRequest, RunInput};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
 use tonic::Code;
@@ -134,7 +135,7 @@ impl Engine {
     }
 
     fn offer(&self, place: usize, call: &CallId, host: HostId) {
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attempts = self.attempts.lock();
         attempts[place] += 1;
         let offer = Offer {
             slot: call.slot,

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use agentloop_core::id::TenantId;
+use parking_lot::Mutex;
 
 /// A tenant that takes more holds at most this many times what is left then. So one alone has nine tenths, and one that holds
 /// nothing finds room.
@@ -41,7 +42,7 @@ pub(super) struct Part {
 impl Parts {
     /// The part of a tenant.
     pub(super) fn of(&self, tenant: &TenantId) -> Arc<Part> {
-        let mut parts = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.by_tenant.lock();
         if let Some(part) = parts.get(tenant).and_then(Weak::upgrade) {
             return part;
         }

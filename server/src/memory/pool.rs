@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ledger::{Charge, MemoryLedger};
 
@@ -79,7 +81,7 @@ impl<T: PartialEq> Pool<T> {
 
 impl<T> Shared<T> {
     fn values(&self) -> MutexGuard<'_, HashMap<u64, Weak<Charged<T>>>> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        self.values.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::cluster::shard::{ShardNo, shard_of};
@@ -23,6 +23,7 @@ use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cluster::busy_shards::{BusyShard, BusyShards};
 use crate::lifecycle::Tasks;
@@ -360,7 +361,7 @@ fn panicked() -> CallOutcome {
 
 fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
     // No operation leaves the maps half changed, so they are still good after a panic.
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
+    calls.lock()
 }
 
 #[cfg(test)]

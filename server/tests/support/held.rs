@@ -1,9 +1,10 @@
 //! Reads that share one connection, and deletions, which a test can hold back.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agentloop_server::store::StoreError;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::intercepted::Intercept;
@@ -46,12 +47,12 @@ impl HeldReads {
     /// Holds back the next answer of the read of this name, or the next `delete_session`.
     pub(crate) fn hold_next(&self, method: &'static str) -> Hold {
         let hold = Hold::default();
-        self.holds.lock().expect("nobody has panicked").insert(method, hold.clone());
+        self.holds.lock().insert(method, hold.clone());
         hold
     }
 
     async fn wait_if_held(&self, method: &'static str) {
-        let hold = self.holds.lock().expect("nobody has panicked").remove(method);
+        let hold = self.holds.lock().remove(method);
         if let Some(hold) = hold {
             hold.reached.notify_one();
             hold.released.notified().await;

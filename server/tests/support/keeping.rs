@@ -1,7 +1,6 @@
 //! Tools whose one host keeps every call.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentloop_core::agent::RunSpec;
@@ -13,6 +12,7 @@ use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
+use parking_lot::Mutex;
 
 /// Tools with one host that has room for every call. Records the calls that it is offered.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Tools for Keeping {
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
     fn offer(&self, _origin: &CallOrigin, call: &CallId, _offer: Offer) {
-        self.offers.lock().expect("nobody has panicked").push(call.clone());
+        self.offers.lock().push(call.clone());
     }
     fn reclaim(&self, _origin: &CallOrigin, _call: &CallId, _offer: Offer) {
         self.reclaimed.fetch_add(1, Ordering::SeqCst);

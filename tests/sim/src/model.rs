@@ -1,7 +1,7 @@
 //! A model that says what the seed has it say, and refuses to read a conversation that does not fit together.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::context::build::messages;
@@ -16,6 +16,7 @@ use agentloop_core::time::Millis;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use parking_lot::Mutex;
 
 use crate::random::Random;
 use crate::world::{World, tenant};
@@ -55,7 +56,7 @@ impl Model for FakeModel {
         if let Err(problem) = is_said(&self.world, &request.messages) {
             self.world.problem(format_args!("a model is shown what its session does not say: {problem}"));
         }
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         let fails = if self.world.is_calm() { 0 } else { self.world.plan.model_fails };
         let mut pieces: VecDeque<Piece> = answer(&mut random, &request, fails).into();
         if !matches!(pieces.back(), Some((_, Ok(Delta::Finish { .. })))) {

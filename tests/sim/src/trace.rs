@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// Lines that are kept for whoever looks at a failure.
@@ -56,6 +56,6 @@ impl Trace {
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }

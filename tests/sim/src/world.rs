@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::id::{RunId, SessionId, TenantId};
@@ -13,6 +13,7 @@ use agentloop_server::clock::Clock;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::ids::Ids;
 use agentloop_server::store::StoreError;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -96,16 +97,16 @@ impl World {
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     pub(crate) fn promises(&self) -> MutexGuard<'_, Promises> {
-        self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+        self.promises.lock()
     }
 
     /// Counts a fault that the seed injects.
     pub(crate) fn fault(&self, what: &'static str) {
-        *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        *self.faults.lock().entry(what).or_default() += 1;
     }
 
     /// The number of faults of this kind.
@@ -115,18 +116,18 @@ impl World {
 
     /// The number of faults of each kind.
     pub(crate) fn faults(&self) -> BTreeMap<&'static str, u64> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.faults.lock().clone()
     }
 
     /// Records a violation, which fails the simulation.
     pub(crate) fn problem(&self, what: impl Display) {
         let what = what.to_string();
         self.trace.line("PROBLEM", &what);
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.problems.lock().push(what);
     }
 
     pub(crate) fn problems(&self) -> Vec<String> {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.problems.lock().clone()
     }
 
     /// True if the run is gone because its session was deleted.
@@ -138,7 +139,7 @@ impl World {
     pub(crate) async fn up(&self) -> Server {
         loop {
             let came_up = self.came_up.notified();
-            let found = self.server.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let found = self.server.lock().clone();
             if let Some(server) = found {
                 return server;
             }
@@ -148,7 +149,7 @@ impl World {
 
     /// Sets the server that is up, or that none is.
     pub(crate) fn serves(&self, server: Option<Server>) {
-        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        *self.server.lock() = server;
         self.came_up.notify_waiters();
     }
 
@@ -240,6 +241,6 @@ impl Ids for SimIds {
     }
 
     fn seed(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next()
+        self.0.lock().next()
     }
 }

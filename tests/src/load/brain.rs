@@ -2,9 +2,10 @@
 //! far the run is, so it may be asked the same thing as often as servers are killed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::dice::Dice;
@@ -29,7 +30,7 @@ impl Brain {
     pub fn drive(&self, model: &Model, temper: Temper, seed: u64) {
         let (brain, dice) = (self.clone(), Mutex::new(Dice::new(seed)));
         model.forgets().answers(move |request| {
-            let mut dice = dice.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dice = dice.lock();
             spoiled(brain.answer(request), temper, &mut dice)
         });
     }
@@ -55,8 +56,8 @@ impl Brain {
         }
     }
 
-    fn scripts(&self) -> std::sync::MutexGuard<'_, HashMap<String, Script>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn scripts(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Script>> {
+        self.0.lock()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Counters by name. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -16,19 +18,19 @@ impl Counts {
 
     /// So many more of these.
     pub fn add(&self, what: &str, many: u64) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         *counts.entry(what.to_owned()).or_default() += many;
     }
 
     /// The count of one kind.
     pub fn of(&self, what: &str) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied().unwrap_or_default()
+        self.0.lock().get(what).copied().unwrap_or_default()
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (what, many) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (what, many) in self.0.lock().iter() {
             writeln!(out, "{many:>10}  {what}")?;
         }
         Ok(())

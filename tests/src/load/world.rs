@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_client::Client;
 use agentloop_client::v1 as wire;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::brain::Brain;
 use super::check::{self, Bounds};
@@ -53,12 +54,12 @@ impl World {
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         // A worker whose check failed has left the ledger as whole as any other.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     pub(super) fn ended(&self, run: &str, status: wire::RunStatus, bounds: Bounds) {
-        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).extend(bounds);
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(run.to_owned(), status);
+        self.bounds.lock().extend(bounds);
+        self.ended.lock().insert(run.to_owned(), status);
     }
 
     /// Checks the rules for the time after all work has ended.
@@ -72,7 +73,7 @@ impl World {
         let mut request = wire::ListRunsRequest { page_size: 500, ..Default::default() };
         loop {
             let page = self.client.list_runs(request.clone()).await.expect("listed");
-            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = self.ended.lock();
             for run in &page.runs {
                 assert_eq!(ended.get(&run.run_id), Some(&run.status()), "as it was seen to end: {run:?}");
             }
@@ -84,7 +85,7 @@ impl World {
             drop(ended);
             request.page_token = page.next_page_token;
         }
-        let bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = self.bounds.lock();
         let mut ledger = self.ledger();
         for (label, deeds) in ledger.all() {
             let bound = bounds.get(label).unwrap_or_else(|| panic!("{label} is of no run: {deeds:?}"));

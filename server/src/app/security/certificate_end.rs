@@ -1,8 +1,7 @@
 //! The warning that a certificate comes to its end.
 
-use std::sync::{Mutex, PoisonError};
-
 use agentloop_core::time::Timestamp;
+use parking_lot::Mutex;
 
 /// The time before its end from which a certificate is warned about, in seconds.
 pub const CERTIFICATE_WARN_BEFORE: i64 = 14 * DAY;
@@ -48,7 +47,7 @@ impl EndWarning {
         let Self { certificate, refused_by, .. } = self;
         let now = i64::try_from(now.0 / 1_000).unwrap_or(i64::MAX);
         let warning = Some(Warned { not_after, day: now / DAY });
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if not_after - now > CERTIFICATE_WARN_BEFORE || *last == warning {
             return;
         }

@@ -1,8 +1,7 @@
 //! The certificates of the links between replicas: read at the start, and again when their files change. New connections have the
 //! newest; those that are open keep theirs until they end.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::error::SecurityError;
@@ -49,7 +48,7 @@ impl LinkReload {
 
     /// True if a certificate of these roots, in PEM, is taken for a replica's: without a name, every certificate of `tls_ca` is.
     pub(super) fn lets_in(&self, roots: &[u8]) -> bool {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.lock();
         files.name.is_none() && have_common_root(&files.ca, roots)
     }
 
@@ -58,7 +57,7 @@ impl LinkReload {
     /// # Errors
     /// [`SecurityError`]; then what was read before stays in use.
     pub(super) fn reload(&self) -> Result<bool, SecurityError> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         let found = read(&self.options)?;
         if *files == found {
             return Ok(false);

@@ -9,9 +9,10 @@ mod pem;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -71,8 +72,7 @@ pub struct SecurityFacts {
 pub fn check_security(config: &Config) -> Result<SecurityFacts, SecurityError> {
     let Security { reloader, clients_are_replicas, .. } = Security::load(config, Arc::new(SystemClock))?;
     let tokens = reloader.as_ref().and_then(|reloader| reloader.tokens.as_ref());
-    let count =
-        |tokens: &TokenReload| tokens.state.lock().unwrap_or_else(PoisonError::into_inner).records.len();
+    let count = |tokens: &TokenReload| tokens.state.lock().records.len();
     Ok(SecurityFacts {
         not_after: reloader.as_ref().and_then(|reloader| reloader.certificate_not_after()),
         links_not_after: reloader.as_ref().and_then(|reloader| reloader.links_not_after()),
@@ -213,12 +213,12 @@ impl TlsReload {
 
     /// The roots of clients' certificates, in PEM.
     fn client_ca(&self) -> Option<Vec<u8>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).files.client_ca.clone()
+        self.state.lock().files.client_ca.clone()
     }
 
     fn reload(&self) -> Result<bool, SecurityError> {
         // Read under the lock: an earlier reload must not replace the newer files of this one.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let files = read_tls(&self.options)?;
         if state.files == files {
             return Ok(false);
@@ -258,7 +258,7 @@ impl FileLook {
 
 impl TokenReload {
     fn reload(&self) -> Result<bool, SecurityError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let look = FileLook::of(&self.path);
         if look.is_some() && state.seen == look {
             return Ok(false);
@@ -280,19 +280,19 @@ impl Reloader {
     pub(super) fn reload(&self) {
         if let Some(tls) = &self.tls {
             let done = tls.reload();
-            let mut state = tls.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = tls.state.lock();
             note(self.audit.get(), "reload certificate", &done, state.reported.as_deref());
             report("the certificate", done, &mut state.reported);
         }
         if let Some(tokens) = &self.tokens {
             let done = tokens.reload();
-            let mut state = tokens.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = tokens.state.lock();
             note(self.audit.get(), "reload tokens", &done, state.reported.as_deref());
             report("the tokens", done, &mut state.reported);
         }
         if let Some(links) = &self.links {
             let done = links.reload.reload();
-            let mut reported = links.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reported = links.reported.lock();
             note(self.audit.get(), "reload certificate of replicas", &done, reported.as_deref());
             report("the certificate of the links between replicas", done, &mut reported);
         }

@@ -10,7 +10,7 @@ mod signature;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::time::{Millis, Timestamp};
@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Header;
+use parking_lot::RwLock;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -109,7 +110,7 @@ impl JwtCheck {
     /// not look again while the keys are the same.
     pub fn replace_keys(&self, keys: Arc<KeySet>, good_until: Timestamp) {
         let current = CurrentKeys { keys: keys.clone(), good_until };
-        let before = self.keys.write().unwrap_or_else(PoisonError::into_inner).replace(current);
+        let before = self.keys.write().replace(current);
         if before.is_none_or(|before| !before.keys.is_same_as(&keys)) {
             self.replaced.send_replace(());
         }
@@ -117,7 +118,7 @@ impl JwtCheck {
 
     /// True if the key is still one of the issuer's, as far as its source could be read.
     pub(super) fn has_key(&self, key: &KeyPrint) -> bool {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         keys.as_ref().is_some_and(|current| current.keys.has(key))
     }
 
@@ -149,7 +150,7 @@ impl JwtCheck {
     }
 
     fn keys_at(&self, now: Timestamp) -> Option<Arc<KeySet>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         keys.as_ref().filter(|current| now < current.good_until).map(|current| current.keys.clone())
     }
 }

@@ -7,12 +7,13 @@ mod rate;
 mod use_permit;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Millis;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::rate::RpcRates;

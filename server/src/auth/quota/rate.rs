@@ -1,9 +1,9 @@
 //! Counts of RPCs a second.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Holder, QuotaBound, Scope};
@@ -68,7 +68,7 @@ pub(super) fn take(
     if bounds.is_empty() {
         return Ok(());
     }
-    let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rates = rates.lock();
     let full = rates.turn(now);
     let mut taken = Vec::with_capacity(bounds.len());
     for QuotaBound { scope, holder, max: rate } in bounds {
@@ -89,7 +89,7 @@ pub(super) fn take(
 
 /// RPCs that the bucket lacks of a full one now.
 pub(super) fn used(rates: &Mutex<RpcRates>, holder: &Holder, rate: u64, now: Instant) -> u64 {
-    let rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+    let rates = rates.lock();
     rate - rates.bucket(holder, rate, now).parts / PARTS
 }
 
@@ -120,7 +120,7 @@ mod tests {
         }
 
         fn kept(&self) -> usize {
-            let rates = self.rates.lock().unwrap();
+            let rates = self.rates.lock();
             rates.current.len() + rates.previous.len()
         }
     }

@@ -1,7 +1,8 @@
 //! Counts of what callers hold at a time: runs at work, streams, connections of hosts.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Holder, Quota, QuotaBound, QuotaLimits, Quotas, Scope};
 
@@ -27,7 +28,7 @@ impl UseCounts {
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<(Quota, Holder), u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,11 +1,12 @@
 //! The job executors, and the jobs that are under way.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::state::RunState;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -137,6 +138,6 @@ impl JobQueue {
     }
 
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock()
     }
 }

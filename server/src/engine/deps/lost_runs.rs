@@ -1,9 +1,10 @@
 //! Runs whose store failed. They are logged together, because a database that is away fails in every live run.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Tasks;
@@ -62,7 +63,7 @@ impl LostRuns {
     }
 
     fn lost(&self) -> MutexGuard<'_, Lost> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

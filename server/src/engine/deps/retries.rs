@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::RunKey;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Runs that a task is trying to make live again, one task for each run.
@@ -49,7 +50,7 @@ impl RunRetries {
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, bool>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock()
     }
 }
 
@@ -82,14 +83,14 @@ pub(in crate::engine) struct RunCounts(Mutex<HashMap<RunKey, u32>>);
 impl RunCounts {
     /// Adds one and returns the new count.
     pub(in crate::engine) fn increment(&self, key: &RunKey) -> u32 {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let count = counts.entry(key.clone()).or_default();
         *count += 1;
         *count
     }
 
     pub(in crate::engine) fn forget(&self, key: &RunKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 }
 

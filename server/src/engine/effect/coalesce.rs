@@ -118,8 +118,9 @@ fn join(mut before: Piece, next: Piece) -> (Piece, Option<Piece>) {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex};
     use std::task::{Context, Wake, Waker};
     use std::time::Duration;
 
@@ -219,7 +220,7 @@ mod tests {
         let mut reader = Box::pin(async move {
             let mut joined = DeltaCoalescer::new(stream);
             while let Some(piece) = joined.next().await {
-                show.lock().unwrap().push(piece.unwrap());
+                show.lock().push(piece.unwrap());
             }
         });
         let woken = Arc::new(Wakeup::default());
@@ -231,10 +232,10 @@ mod tests {
             sender.try_send(Ok(text(&round.to_string()))).unwrap();
             assert!(woken.0.load(Ordering::SeqCst), "it is told of the next piece");
             assert!(poll().is_pending());
-            assert_eq!(shown.lock().unwrap().len(), round - 1, "the connection may hand over more");
+            assert_eq!(shown.lock().len(), round - 1, "the connection may hand over more");
             tokio::task::yield_now().await;
             assert!(poll().is_pending());
-            assert_eq!(shown.lock().unwrap().last(), Some(&text(&round.to_string())));
+            assert_eq!(shown.lock().last(), Some(&text(&round.to_string())));
         }
         drop(sender);
         assert!(poll().is_ready());

@@ -1,9 +1,10 @@
 //! Callers that wait for a run or follow its events.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::RunKey;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Number of callers of each run that has any. Clones share the numbers.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +29,7 @@ impl Callers {
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

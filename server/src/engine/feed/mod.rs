@@ -11,7 +11,7 @@ mod subscription;
 mod table;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
@@ -21,6 +21,7 @@ use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::ResponseSoFar;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::feed::ring::Ring;
 
@@ -253,11 +254,11 @@ impl Feed {
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.recent.lock()
     }
 
     fn partial(&self) -> MutexGuard<'_, Option<PartialResponse>> {
-        self.0.partial.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.partial.lock()
     }
 }
 

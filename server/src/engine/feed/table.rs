@@ -1,10 +1,11 @@
 //! The feeds that exist, by run and by session.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use agentloop_core::id::{RunId, RunKey, SessionId, SessionKey, TenantId};
 use agentloop_core::run::event::Record;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ring::Ring;
 use super::{Feed, FeedHead, Inner};
@@ -89,7 +90,7 @@ impl Feeds {
     }
 
     pub(super) fn table(&self) -> MutexGuard<'_, FeedTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

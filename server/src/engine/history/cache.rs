@@ -1,9 +1,9 @@
 //! Caches the histories of sessions that have no live run, for their next run.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{EntryNo, SessionId, SessionKey, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{History, HistoryMemory};
 use crate::store::{Store, StoreError};
@@ -120,7 +120,7 @@ impl HistoryCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The memory of histories: what it is charged to, and the messages that histories share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::TenantId;
 use agentloop_core::message::{Image, Message, Part, SharedMessage};
+use parking_lot::Mutex;
 
 use crate::memory::{Charge, Charged, MemoryLedger, Pool};
 use crate::model::{EncodedPool, EncodedPrefix};
@@ -53,7 +54,7 @@ impl HistoryMemory {
     /// The memory of one tenant's histories. Values that they share are charged to that tenant, so no other tenant shares them.
     pub(in crate::engine) fn of(&self, tenant: &TenantId) -> Self {
         let Some(tenants) = &self.tenants else { return self.clone() };
-        let mut tenants = tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = tenants.lock();
         if let Some(memory) = tenants.get(tenant) {
             return memory.clone();
         }

@@ -4,12 +4,13 @@
 mod counter;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
@@ -173,7 +174,7 @@ impl EngineQuotas {
 
     /// The part that is used by the holder that uses most, by the names of the quotas, from the last readings of the store.
     fn highest_stored(&self, quotas: &Quotas) -> Vec<(&'static str, f64)> {
-        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = self.stored.lock();
         let mut parts = Vec::new();
         for ((source, holder), counter) in &*stored {
             // A reading that is being asked for is seen the next time.
@@ -192,7 +193,7 @@ impl EngineQuotas {
     }
 
     fn counter(&self, source: Source, holder: &Holder) -> Arc<Counter> {
-        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.stored.lock();
         if stored.len() >= HOLDERS_MAX && !stored.contains_key(&(source, holder.clone())) {
             stored.retain(|_, counter| Arc::strong_count(counter) > 1);
         }

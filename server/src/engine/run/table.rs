@@ -1,13 +1,14 @@
 //! The runs that are live in this process. Each has one task and one mailbox; a parked run has neither.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::{RunKey, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::refusal::Refusal;
 use agentloop_core::run::state::RunState;
 use futures_util::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -222,7 +223,7 @@ impl LiveRuns {
     }
 
     fn table(&self) -> MutexGuard<'_, LiveTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -266,7 +267,7 @@ impl StartPermit {
 
     /// Wakes the look-ups that wait now. Later ones wait for `next`.
     fn wake_waiting(&self, next: CancellationToken) {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.changed.lock();
         std::mem::replace(&mut *changed, next).cancel();
     }
 }

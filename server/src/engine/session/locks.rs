@@ -1,9 +1,10 @@
 //! Locks per session: what was checked under the lock is still true when it is acted on.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::{SessionId, SessionKey, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// A lock for each session, shared by readers or held by one writer. Only this process writes to its store, so a lock in
@@ -61,7 +62,7 @@ impl SessionLocks {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<SessionKey, UsedLock>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

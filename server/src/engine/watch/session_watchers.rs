@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use agentloop_core::id::{SessionId, SessionKey, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The parts of a session at which its subscribers are to look.
@@ -66,7 +67,7 @@ impl SessionWatchers {
     }
 
     fn table(&self) -> MutexGuard<'_, Subscribers> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -4,11 +4,12 @@
 //! watcher, so a slow one gets the newest row once. Nobody waits for a watcher.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
@@ -242,7 +243,7 @@ impl RunWatchers {
     }
 
     fn state(&self) -> MutexGuard<'_, WatchersState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -330,7 +331,7 @@ impl Watcher {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

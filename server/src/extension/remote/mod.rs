@@ -11,7 +11,7 @@ mod registry;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::extension::{ExtensionDeclaration, ExtensionKind};
@@ -19,6 +19,7 @@ use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Millis;
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -224,7 +225,7 @@ impl RemoteExtensions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_proto::v1::ErrorReason;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -288,8 +289,8 @@ impl AuditLog {
         self.refusals().take(bucket, cause, replicas)
     }
 
-    fn refusals(&self) -> std::sync::MutexGuard<'_, RefusalBuckets> {
-        self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn refusals(&self) -> parking_lot::MutexGuard<'_, RefusalBuckets> {
+        self.0.refusals.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::blob::BlobDigest;
@@ -12,6 +12,7 @@ use agentloop_core::message::{Message, Part, SharedMessage};
 use agentloop_proto::v1::blobs_server::{self, BlobsServer};
 use agentloop_proto::v1::{self as wire, ErrorReason, get_blob_response, put_blob_request::Part as Put};
 use futures_util::{Stream, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -62,7 +63,7 @@ impl Transfers {
     }
 
     fn by_tenant(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The account of the memory that live runs hold. Each holder charges it, and what is charged is released by drop.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::TenantId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
@@ -264,7 +265,7 @@ impl MemoryLedger {
     }
 
     fn waiting(&self) -> MutexGuard<'_, FairQueue<TenantId, Waiting>> {
-        self.account.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.account.waiting.lock()
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::format::{FORMAT, FormatVersion, LINE_START, RecordedCall};
 
@@ -51,7 +52,7 @@ impl RecordingWriter {
     pub(super) fn append(&self, line: &RecordedCall) {
         let mut bytes = serde_json::to_vec(line).expect("plain data serialises");
         bytes.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Err(error) = write_line(&mut file, &bytes) {
             tracing::error!(%error, file = %self.path.display(), "a model call could not be recorded and is missing in the recording; check the file");
         }

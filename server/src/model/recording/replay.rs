@@ -1,11 +1,11 @@
 //! A model that responds from a recording only.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use agentloop_core::delta::Delta;
 use agentloop_core::tool::Digest;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use parking_lot::Mutex;
 
 use super::file::{self, RecordingError};
 use super::format::{CallEnd, RecordedRequest};
@@ -60,7 +60,7 @@ impl ReplayModel {
     /// because the rest of their response is unknown.
     fn response_to(&self, asked: &Outline) -> Result<&RecordedResponse, ModelError> {
         let digest = asked.digest();
-        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut played = self.played.lock();
         let position = |cancelled: bool| {
             self.responses.iter().zip(played.iter()).position(|(response, played)| {
                 !played

@@ -1,7 +1,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::delta::Delta;
@@ -9,6 +9,7 @@ use agentloop_core::id::CallSlot;
 use agentloop_core::message::{FinishReason, Message, Part, ToolStatus};
 use agentloop_core::time::Millis;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::*;
@@ -22,7 +23,7 @@ struct Canned(Mutex<Vec<Vec<Item>>>);
 
 impl Model for Canned {
     fn stream(&self, _request: ModelRequest) -> BoxStream<'static, Item> {
-        let answer = self.0.lock().unwrap().remove(0);
+        let answer = self.0.lock().remove(0);
         // Like a provider's stream, it does not end at the last delta.
         stream::iter(answer).chain(stream::pending()).boxed()
     }

@@ -1,9 +1,9 @@
 //! Warns once for each parameter that is left out of requests because the model would refuse it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use agentloop_core::model_traits::{Effort, Efforts};
+use parking_lot::Mutex;
 
 /// Warnings remembered for one provider. Beyond this number nothing is logged.
 const NOTICES_MAX: usize = 256;
@@ -30,7 +30,7 @@ impl OmissionLog {
 
     /// Logs that `parameter` is not sent as requested. `sent` is the value sent in its place, for people.
     pub(in crate::model) fn log_omitted(&self, model: &str, parameter: &'static str, sent: &str) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         let count: usize = told.values().map(BTreeSet::len).sum();
         let is_new = count < NOTICES_MAX && told.entry(model.to_owned()).or_default().insert(parameter);
         drop(told);
@@ -58,6 +58,6 @@ mod tests {
         for model in 0..2 * NOTICES_MAX {
             omissions.log_omitted(&model.to_string(), "temperature", "nothing");
         }
-        assert_eq!(omissions.0.lock().unwrap().values().map(BTreeSet::len).sum::<usize>(), NOTICES_MAX);
+        assert_eq!(omissions.0.lock().values().map(BTreeSet::len).sum::<usize>(), NOTICES_MAX);
     }
 }

@@ -183,7 +183,7 @@ fn refuses_state(error: &ModelError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
     use std::time::Duration;
 
     use agentloop_core::message::{Message, Role};
@@ -202,7 +202,7 @@ mod tests {
             request: &ModelRequest,
             states: StatePolicy,
         ) -> BoxStream<'static, Result<Delta, ModelError>> {
-            self.0.lock().unwrap().push((states, request.timeouts.total));
+            self.0.lock().push((states, request.timeouts.total));
             let refused = async {
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 Err(ModelError::bad_request("encrypted_content: it is another account's"))
@@ -224,7 +224,7 @@ mod tests {
         let mut response = call_with_state_fallback(&adapter, asked);
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert!(response.next().await.unwrap().is_err());
-        let calls = adapter.0.lock().unwrap();
+        let calls = adapter.0.lock();
         let [(StatePolicy::Keep, whole), (StatePolicy::Drop, rest)] = calls[..] else { panic!("{calls:?}") };
         assert_eq!(whole, Millis::secs(10));
         // The timer rounds up to its ticks.

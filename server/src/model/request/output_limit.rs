@@ -40,7 +40,7 @@ impl Model for OutputLimited {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use futures_util::stream::{self, StreamExt as _};
 
@@ -52,7 +52,7 @@ mod tests {
 
     impl Model for Asked {
         fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-            self.0.lock().unwrap().push(request.options.max_output_tokens);
+            self.0.lock().push(request.options.max_output_tokens);
             stream::empty().boxed()
         }
     }
@@ -71,6 +71,6 @@ mod tests {
             request.options.max_output_tokens = wanted;
             drop(bounded.stream(request));
         }
-        assert_eq!(*asked.0.lock().unwrap(), [Some(100), Some(50), Some(100), None, Some(500)]);
+        assert_eq!(*asked.0.lock(), [Some(100), Some(50), Some(100), None, Some(500)]);
     }
 }

@@ -3,12 +3,13 @@
 //! **Invariant:** an upload is nobody's until the write that ends it, which gives it its digest and makes the row of the blob.
 //! After a crash an upload has no digest. The next start of a server alone, or a sweep, deletes it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -88,7 +89,7 @@ impl Blobs {
     }
 
     fn usage(&self) -> MutexGuard<'_, BlobUsage> {
-        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.usage.lock()
     }
 
     async fn write(&self, op: BlobOp) -> Result<BlobResult, StoreError> {

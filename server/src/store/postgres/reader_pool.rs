@@ -2,14 +2,15 @@
 //! to the database for each query. Here only one whose query failed, or was given up, is tested.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use parking_lot::{Mutex, MutexGuard};
 use sqlx::postgres::{PgConnectOptions, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Connection as _, Describe, Either, Error, Execute, Executor, PgConnection, Postgres, SqlStr};
 use tokio::runtime::Handle;
@@ -113,7 +114,7 @@ impl ReaderPool {
 
 impl Shared {
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     /// The connection that was used last and is alive, or else a new one.

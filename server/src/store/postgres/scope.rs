@@ -1,11 +1,12 @@
 //! The shards that a store may write to.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 const WORDS: usize = SHARDS as usize / 64;
 
@@ -38,7 +39,7 @@ struct Unreached {
 
 impl Owned {
     fn unreached(&self) -> MutexGuard<'_, Option<Unreached>> {
-        self.unreached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreached.lock()
     }
 }
 

@@ -3,10 +3,10 @@
 //! logged once, not at each list.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::store::{ListedEntry, SessionStore, StoreError, StretchMax};
 use agentloop_core::id::{EntryNo, RequestId, SessionId, SessionKey, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The most sessions that are remembered. With so many, the whole store is damaged.
 const SESSIONS_MAX: usize = 1_024;
@@ -38,7 +38,7 @@ impl DamagedSessions {
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeSet<SessionKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -49,7 +49,7 @@ pub(in crate::store) struct DamagedQuestions(Mutex<BTreeSet<(TenantId, RequestId
 impl DamagedQuestions {
     /// True the first time that this question is noted, and for a bounded number of questions.
     pub(in crate::store) fn note(&self, tenant: &TenantId, request: &RequestId) -> bool {
-        let mut questions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut questions = self.0.lock();
         questions.len() < QUESTIONS_MAX && questions.insert((tenant.clone(), request.clone()))
     }
 }

@@ -10,9 +10,10 @@ mod replicas;
 mod run;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -64,20 +65,20 @@ impl Metrics {
 
     /// Sets the function that reads the gauges at each scrape.
     pub fn read_at_scrape(&self, read: impl Fn() -> Readings + Send + Sync + 'static) {
-        let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.0.registry.lock();
         registry.register_collector(Box::new(readings::AtScrape::new(read)));
     }
 
     /// Sets the function that reads the gauges of replicas at each scrape.
     pub fn read_replicas_at_scrape(&self, read: impl Fn() -> ReplicaReadings + Send + Sync + 'static) {
-        let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.0.registry.lock();
         registry.register_collector(Box::new(replicas::ReplicasAtScrape(read)));
     }
 
     /// All metrics as text, of type [`CONTENT_TYPE`].
     #[must_use]
     pub fn text(&self) -> String {
-        let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.0.registry.lock();
         let mut text = String::new();
         encode(&mut text, &registry).expect("a text takes what is written to it");
         text
@@ -111,14 +112,14 @@ impl Metrics {
     /// The counters of a model; shared ones if the configuration does not name it.
     fn model(&self, reference: &str) -> Arc<ModelMeter> {
         let (provider, model) = self.0.models.labels(reference);
-        let mut meters = self.0.model_meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meters = self.0.model_meters.lock();
         let new = || Arc::new(self.0.instruments.model(provider, model));
         meters.entry((provider.to_owned(), model.to_owned())).or_insert_with(new).clone()
     }
 
     /// The counters of a declared tool.
     fn tool(&self, name: &str) -> Arc<ToolMeter> {
-        let mut meters = self.0.tool_meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meters = self.0.tool_meters.lock();
         if let Some(meter) = meters.get(name) {
             return meter.clone();
         }

@@ -34,13 +34,14 @@ mod table;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::{CallUpdate, ConnectionId};
 use agentloop_core::id::{Attempt, CallId, CallKey, RunId, TenantId, ToolKey};
 use agentloop_core::outcome::{CancelCause, Ran};
 use agentloop_core::time::Millis;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
@@ -344,7 +345,7 @@ impl ClusterTools {
 
     fn lock(&self) -> MutexGuard<'_, OwnerState> {
         // No operation leaves the state half changed, so it is still good after a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

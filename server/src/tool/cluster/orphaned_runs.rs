@@ -3,12 +3,12 @@
 //! host that comes back.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::host::frame::Disposition;
 use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::outcome::CancelCause;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::ClusterTools;
@@ -42,7 +42,7 @@ impl OrphanedRuns {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<RunKey, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

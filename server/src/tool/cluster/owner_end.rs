@@ -1,7 +1,7 @@
 //! The owner's end of a link: asks the hub for its calls, and passes to the engine what the hub reports.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
@@ -44,8 +44,8 @@ impl ClusterTools {
     /// Serves the own hosts, and passes what hosts report to the engine, until it is dropped. Run it once, on a task of its own.
     /// It takes the place of [`crate::tool::RemoteTools::drive`].
     pub async fn drive(self: Arc<Self>, engine: Arc<dyn CallSink>) {
-        let reports = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let requests = self.requests_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reports = self.reports_receiver.lock().take();
+        let requests = self.requests_receiver.lock().take();
         let (Some(reports), Some(requests), Ok(())) = (reports, requests, self.engine.set(engine)) else {
             tracing::error!("ClusterTools::drive was called twice; the second call does nothing");
             return;

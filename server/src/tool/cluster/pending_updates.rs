@@ -2,12 +2,12 @@
 //! stream, and the stream outlives the link to the run's owner, and that owner too.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{Attempt, CallId, CallKey, TenantId};
 use agentloop_core::json::encoded_len;
 use agentloop_core::outcome::Ran;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::sink::ended_attempt;
 
@@ -120,7 +120,7 @@ impl PendingUpdates {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

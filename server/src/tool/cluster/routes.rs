@@ -1,11 +1,11 @@
 //! The links of the other replicas to the hub, and the runs whose calls came over them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -240,7 +240,7 @@ impl Routes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallResult;
 use agentloop_core::id::{Attempt, CallId, HostId, RunId, RunKey, TenantId};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 
 /// Bytes of output and progress that may wait for one run. Beyond this they are dropped.
@@ -163,7 +164,7 @@ impl CallReportSender {
 
 impl RunQueues {
     fn lock(&self) -> MutexGuard<'_, QueuesInner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes the next item of this run. Without one its queue is removed.
@@ -295,11 +296,11 @@ mod tests {
         drop(sender);
         let told = Mutex::new(Vec::new());
         let tell = |_tenant, _call, update| {
-            told.lock().unwrap().push(update);
+            told.lock().push(update);
             std::future::ready(())
         };
         deliver(receiver, tell, |_tenant, _accepted| std::future::ready(())).await;
-        let told = told.into_inner().unwrap();
+        let told = told.into_inner();
         assert_eq!(told[1..], [checkpoint(Attempt(1), 2), checkpoint(Attempt(2), 9)]);
     }
 

@@ -218,7 +218,7 @@ async fn each_run_of_calls_in_hand_is_looked_at_once_and_few_at_a_time() {
     let calls = ["r/1.0", "q/1.0", "r/1.1", "p/1.0", "q/1.1", "r/1.2"];
     back.calls_in_hand = calls.iter().map(|call| in_hand(call, 1, false)).collect();
     host.say(HostFrame::Hello(back));
-    let looked_at = || harness.engine.looked_at.lock().unwrap().clone();
+    let looked_at = || harness.engine.looked_at.lock().clone();
     while looked_at().len() < 2 {
         tokio::task::yield_now().await;
     }

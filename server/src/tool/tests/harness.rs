@@ -1,8 +1,8 @@
 //! A real `RemoteTools` between a fake engine, which records its input, and fake hosts, which the test scripts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use agentloop_core::host::CloseReason;
 use agentloop_core::host::frame::{
@@ -14,6 +14,7 @@ use agentloop_core::run::effect::Offer;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -75,21 +76,21 @@ impl Default for FakeEngine {
 
 impl FakeEngine {
     pub(crate) fn verdict(&self, call: &str, verdict: Verdict) {
-        self.verdicts.lock().unwrap().insert(call_id(call), verdict);
+        self.verdicts.lock().insert(call_id(call), verdict);
     }
 
     pub(crate) fn disposition(&self, call: &str, disposition: Disposition) {
-        self.dispositions.lock().unwrap().insert(call_id(call), disposition);
+        self.dispositions.lock().insert(call_id(call), disposition);
     }
 
     /// The run does not use this runtime any more.
     pub(crate) fn leaves(&self, runtime: &str) {
-        self.unused.lock().unwrap().insert(runtime.to_owned());
+        self.unused.lock().insert(runtime.to_owned());
     }
 
     /// From now on nothing of this run is dealt with, or all of it again.
     pub(crate) fn stick(&self, run: &str, is_stuck: bool) {
-        let mut stuck = self.stuck.lock().unwrap();
+        let mut stuck = self.stuck.lock();
         if is_stuck {
             stuck.insert(run_id(run));
         } else {
@@ -101,7 +102,7 @@ impl FakeEngine {
     async fn unstuck(&self, run: &RunId) {
         loop {
             let changed = self.changed.notified();
-            if !self.stuck.lock().unwrap().contains(run) {
+            if !self.stuck.lock().contains(run) {
                 return;
             }
             changed.await;
@@ -112,7 +113,7 @@ impl FakeEngine {
     pub(crate) async fn heard(&self, count: usize) -> Vec<Heard> {
         loop {
             let changed = self.changed.notified();
-            let heard = self.heard.lock().unwrap().clone();
+            let heard = self.heard.lock().clone();
             if heard.len() >= count {
                 return heard;
             }
@@ -125,7 +126,7 @@ impl FakeEngine {
         let id = call_id(call);
         loop {
             let changed = self.changed.notified();
-            let found = self.heard.lock().unwrap().iter().find_map(|heard| match heard {
+            let found = self.heard.lock().iter().find_map(|heard| match heard {
                 Heard::Update(of, update) if *of == id && fits(update) => Some(update.clone()),
                 Heard::Update(..) | Heard::Finished(..) => None,
             });
@@ -137,11 +138,11 @@ impl FakeEngine {
     }
 
     pub(crate) fn all(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+        self.heard.lock().clone()
     }
 
     fn hear(&self, heard: Heard) {
-        self.heard.lock().unwrap().push(heard);
+        self.heard.lock().push(heard);
         self.changed.notify_waiters();
     }
 }
@@ -170,7 +171,7 @@ impl CallSink for FakeEngine {
             return Err(SinkUnavailable);
         }
         self.hear(Heard::Finished(call.clone(), result));
-        Ok(self.verdicts.lock().unwrap().get(call).copied().unwrap_or(Verdict::Recorded))
+        Ok(self.verdicts.lock().get(call).copied().unwrap_or(Verdict::Recorded))
     }
 
     async fn dispositions(
@@ -179,13 +180,13 @@ impl CallSink for FakeEngine {
         run: &RunId,
         calls: &[CallInHand],
     ) -> Result<Vec<Disposition>, SinkUnavailable> {
-        self.looked_at.lock().unwrap().push(run.to_string());
+        self.looked_at.lock().push(run.to_string());
         self.looked.notify_one();
         let _looks = self.looks.acquire().await.unwrap();
         if !self.available.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
-        let said = self.dispositions.lock().unwrap();
+        let said = self.dispositions.lock();
         let disposition = |claim: &CallInHand| said.get(&claim.call.call).copied();
         Ok(calls.iter().map(|claim| disposition(claim).unwrap_or(Disposition::Continue)).collect())
     }
@@ -197,7 +198,7 @@ impl CallSink for FakeEngine {
         _host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
         let _look = self.looks.acquire().await.unwrap();
-        Ok(!self.unused.lock().unwrap().contains(&runtime.to_string()))
+        Ok(!self.unused.lock().contains(&runtime.to_string()))
     }
 }
 

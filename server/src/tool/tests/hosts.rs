@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
@@ -15,6 +15,7 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::harness::*;
@@ -492,7 +493,7 @@ impl HostIds for FirstOnes {
         if self.is_away.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
-        let mut principals = self.principals.lock().unwrap();
+        let mut principals = self.principals.lock();
         Ok(principals.entry(host.clone()).or_insert_with(|| principal.to_owned()).as_str() == principal)
     }
 }

@@ -49,7 +49,7 @@ pub(crate) async fn run(rounds: u32, concurrency: usize, runs: u64) -> Result<()
     let url = format!("http://{}", listener.local_addr()?);
     let (trips, queue) = mpsc::channel(FRAMES_MAX);
     let (connected, connection) = oneshot::channel();
-    let service = Bare { connection: Arc::new(std::sync::Mutex::new(Some(Wiring { queue, connected }))) };
+    let service = Bare { connection: Arc::new(parking_lot::Mutex::new(Some(Wiring { queue, connected }))) };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
     let args = ["role", "floor-host", &url].map(std::ffi::OsStr::new);
@@ -94,7 +94,7 @@ struct Wiring {
 
 #[derive(Clone)]
 struct Bare {
-    connection: Arc<std::sync::Mutex<Option<Wiring>>>,
+    connection: Arc<parking_lot::Mutex<Option<Wiring>>>,
 }
 
 impl NamedService for Bare {
@@ -109,7 +109,7 @@ impl StreamingService<ConnectRequest> for Bare {
     type Future = BoxFuture<'static, Result<Response<Frames>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<ConnectRequest>>) -> Self::Future {
-        let wiring = self.connection.lock().ok().and_then(|mut wiring| wiring.take());
+        let wiring = self.connection.lock().take();
         Box::pin(async move {
             let wiring = wiring.ok_or_else(|| Status::unavailable("one host is enough"))?;
             let (frames, outgoing) = mpsc::channel(FRAMES_MAX);

@@ -5,11 +5,12 @@
 
 mod ports;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{Append, JournalStore as _, StoreError};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -62,7 +63,7 @@ impl FaultyStore {
 
     fn draw_faults(&self, writes: bool) -> OperationFaults {
         let plan = &self.0.world.plan.store;
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state.lock();
         let is_planted = self.0.world.plan.bug == Some(PlantedBug::StoreAcknowledgesWithoutStoring);
         let lies = writes && is_planted && state.random.chance(20);
         if self.0.world.is_calm() {

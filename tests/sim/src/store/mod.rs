@@ -6,7 +6,7 @@ mod read;
 mod sessions;
 mod tables;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::{
     EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
@@ -23,6 +23,7 @@ use agentloop_server::store::{
     ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use tables::Tables;
 
@@ -48,7 +49,7 @@ impl MemoryStore {
 
     /// The stored data, locked as long as it is looked at.
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock()
     }
 }
 

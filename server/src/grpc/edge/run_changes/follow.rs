@@ -1,12 +1,12 @@
 //! Follows the changes of runs at all other replicas while somebody watches a list of runs here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -205,8 +205,8 @@ impl ChangeFollower<'_> {
         }
     }
 
-    fn undecided(&self) -> std::sync::MutexGuard<'_, BTreeSet<OwnerNo>> {
-        self.undecided.lock().unwrap_or_else(PoisonError::into_inner)
+    fn undecided(&self) -> parking_lot::MutexGuard<'_, BTreeSet<OwnerNo>> {
+        self.undecided.lock()
     }
 }
 

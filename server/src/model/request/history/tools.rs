@@ -1,8 +1,9 @@
 //! Cache of encoded tool lists, so that a list is encoded once for all requests that offer it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use agentloop_core::tool::ToolDeclaration;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::model::ModelError;
 
@@ -45,7 +46,7 @@ impl ToolListCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

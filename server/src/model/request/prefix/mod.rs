@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::message::{Message, SharedMessage};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::encoded_text::{EncodedText, PiecePool};
 use crate::memory::{Charge, MemoryLedger};
@@ -136,7 +137,7 @@ impl EncodedPrefix {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Option<CachedPrefix>>> {
-        self.cache.as_ref().map(|place| place.lock().unwrap_or_else(PoisonError::into_inner))
+        self.cache.as_ref().map(|place| place.lock())
     }
 }
 

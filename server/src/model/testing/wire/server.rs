@@ -1,7 +1,8 @@
 //! A provider's server for tests: it answers each connection with prepared bytes and remembers the requests.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -62,7 +63,7 @@ impl TestServer {
     }
 
     pub(super) fn requests(&self) -> Vec<ReceivedRequest> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 
     /// Waits until a connection has ended.
@@ -73,7 +74,7 @@ impl TestServer {
 
 async fn serve(mut stream: TcpStream, answer: CannedAnswer, log: &Mutex<Vec<ReceivedRequest>>) {
     let Some(requests) = read_request(&mut stream).await else { return };
-    log.lock().unwrap().push(requests);
+    log.lock().push(requests);
     if stream.write_all(&answer.bytes).await.is_err() {
         return;
     }

@@ -1,9 +1,10 @@
 //! The HTTP clients that calls share: as many as there are calls for.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::time::Millis;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::HttpOptions;
 
@@ -81,7 +82,7 @@ impl Http {
     }
 
     fn clients(&self) -> MutexGuard<'_, Vec<SharedClient>> {
-        self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.all.lock()
     }
 }
 

@@ -8,13 +8,14 @@ mod read;
 mod upload;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
+use parking_lot::MutexGuard;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqlitePool};
 
@@ -63,7 +64,7 @@ struct Inner {
     tasks: Tasks,
     /// Held while a file gets its name or loses it, with the writes of its row.
     files: tokio::sync::Mutex<()>,
-    usage: std::sync::Mutex<BlobUsage>,
+    usage: parking_lot::Mutex<BlobUsage>,
     last_upload: AtomicU64,
 }
 
@@ -92,7 +93,7 @@ impl Blobs {
     }
 
     fn usage(&self) -> MutexGuard<'_, BlobUsage> {
-        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.usage.lock()
     }
 
     async fn lock_files(&self) -> tokio::sync::MutexGuard<'_, ()> {

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 use super::same_files::FileId;
 
@@ -76,14 +77,14 @@ static OPENED_HERE: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
 impl OpenedHere {
     fn new(file: Option<FileId>) -> Result<Option<Self>, FileLockError> {
         let Some(file) = file else { return Ok(None) };
-        let is_new = OPENED_HERE.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(file);
+        let is_new = OPENED_HERE.lock().insert(file);
         if is_new { Ok(Some(Self(file))) } else { Err(FileLockError::Held { pid: Some(std::process::id()) }) }
     }
 }
 
 impl Drop for OpenedHere {
     fn drop(&mut self) {
-        OPENED_HERE.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&self.0);
+        OPENED_HERE.lock().remove(&self.0);
     }
 }
 

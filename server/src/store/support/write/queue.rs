@@ -1,9 +1,10 @@
 //! The writer's queue. Tenants are served in turn: one with a thousand writes delays another's write by one write only.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agentloop_core::id::TenantId;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -70,7 +71,7 @@ struct Kind {
 
 impl WritePermits {
     fn of(&self, kind: Kind) -> Arc<Semaphore> {
-        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut permits = self.0.lock();
         if let Some(permit) = permits.get(&kind) {
             return permit.clone();
         }

@@ -183,7 +183,7 @@ async fn only_the_hub_saves_tools() {
     offers(other, &["weather"]).await;
     let saved = |by: &[u64]| {
         let saves = by.iter().map(|number| (OwnerNo(*number), "weather".to_owned()));
-        *net.saves.lock().unwrap() == saves.collect::<Vec<_>>()
+        *net.saves.lock() == saves.collect::<Vec<_>>()
     };
     assert!(saved(&[1]));
     // The next hub saves them all: the database does not know until when they were served.
@@ -244,7 +244,7 @@ async fn forget(net: &Net, replica: &Replica) {
             Err(_served) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     };
-    net.database.lock().unwrap().remove(&ToolKey::new(tenant.clone(), "weather".to_owned()));
+    net.database.lock().remove(&ToolKey::new(tenant.clone(), "weather".to_owned()));
     assert!(forgetting.finish());
 }
 

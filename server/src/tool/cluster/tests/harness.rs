@@ -1,8 +1,8 @@
 //! Replicas in one process, joined by links that a test can cut.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS};
@@ -11,6 +11,7 @@ use agentloop_core::host::frame::{CallRequest, CallResult, HostFrame, ResultVerd
 use agentloop_core::id::{Epoch, HostId, InstanceId, RunId, TenantId, ToolKey};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +56,7 @@ struct OwnersAt {
 impl RunOwners for OwnersAt {
     async fn owner_of(&self, _tenant: &TenantId, _run: &RunId) -> RunOwner {
         self.net.looked_up.fetch_add(1, Ordering::SeqCst);
-        match *self.net.owner.lock().unwrap() {
+        match *self.net.owner.lock() {
             None => RunOwner::Nobody,
             Some(me) if me == self.me => RunOwner::Here,
             Some(peer) => RunOwner::Peer(peer),
@@ -72,7 +73,7 @@ impl ToolRows for Database {
         if self.0.is_database_down.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
-        let tools = self.0.database.lock().unwrap().values().cloned().collect();
+        let tools = self.0.database.lock().values().cloned().collect();
         Ok(StoredCatalogue { tools, ..StoredCatalogue::default() })
     }
 }
@@ -86,9 +87,9 @@ impl LinkDialer for Dialer {
         if self.0.is_down.load(Ordering::SeqCst) {
             return Err("the net is down".to_owned());
         }
-        let replica = self.0.replicas.lock().unwrap().get(&peer.number).cloned();
+        let replica = self.0.replicas.lock().get(&peer.number).cloned();
         let (end, back) = replica.ok_or("no such replica")?.accept();
-        let cut = self.0.cut.lock().unwrap().clone();
+        let cut = self.0.cut.lock().clone();
         self.0.dialed.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(end.run(frames.take_until(cut.clone().cancelled_owned())));
         Ok(back.take_until(cut.cancelled_owned()).boxed())
@@ -122,18 +123,18 @@ impl Net {
     /// Saves a tool, as the store does.
     pub(super) fn save(&self, row: &StoredTool) {
         let key = ToolKey::new(row.tenant.clone(), row.declaration.name.clone());
-        self.database.lock().unwrap().insert(key, row.clone());
+        self.database.lock().insert(key, row.clone());
     }
 
     /// The row of a tool in the database.
     pub(super) fn saved(&self, name: &str) -> Option<StoredTool> {
         let key = ToolKey::new(tenant(), name.to_owned());
-        self.database.lock().unwrap().get(&key).cloned()
+        self.database.lock().get(&key).cloned()
     }
 
     /// This replica owns all runs from now on; 0 is nobody.
     pub(super) fn own(&self, number: u64) {
-        *self.owner.lock().unwrap() = (number > 0).then_some(OwnerNo(number));
+        *self.owner.lock() = (number > 0).then_some(OwnerNo(number));
     }
 
     /// All of these replicas learn that this one is the hub; 0 is nobody.
@@ -145,7 +146,7 @@ impl Net {
 
     /// Breaks all links. What was on its way is lost. They may be made anew at once.
     pub(super) fn cut(&self) {
-        let cut = std::mem::take(&mut *self.cut.lock().unwrap());
+        let cut = std::mem::take(&mut *self.cut.lock());
         cut.cancel();
     }
 
@@ -166,7 +167,7 @@ async fn save_tools(number: OwnerNo, own: Arc<RemoteTools>, net: Arc<Net>) {
         let unsaved = own.unsaved().await;
         for row in &unsaved.rows {
             net.save(row);
-            net.saves.lock().unwrap().push((number, row.declaration.name.clone()));
+            net.saves.lock().push((number, row.declaration.name.clone()));
         }
     }
 }
@@ -186,7 +187,7 @@ impl Replica {
         let encode = |request: &ExtensionRequest| request.name.clone().into_bytes();
         let tools = ClusterTools::new(number, own.clone(), owners, rows, encode);
         tokio::spawn(save_tools(number, own, net.clone()));
-        net.replicas.lock().unwrap().insert(number, tools.clone());
+        net.replicas.lock().insert(number, tools.clone());
         let engine = Arc::new(FakeEngine::default());
         tokio::spawn(tools.clone().drive(engine.clone()));
         let (ownerships, known) = watch::channel(Ownership::unknown(number));

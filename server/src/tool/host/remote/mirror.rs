@@ -1,7 +1,7 @@
 //! Several replicas: the hub has the streams of all hosts, and the others mirror its tools.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::frame::{CallInHand, ServerFrame};
@@ -10,6 +10,7 @@ use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId, ToolKey};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{ToolDeclaration, ToolTerms};
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -34,14 +35,14 @@ impl Mirrors {
     /// A new one, which gets a mark each time that somebody waits for it. It is forgotten when the receiver is dropped.
     pub(in crate::tool) fn add(&self) -> mpsc::UnboundedReceiver<Mark> {
         let (sender, marks) = mpsc::unbounded_channel();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.0.lock().push(sender);
         marks
     }
 
     /// Waits until all of them have entered every change until now, and no longer than [`MIRRORED_WAIT`].
     pub(in crate::tool) async fn caught_up(&self) {
         let mut waits = Vec::new();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|mirror| {
+        self.0.lock().retain(|mirror| {
             let (mark, wait) = oneshot::channel();
             waits.push(wait);
             mirror.send(mark).is_ok()

@@ -13,12 +13,13 @@ mod unsaved;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use agentloop_core::host::frame::ServerFrame;
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, FleetInput, FleetOutput};
 use agentloop_core::id::{HostId, TenantId, ToolKey};
 use agentloop_core::time::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
@@ -270,6 +271,6 @@ impl RemoteTools {
 
     pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, HostsState> {
         // After a panic under the lock the state is still usable, so one fault does not stop all tools.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

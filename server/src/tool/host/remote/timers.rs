@@ -1,6 +1,6 @@
 //! The work that goes on beside the streams: deadlines of the fleet, delivery of updates, refreshes of the catalogue.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::host::CallUpdate;
@@ -19,7 +19,7 @@ impl RemoteTools {
     /// Runs timers and delivers updates to the engine until it is dropped. Run it once, on a task of its own. Before that,
     /// updates wait, and hosts that reconnect with calls are sent away.
     pub async fn drive(self: Arc<Self>, sink: Arc<dyn CallSink>) {
-        let reports_receiver = self.reports_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reports_receiver = self.reports_receiver.lock().take();
         let (Some(reports_receiver), Ok(())) = (reports_receiver, self.sink.set(Sink(sink.clone()))) else {
             tracing::error!("RemoteTools::drive was called twice; the second call does nothing");
             return;

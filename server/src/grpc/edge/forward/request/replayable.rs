@@ -1,10 +1,11 @@
 //! An RPC with a stream of requests. Its first bytes are kept until its response begins, so that it can begin at another owner.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http_body::{Body as _, Frame};
+use parking_lot::{Mutex, MutexGuard};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
@@ -145,5 +146,5 @@ impl http_body::Body for AttemptBody {
 }
 
 fn lock(requests: &Mutex<Requests>) -> MutexGuard<'_, Requests> {
-    requests.lock().unwrap_or_else(PoisonError::into_inner)
+    requests.lock()
 }

@@ -1,6 +1,6 @@
 //! The replica that has an RPC at the moment.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::grpc::edge::forward::route::routing::AskedReplica;
 
@@ -10,10 +10,10 @@ pub(in crate::grpc::edge::forward) struct RpcPlace(Mutex<Option<AskedReplica>>);
 
 impl RpcPlace {
     pub(in crate::grpc::edge::forward) fn set(&self, at: Option<AskedReplica>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        *self.0.lock() = at;
     }
 
     pub(in crate::grpc::edge::forward) fn get(&self) -> Option<AskedReplica> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }

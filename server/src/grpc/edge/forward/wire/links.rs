@@ -1,10 +1,11 @@
 //! The links to other replicas: one HTTP/2 connection to each, made with the first RPC and kept.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
+use parking_lot::Mutex;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::cluster::{Ownership, Peer};
@@ -120,8 +121,8 @@ impl Links {
         links.map(|channel| (*channel).clone()).collect()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, LinksState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, LinksState> {
+        self.0.lock()
     }
 }
 
