@@ -36,8 +36,11 @@ gdb.events.stop.connect(lambda event: signals.append(getattr(event, "stop_signal
 executed = set()
 while True:
     gdb.execute("continue", to_string=True)
-    if signals.pop() == "SIGINT":
+    signal = signals.pop() if signals else "SIGINT"
+    if signal == "SIGINT":
         break
+    if signal not in (None, "SIGTRAP"):
+        continue
     at = int(gdb.parse_and_eval("(unsigned long)$pc")) - len(BREAKPOINT)
     # Another thread may have reached it, too.
     executed.add(at)

@@ -1,6 +1,8 @@
 //! Hands the linker the order of functions in `functions.order`, by which an idle server has less of the program in memory:
 //! see `server/release --order`.
 
+#![expect(clippy::disallowed_methods, reason = "cargo says in the environment what is built")]
+
 use std::{env, path::Path};
 
 /// The kind of machine whose names the order has.
@@ -8,6 +10,7 @@ const MACHINE: &str = "x86_64-unknown-linux-gnu";
 
 fn main() {
     println!("cargo:rerun-if-changed=functions.order");
+    println!("cargo:rerun-if-env-changed=CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     if is("PROFILE", "release") && is("TARGET", MACHINE) && is("HOST", MACHINE) && rust_brings_the_linker() {
         let folder = env::var("CARGO_MANIFEST_DIR").expect("cargo names the folder of the package");

@@ -128,8 +128,9 @@ pub struct ToolTerms {
     pub requires_approval: bool,
     /// Digest of all the terms: equal digests are equal terms.
     pub digest: Digest,
-    /// Digest of the schema of the typed output; empty if the tool gives none. It is no term, so `digest` leaves it out: hosts of one tool may differ in it,
-    /// and a result is checked against what its own host declared. `None` in terms of an earlier version.
+    /// Digest of the schema of the typed output; empty if the tool gives none. It is no term, so `digest` leaves it out: hosts of
+    /// one tool may differ in it, and a result is checked against what its own host declared. `None` in terms of an earlier
+    /// version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Digest>,
 }

@@ -36,6 +36,10 @@ const PAUSED_PER_PAGE: u32 = 256;
 pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait between two retries.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
+/// The end of a run that a queued one interrupts, in the log.
+const INTERRUPT: &str = "interrupt a run";
+/// The resumption of a paused run, in the log.
+const RESUME: &str = "resume a run whose model has a provider again";
 
 /// The time at which a task needs its session's history. Only a damaged session makes a difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -171,54 +175,61 @@ impl Engine {
     async fn end_interrupted(&self, interrupts: Vec<Interrupted>) {
         futures_util::stream::iter(interrupts)
             .for_each_concurrent(BRING_UP_TOGETHER, |found| async move {
-                self.until_done(&found.run, "interrupt a run", || self.interrupt(&found)).await;
+                self.until_done(&found.run, INTERRUPT, || self.interrupt(&found)).await;
             })
             .await;
     }
 
     /// Lets paused runs of a tenant go on whose model has a provider again.
     async fn resume_runs_of(&self, tenant: TenantId) {
+        let failed = self.resume_listed(&tenant).await;
+        futures_util::stream::iter(failed)
+            .for_each_concurrent(BRING_UP_TOGETHER, async |(run, request)| {
+                if !self.has_stopped_after(RETRY_WAIT).await {
+                    self.until_done(&run, RESUME, || self.resume(&tenant, &run, &request, "server")).await;
+                }
+            })
+            .await;
+    }
+
+    /// As [`Self::resume_runs_of`], once. Returns the runs for which the store failed, with their requests.
+    async fn resume_listed(&self, tenant: &TenantId) -> Vec<(RunId, String)> {
         let _list = self.deps().recovery_bounds.lists.acquire().await;
-        let mut after = None;
+        let (mut after, mut failed) = (None, Vec::new());
         while !self.deps().tasks.soft().is_cancelled() {
             let page = PageRequest { size: PAUSED_PER_PAGE, after: after.clone() };
             let read = || {
                 let filter = RunFilter { statuses: vec![RunStatus::Paused], ..RunFilter::default() };
-                self.store().runs(&tenant, filter, page.clone())
+                self.store().runs(tenant, filter, page.clone())
             };
-            let Some(page) = self.until_read("the paused runs", read).await else { return };
+            let Some(page) = self.until_read("the paused runs", read).await else { break };
             let mut rows = page.rows;
-            rows.retain(|row| self.store().owns(&tenant, &row.session) && self.has_its_model_again(row));
+            rows.retain(|row| self.store().owns(tenant, &row.session) && self.has_its_model_again(row));
             for row in rows {
                 // A repetition of the same request is confirmed.
                 let request = format!("model-configured:{}", row.last_seq.0);
-                let resume = || self.resume(&tenant, &row.run, &request, "server");
-                self.until_done(&row.run, "resume a run whose model has a provider again", resume).await;
+                let resumed = self.resume(tenant, &row.run, &request, "server").await;
+                if is_to_repeat(&row.run, RESUME, resumed) {
+                    failed.push((row.run, request));
+                }
             }
             match page.next {
                 Some(next) => after = Some(next),
-                None => return,
+                None => break,
             }
         }
+        failed
     }
 
-    /// Gives an input to a run, again while the store fails. Each failure is logged. A run whose session is another replica's is
-    /// left to that one, and after a shutdown to the next process.
+    /// Gives an input to a run, again while the store fails.
     async fn until_done<F>(&self, run: &RunId, name: &str, give: impl Fn() -> F)
     where
         F: Future<Output = Result<(), EngineError>>,
     {
-        while self.check_running().is_ok() {
-            match give().await {
-                Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => return,
-                Err(error) => {
-                    tracing::error!(run.id = %run, %error, "cannot {name}");
-                    if !error.is_transient() || self.has_stopped_after(RETRY_WAIT).await {
-                        return;
-                    }
-                }
-            }
-        }
+        while self.check_running().is_ok()
+            && is_to_repeat(run, name, give().await)
+            && !self.has_stopped_after(RETRY_WAIT).await
+        {}
     }
 
     /// True if the run was paused for want of a provider, which is configured now.
@@ -393,6 +404,18 @@ impl Engine {
     pub(in crate::engine) async fn has_stopped_after(&self, wait: Duration) -> bool {
         let sleep = tokio::time::sleep(wait);
         self.deps().tasks.soft().run_until_cancelled(sleep).await.is_none()
+    }
+}
+
+/// True if an input that was given to a run has to be given again, because the store failed. Each failure is logged. A run whose
+/// session is another replica's is left to that one, and after a shutdown to the next process.
+fn is_to_repeat(run: &RunId, name: &str, given: Result<(), EngineError>) -> bool {
+    match given {
+        Ok(()) | Err(EngineError::ShuttingDown | EngineError::Store(StoreError::Elsewhere)) => false,
+        Err(error) => {
+            tracing::error!(run.id = %run, %error, "cannot {name}");
+            error.is_transient()
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{Attempt, CallId, CallSlot, Epoch, SessionId, TenantId};
+use agentloop_core::outcome::Ran;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{Input, ResponseSoFar};
 use agentloop_core::run::machine::Machine;
@@ -281,15 +282,24 @@ impl RunTask {
                 () = tokio::time::sleep(OFFERS_CHECK_EVERY) => {}
             }
         }
-        // The senders of what is left have heard that the run takes it.
+        self.flush().await?;
+        self.record_unbegun_calls().await?;
+        Ok(TaskEnd::Stopped)
+    }
+
+    /// Closes the mailbox, and records which calls surely did not begin: it is told once, to a run that is live. Nothing is begun
+    /// for them any more. All else that is left is told again to the run's next task, or that one asks for it.
+    async fn record_unbegun_calls(&mut self) -> Result<(), StoreError> {
         self.mailbox.close();
         while let Some(mail) = self.mailbox.recv().await {
-            if let Some(TaskEnd::Finished) = self.handle_mail(mail).await? {
-                return Ok(TaskEnd::Finished);
+            if let Mail::Input(input @ Input::CallLost { ran: Ran::No, .. }) = mail
+                // Refused: the call has ended, or is at another attempt.
+                && let Ok(transition) = self.machine.handle(input, self.deps.clock.now())
+            {
+                self.unwritten.records.extend(transition.records);
             }
         }
-        self.flush().await?;
-        Ok(TaskEnd::Stopped)
+        self.flush().await
     }
 
     fn has_open_offers(&self) -> bool {
