@@ -2,6 +2,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
+mod support {
+    pub(crate) mod answer;
+    pub(crate) mod one_model;
+    pub(crate) mod ready_call;
+    pub(crate) mod start_request;
+    pub(crate) mod tool_call;
+}
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,23 +19,23 @@ use agentloop_core::delta::Delta;
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
+use agentloop_core::message::{Role, ToolCall};
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::Record;
-use agentloop_core::run::input::{CallFacts, CallOutcome, ReadyCall};
+use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::run::state::RunState;
 use agentloop_core::run::status::RunStatus;
-use agentloop_core::time::{Millis, Timestamp};
-use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use agentloop_server::app::Server;
 use agentloop_server::clock::TestClock;
 use agentloop_server::config::Config;
 use agentloop_server::engine::{
-    Compactor, EngineParts, JobError, JobExecutor, Observer, OnBusy, RunObserver, StartRequest,
+    Compactor, EngineParts, JobError, JobExecutor, Observer, RunObserver, StartRequest,
 };
 use agentloop_server::ids::CountingIds;
 use agentloop_server::lifecycle::Tasks;
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Job, JobKind, JournalStore as _};
 use agentloop_server::tool::{CallOrigin, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
@@ -35,30 +43,22 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
 
+use support::answer::answer;
+use support::one_model::one_model;
+use support::ready_call::ready_call;
+use support::start_request::start_request;
+use support::tool_call::tool_call;
+
 /// Calls the tool `echo` once, then answers with a fixed text.
 struct Parrot;
 
 impl Model for Parrot {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let last = request.messages.last().expect("there is a prompt");
-        let deltas = match last.role {
-            Role::Tool => vec![
-                Delta::Text { text: "It said something.".to_owned() },
-                Delta::Finish { reason: FinishReason::Stop },
-            ],
-            Role::System | Role::User | Role::Assistant => vec![
-                Delta::ToolCallStart { index: 0, provider_id: None, name: "echo".to_owned() },
-                Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
-                Delta::Finish { reason: FinishReason::ToolCalls },
-            ],
-        };
-        stream::iter(deltas.into_iter().map(Ok)).boxed()
-    }
-}
-
-impl Models for Parrot {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Parrot), reference.to_owned()))
+        match last.role {
+            Role::Tool => stream::iter(answer("It said something.").map(Ok)).boxed(),
+            Role::System | Role::User | Role::Assistant => stream::iter(tool_call("echo").map(Ok)).boxed(),
+        }
     }
 }
 
@@ -89,15 +89,7 @@ impl Tools for LocalTools {
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready(ReadyCall {
-            effect: EffectClass::ReadOnly,
-            requires_approval: false,
-            timeout: Millis::secs(60),
-            requires_runtime: false,
-            deadline_is_outcome: false,
-            title: String::new(),
-            terms: None,
-        });
+        let ready = CallFacts::Ready(ready_call(EffectClass::ReadOnly));
         vec![ready; calls.len()]
     }
 
@@ -151,20 +143,10 @@ impl Observer for Seen {
 }
 
 fn request(prompt: &str) -> StartRequest {
-    let spec = RunSpec { agent: "parrot".into(), model: "any/parrot".into(), ..RunSpec::default() };
-    StartRequest {
-        tenant: TenantId::local(),
-        run: None,
-        session: None,
-        create_session: false,
-        spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, prompt))],
-        digest: Digest::of(&[prompt.as_bytes()]),
-        on_busy: OnBusy::Reject,
-        author: agentloop_server::engine::Author::default(),
-        traceparent: None,
-        imports: false,
-    }
+    start_request(
+        RunSpec { agent: "parrot".into(), model: "any/parrot".into(), ..RunSpec::default() },
+        prompt,
+    )
 }
 
 /// Panics whenever a run of this agent ends.
@@ -195,7 +177,7 @@ async fn a_run_that_panics_at_its_end_fails_alone() {
         tasks: tasks.clone(),
         ..EngineParts::default()
     };
-    let engine = parts.start(store, Arc::new(Parrot), tools.clone());
+    let engine = parts.start(store, one_model(Parrot), tools.clone());
     assert!(tools.engine.set(engine.sink()).is_ok());
     let mut faulty = request("say it");
     faulty.spec = Arc::new(RunSpec { agent: "faulty".into(), ..RunSpec::clone(&faulty.spec) });
@@ -232,19 +214,13 @@ impl Model for Silent {
     }
 }
 
-impl Models for Silent {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Silent), reference.to_owned()))
-    }
-}
-
 #[tokio::test]
 async fn a_run_that_panics_as_it_comes_up_fails_alone() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let ids = Arc::new(CountingIds::default());
     let killed = Tasks::new();
     let before = EngineParts { ids: ids.clone(), tasks: killed.clone(), ..EngineParts::default() };
-    let engine = before.start(store.clone(), Arc::new(Silent), Arc::new(LocalTools::default()));
+    let engine = before.start(store.clone(), one_model(Silent), Arc::new(LocalTools::default()));
     let left = engine.start(request("say it")).await.expect("a run");
     killed.hard().cancel();
     killed.shut_down(Duration::ZERO).await;
@@ -256,7 +232,7 @@ async fn a_run_that_panics_as_it_comes_up_fails_alone() {
         tasks: tasks.clone(),
         ..EngineParts::default()
     };
-    let engine = parts.start(store, Arc::new(Parrot), tools.clone());
+    let engine = parts.start(store, one_model(Parrot), tools.clone());
     assert!(tools.engine.set(engine.sink()).is_ok());
     let view = engine.wait(&TenantId::local(), &left.run).await.expect("an end");
     assert_eq!(view.state.status(), Some(RunStatus::Failed));
@@ -273,7 +249,7 @@ async fn every_port_can_be_ones_own() {
         observers: vec![seen.clone()],
         ..EngineParts::default()
     };
-    let engine = parts.start(store.clone(), Arc::new(Parrot), tools.clone());
+    let engine = parts.start(store.clone(), one_model(Parrot), tools.clone());
     assert!(tools.engine.set(engine.sink()).is_ok());
 
     let started = engine.start(request("say it")).await.expect("a run");
@@ -307,7 +283,7 @@ async fn every_port_can_be_ones_own() {
 async fn a_result_that_comes_twice_is_recorded_once() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let tools = Arc::new(LocalTools::default());
-    let engine = EngineParts::default().start(store, Arc::new(Parrot), tools.clone());
+    let engine = EngineParts::default().start(store, one_model(Parrot), tools.clone());
     assert!(tools.engine.set(engine.sink()).is_ok());
     let started = engine.start(request("say it")).await.expect("a run");
     engine.wait(&TenantId::local(), &started.run).await.expect("an end");
@@ -336,7 +312,7 @@ async fn a_file_of_the_audit_log_that_cannot_be_written_refuses_the_start() {
     let text = format!("[server]\nlisten = \"127.0.0.1:0\"\n[audit]\nenabled = true\npath = {path:?}\n");
     let config = Config::parse(&text, "embed.toml").expect("a configuration");
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
-    let started = Box::pin(Server::builder(config).store(store).models(Arc::new(Parrot)).start()).await;
+    let started = Box::pin(Server::builder(config).store(store).models(one_model(Parrot)).start()).await;
     let refused = started.err().expect("it does not start").to_string();
     assert!(refused.starts_with("audit.path: cannot write") && refused.contains("missing"), "{refused}");
 }
@@ -347,7 +323,7 @@ async fn a_compaction_strategy_that_nobody_has_refuses_the_start() {
     let builder = async || {
         let config = Config::parse(text, "embed.toml").expect("a configuration");
         let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
-        Server::builder(config).store(store).models(Arc::new(Parrot))
+        Server::builder(config).store(store).models(one_model(Parrot))
     };
     let refused = Box::pin(builder().await.start()).await.err().expect("it does not start").to_string();
     assert!(
@@ -387,7 +363,7 @@ async fn a_server_is_made_of_ones_own_parts() {
     let config = Config::parse("[server]\nlisten = \"127.0.0.1:0\"", "embed.toml").expect("a configuration");
     let builder = Server::builder(config)
         .store(store.clone())
-        .models(Arc::new(Parrot))
+        .models(one_model(Parrot))
         .tools(move |_hosts| own)
         .clock(Arc::new(TestClock::at(Timestamp(1_000))))
         .ids(Arc::new(CountingIds::default()))

@@ -1,31 +1,43 @@
 //! Executors that replace the built-in ones. The agent's come before the engine's, and those before the built-in ones.
 
+mod support {
+    pub(crate) mod answer;
+    pub(crate) mod one_model;
+    pub(crate) mod ready_call;
+    pub(crate) mod start_request;
+    pub(crate) mod tool_call;
+}
+
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
+use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{CallFacts, CallOutcome, ReadyCall};
 use agentloop_core::run::status::RunStatus;
-use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{
-    Engine, EngineParts, Executors, FinishExecutor, HumanExecutor, OnBusy, StartRequest, ToolExecution,
-    ToolExecutor,
+    Engine, EngineParts, Executors, FinishExecutor, HumanExecutor, StartRequest, ToolExecution, ToolExecutor,
 };
 use agentloop_server::extension::RunContext;
 use agentloop_server::lifecycle::Tasks;
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
+
+use support::answer::answer;
+use support::one_model::one_model;
+use support::ready_call::ready_call;
+use support::start_request::start_request;
+use support::tool_call::tool_call;
 
 /// Calls the tool `pay` once, then answers with its own name and the tool's output.
 struct Speaker(&'static str);
@@ -34,26 +46,10 @@ impl Model for Speaker {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let last = request.messages.last().expect("there is a prompt");
         let result = last.tool_result().map(|result| result.output.clone());
-        let deltas = match result {
-            Some(read) => vec![
-                Delta::Text { text: format!("{}: {read}", self.0) },
-                Delta::Finish { reason: FinishReason::Stop },
-            ],
-            None => vec![
-                Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
-                Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
-                Delta::Finish { reason: FinishReason::ToolCalls },
-            ],
-        };
-        stream::iter(deltas.into_iter().map(Ok)).boxed()
-    }
-}
-
-struct BuiltIn;
-
-impl Models for BuiltIn {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Speaker("built-in")), reference.to_owned()))
+        match result {
+            Some(read) => stream::iter(answer(format!("{}: {read}", self.0)).map(Ok)).boxed(),
+            None => stream::iter(tool_call("pay").map(Ok)).boxed(),
+        }
     }
 }
 
@@ -67,18 +63,8 @@ impl Tools for NoHosts {
 
     fn facts(&self, _tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
         let requires_approval = spec.labels.contains_key("careful");
-        vec![
-            CallFacts::Ready(ReadyCall {
-                effect: self.0,
-                requires_approval,
-                timeout: Millis::secs(60),
-                requires_runtime: false,
-                deadline_is_outcome: false,
-                title: String::new(),
-                terms: None,
-            });
-            calls.len()
-        ]
+        let ready = ReadyCall { requires_approval, ..ready_call(self.0) };
+        vec![CallFacts::Ready(ready); calls.len()]
     }
 
     fn validate(&self, _tenant: &TenantId, _tool: &str, arguments: &str) -> Result<(), String> {
@@ -159,7 +145,7 @@ async fn started(parts: EngineParts) -> Engine {
 }
 
 fn started_over(store: Arc<SqliteStore>, class: EffectClass, parts: EngineParts) -> Engine {
-    parts.start(store, Arc::new(BuiltIn), Arc::new(NoHosts(class)))
+    parts.start(store, one_model(Speaker("built-in")), Arc::new(NoHosts(class)))
 }
 
 fn with(executors: Executors) -> EngineParts {
@@ -171,19 +157,7 @@ fn request(agent: &str, careful: bool) -> StartRequest {
     if careful {
         spec.labels.insert("careful".to_owned(), "yes".to_owned());
     }
-    StartRequest {
-        tenant: TenantId::local(),
-        run: None,
-        session: None,
-        create_session: false,
-        on_busy: OnBusy::Reject,
-        spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, "pay"))],
-        digest: Digest::of(&[agent.as_bytes()]),
-        author: agentloop_server::engine::Author::default(),
-        traceparent: None,
-        imports: false,
-    }
+    start_request(spec, "pay")
 }
 
 /// Runs a prompt to its end and returns the answer.

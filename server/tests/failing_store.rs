@@ -1,10 +1,15 @@
 //! A store that fails in the middle of a run. Nothing is shown that is not stored, and the run continues when the store
 //! is back.
 
-#[path = "support/intercepted.rs"]
-mod intercepted;
-#[path = "support/keeping.rs"]
-mod keeping;
+mod support {
+    pub(crate) mod answer;
+    pub(crate) mod intercepted;
+    pub(crate) mod keeping;
+    pub(crate) mod one_model;
+    pub(crate) mod ready_call;
+    pub(crate) mod start_request;
+    pub(crate) mod tool_call;
+}
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,24 +18,26 @@ use std::time::Duration;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{RunId, Seq, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
-use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
-use agentloop_server::engine::{EngineOptions, EngineParts, OnBusy, StartRequest};
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::engine::{EngineOptions, EngineParts, StartRequest};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Append, JournalStore as _, StoreError};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
 
-use intercepted::{Intercept, Intercepted};
-use keeping::Keeping;
+use support::answer::answer;
+use support::intercepted::{Intercept, Intercepted};
+use support::keeping::Keeping;
+use support::one_model::one_model;
+use support::start_request::start_request;
+use support::tool_call::tool_call;
 
 /// Writes that can be made to fail.
 #[derive(Default)]
@@ -90,8 +97,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn to_say(says: Vec<Delta>) -> Self {
-        Self { called: Arc::default(), may_speak: Arc::default(), says }
+    fn to_say(says: impl Into<Vec<Delta>>) -> Self {
+        Self { called: Arc::default(), may_speak: Arc::default(), says: says.into() }
     }
 }
 
@@ -108,44 +115,17 @@ impl Model for Waiting {
     }
 }
 
-struct One(Arc<Waiting>);
-
-impl Models for One {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((self.0.clone(), reference.to_owned()))
-    }
-}
-
 fn request(run: &str) -> StartRequest {
     let spec = RunSpec { agent: "a".into(), model: "any/one".into(), ..RunSpec::default() };
-    StartRequest {
-        tenant: TenantId::local(),
-        run: Some(RunId::parse(run).expect("an id")),
-        session: None,
-        create_session: false,
-        spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, "speak"))],
-        digest: Digest::of(&[b"speak"]),
-        on_busy: OnBusy::Reject,
-        author: agentloop_server::engine::Author::default(),
-        traceparent: None,
-        imports: false,
-    }
+    StartRequest { run: Some(RunId::parse(run).expect("an id")), ..start_request(spec, "speak") }
 }
 
 #[tokio::test]
 async fn a_failed_write_stops_the_run_until_the_store_is_back() {
     let store = flaky_store().await;
-    let model = Waiting::to_say(vec![
-        Delta::Text { text: "Said.".to_owned() },
-        Delta::Finish { reason: FinishReason::Stop },
-    ]);
+    let model = Waiting::to_say(answer("Said."));
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineParts::default().start(
-        store.clone(),
-        Arc::new(One(Arc::new(model))),
-        Arc::new(Keeping::default()),
-    );
+    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
     let tenant = TenantId::local();
 
     let run = engine.start(request("r")).await.expect("a run").run;
@@ -180,14 +160,10 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
 #[tokio::test]
 async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_nothing() {
     let store = flaky_store().await;
-    let model = Waiting::to_say(vec![
-        Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
-        Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
-        Delta::Finish { reason: FinishReason::ToolCalls },
-    ]);
+    let model = Waiting::to_say(tool_call("pay"));
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
     let tools = Arc::new(Keeping::default());
-    let engine = EngineParts::default().start(store.clone(), Arc::new(One(Arc::new(model))), tools.clone());
+    let engine = EngineParts::default().start(store.clone(), one_model(model), tools.clone());
     let tenant = TenantId::local();
     let run = engine.start(request("r")).await.expect("a run").run;
     called.notified().await;
@@ -218,12 +194,9 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
 #[tokio::test]
 async fn a_run_whose_journal_went_on_is_loaded_again_and_ends() {
     let store = flaky_store().await;
-    let model = Waiting::to_say(vec![
-        Delta::Text { text: "hello".to_owned() },
-        Delta::Finish { reason: FinishReason::Stop },
-    ]);
+    let model = Waiting::to_say(answer("hello"));
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let models = Arc::new(One(Arc::new(model)));
+    let models = one_model(model);
     let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
     let run = engine.start(request("r")).await.expect("a run").run;
     called.notified().await;
@@ -255,9 +228,9 @@ async fn end_of(store: &Flaky, run: &RunId) -> Option<RunErrorCode> {
 async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
     let store = flaky_store().await;
     let options = EngineOptions { caller_grace: Millis(1), ..EngineOptions::default() };
-    let model = Arc::new(Waiting::to_say(Vec::new()));
+    let model = Waiting::to_say([]);
     let parts = EngineParts { options, ..EngineParts::default() };
-    let engine = parts.start(store.clone(), Arc::new(One(model)), Arc::new(Keeping::default()));
+    let engine = parts.start(store.clone(), one_model(model), Arc::new(Keeping::default()));
     store.intercept.deaf.store(true, Ordering::SeqCst);
     let mut leaves = request("leaves");
     Arc::make_mut(&mut leaves.spec).cancel_on_disconnect = true;
@@ -271,9 +244,9 @@ async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
 #[tokio::test]
 async fn a_caller_that_leaves_while_the_store_is_away_takes_its_run_with_it() {
     let store = flaky_store().await;
-    let model = Waiting::to_say(Vec::new());
+    let model = Waiting::to_say([]);
     let called = model.called.clone();
-    let models = Arc::new(One(Arc::new(model)));
+    let models = one_model(model);
     let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
     let run = engine.start(request("r")).await.expect("a run").run;
     called.notified().await;
@@ -312,13 +285,9 @@ async fn seconds_until_refused(store: &Flaky) -> u64 {
 async fn the_wait_of_a_retry_begins_anew_once_the_run_has_gone_on() {
     let _held = hold_clock();
     let store = flaky_store().await;
-    let model = Waiting::to_say(vec![
-        Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
-        Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
-        Delta::Finish { reason: FinishReason::ToolCalls },
-    ]);
+    let model = Waiting::to_say(tool_call("pay"));
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let (models, tools) = (Arc::new(One(Arc::new(model))), Arc::new(Keeping::default()));
+    let (models, tools) = (one_model(model), Arc::new(Keeping::default()));
     let engine = EngineParts::default().start(store.clone(), models, tools.clone());
     let tenant = TenantId::local();
     let run = engine.start(request("r")).await.expect("a run").run;
@@ -355,12 +324,9 @@ async fn the_wait_of_a_retry_begins_anew_once_the_run_has_gone_on() {
 async fn the_wait_of_a_run_that_fails_at_the_same_event_each_time_goes_on_to_grow() {
     let _held = hold_clock();
     let store = flaky_store().await;
-    let model = Waiting::to_say(vec![
-        Delta::Text { text: "Said.".to_owned() },
-        Delta::Finish { reason: FinishReason::Stop },
-    ]);
+    let model = Waiting::to_say(answer("Said."));
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let models = Arc::new(One(Arc::new(model)));
+    let models = one_model(model);
     let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
     engine.start(request("r")).await.expect("a run");
     let mut waits = Vec::new();

@@ -1,35 +1,37 @@
 //! Reads that take their time: a start that races with a deletion, background jobs that wait for the store's connection, and a
 //! wait for a run that needs none.
 
-#[path = "support/held.rs"]
-mod held;
-#[path = "support/intercepted.rs"]
-mod intercepted;
+mod support {
+    pub(crate) mod answer;
+    pub(crate) mod held;
+    pub(crate) mod intercepted;
+    pub(crate) mod one_model;
+    pub(crate) mod patience;
+    pub(crate) mod start_request;
+}
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentloop_core::agent::{BackgroundPolicy, RunSpec};
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
-use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::{Engine, EngineParts, OnBusy, StartRequest};
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::engine::{Engine, EngineParts, StartRequest};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::{PageRequest, SessionFilter, SessionStore as _, Store};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use held::HeldReads;
-use intercepted::Intercepted;
-
-/// Longest time that anything here may take. Only a deadlock takes as long.
-const PATIENCE: Duration = Duration::from_secs(60);
+use support::answer::answer;
+use support::held::HeldReads;
+use support::intercepted::Intercepted;
+use support::one_model::one_model;
+use support::patience::in_time;
+use support::start_request::start_request;
 
 async fn held_store() -> Arc<Intercepted<HeldReads>> {
     Arc::new(Intercepted::new(HeldReads::default()).await)
@@ -42,20 +44,13 @@ struct Reader(Arc<Mutex<Vec<ModelRequest>>>);
 impl Model for Reader {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         self.0.lock().push(request);
-        let said = [Delta::Text { text: "Said.".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
-        stream::iter(said.map(Ok)).boxed()
-    }
-}
-
-impl Models for Reader {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(self.clone()), reference.to_owned()))
+        stream::iter(answer("Said.").map(Ok)).boxed()
     }
 }
 
 fn engine(store: Arc<dyn Store>, model: &Reader) -> Engine {
     let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
-    EngineParts::default().start(store, Arc::new(model.clone()), tools)
+    EngineParts::default().start(store, one_model(model.clone()), tools)
 }
 
 fn session(id: &str) -> SessionId {
@@ -65,22 +60,11 @@ fn session(id: &str) -> SessionId {
 fn request(session_id: &str, run: &str, prompt: &str) -> StartRequest {
     let spec = RunSpec { agent: "a".into(), model: "any/reader".into(), ..RunSpec::default() };
     StartRequest {
-        tenant: TenantId::local(),
         run: Some(RunId::parse(run).expect("an id")),
         session: Some(session(session_id)),
         create_session: true,
-        spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, prompt))],
-        digest: Digest::of(&[prompt.as_bytes()]),
-        on_busy: OnBusy::Reject,
-        author: agentloop_server::engine::Author::default(),
-        traceparent: None,
-        imports: false,
+        ..start_request(spec, prompt)
     }
-}
-
-async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("nothing waits for ever")
 }
 
 async fn finished(engine: &Engine, request: StartRequest) {
@@ -155,18 +139,12 @@ impl Model for Waiting {
     }
 }
 
-impl Models for Waiting {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(self.clone()), reference.to_owned()))
-    }
-}
-
 /// A caller that waits for a run from its start to its end gets its state from memory.
 #[tokio::test]
 async fn a_run_that_is_waited_for_is_not_read_from_the_store() {
     let (store, model) = (held_store().await, Waiting::default());
     let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
-    let engine = EngineParts::default().start(store.clone(), Arc::new(model.clone()), tools);
+    let engine = EngineParts::default().start(store.clone(), one_model(model.clone()), tools);
     let run = in_time(engine.start(request("s", "r", "Hello."))).await.expect("a run").run;
     for read in ["run", "records"] {
         store.intercept.hold_next(read);

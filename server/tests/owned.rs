@@ -1,34 +1,36 @@
 //! A server that owns a part of all sessions, and whose part changes.
 
-#[path = "support/intercepted.rs"]
-mod intercepted;
-#[path = "support/keeping.rs"]
-mod keeping;
+mod support {
+    pub(crate) mod intercepted;
+    pub(crate) mod keeping;
+    pub(crate) mod one_model;
+    pub(crate) mod patience;
+    pub(crate) mod ready_call;
+    pub(crate) mod start_request;
+    pub(crate) mod tool_call;
+}
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{Attempt, CallId, RunId, Seq, SessionId, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role};
 use agentloop_core::outcome::Ran;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::time::Timestamp;
-use agentloop_core::tool::Digest;
 use agentloop_proto::v1::sessions_server::Sessions as _;
 use agentloop_proto::v1::{ForkSessionRequest, GetOrCreateSessionRequest};
 use agentloop_server::auth::Principal;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
-use agentloop_server::engine::{Author, Engine, EngineParts, OnBusy, SessionItem, StartRequest};
+use agentloop_server::engine::{Engine, EngineParts, SessionItem, StartRequest};
 use agentloop_server::grpc::sessions::SessionsService;
 use agentloop_server::ids::RandomIds;
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::{JournalStore as _, NewSession, SessionStore as _, StoreError};
 use agentloop_server::tool::{CallUpdate, RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -37,11 +39,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tonic::{Code, Request};
 
-use intercepted::{Intercept, Intercepted};
-use keeping::Keeping;
-
-/// Longest time that anything here may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+use support::intercepted::{Intercept, Intercepted};
+use support::keeping::Keeping;
+use support::one_model::one_model;
+use support::patience::{PATIENCE, in_time};
+use support::start_request::start_request;
+use support::tool_call::tool_call;
 
 /// One of four sessions is this server's, and the session `s` as long as it has it.
 #[derive(Default)]
@@ -122,35 +125,18 @@ impl Model for Silent {
     }
 }
 
-impl Models for Silent {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(self.clone()), reference.to_owned()))
-    }
-}
-
 /// A model that calls a tool once.
 struct Caller;
 
 impl Model for Caller {
     fn stream(&self, _: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let says = [
-            Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
-            Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
-            Delta::Finish { reason: FinishReason::ToolCalls },
-        ];
-        stream::iter(says.map(Ok)).boxed()
-    }
-}
-
-impl Models for Caller {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Self), reference.to_owned()))
+        stream::iter(tool_call("pay").map(Ok)).boxed()
     }
 }
 
 /// Starts the run `r`, until its call is at a host.
 async fn start_call(store: &PartStore, tools: &Arc<Keeping>) -> (Engine, CallId) {
-    let engine = EngineParts::default().start(store.clone(), Arc::new(Caller), tools.clone());
+    let engine = EngineParts::default().start(store.clone(), one_model(Caller), tools.clone());
     in_time(engine.start(request())).await.expect("a run");
     let offered = || tools.offers.lock().first().cloned();
     until(|| offered().is_some()).await;
@@ -164,15 +150,11 @@ fn rejected() -> CallUpdate {
 
 fn engine(store: &PartStore, model: &Silent) -> Engine {
     let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
-    EngineParts::default().start(store.clone(), Arc::new(model.clone()), tools)
+    EngineParts::default().start(store.clone(), one_model(model.clone()), tools)
 }
 
 async fn store() -> PartStore {
     Arc::new(Intercepted::new(Part::default()).await)
-}
-
-async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("nothing waits for ever")
 }
 
 async fn until(is_so: impl Fn() -> bool) {
@@ -195,19 +177,7 @@ fn r() -> RunId {
 /// The start of the run `r` in the session `s`.
 fn request() -> StartRequest {
     let spec = RunSpec { agent: "a".into(), model: "any/silent".into(), ..RunSpec::default() };
-    StartRequest {
-        tenant: TenantId::local(),
-        run: Some(r()),
-        session: Some(s()),
-        create_session: true,
-        spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, "hello"))],
-        digest: Digest::of(&[b"hello"]),
-        author: Author::default(),
-        on_busy: OnBusy::Reject,
-        traceparent: None,
-        imports: false,
-    }
+    StartRequest { run: Some(r()), session: Some(s()), create_session: true, ..start_request(spec, "hello") }
 }
 
 /// Starts the run `r`, until it waits for the model.

@@ -1,15 +1,19 @@
 //! Events that happen while a run is taken over.
 
-#[path = "support/held.rs"]
-mod held;
-#[path = "support/intercepted.rs"]
-mod intercepted;
+mod support {
+    pub(crate) mod answer;
+    pub(crate) mod held;
+    pub(crate) mod intercepted;
+    pub(crate) mod one_model;
+    pub(crate) mod patience;
+    pub(crate) mod ready_call;
+    pub(crate) mod start_request;
+}
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
 use agentloop_core::cluster::shard::shard_of;
@@ -19,9 +23,8 @@ use agentloop_core::id::{Attempt, CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::outcome::Ran;
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::{CallFacts, ReadyCall};
+use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::status::RunStatus;
-use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::{Engine, EngineOptions, EngineParts, OnBusy, StartRequest};
 use agentloop_server::lifecycle::Tasks;
@@ -34,11 +37,13 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tracing::subscriber::DefaultGuard;
 
-use held::HeldReads;
-use intercepted::{Intercept, Intercepted};
-
-/// The longest wait. It is generous, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+use support::answer::answer;
+use support::held::HeldReads;
+use support::intercepted::{Intercept, Intercepted};
+use support::one_model::one_model;
+use support::patience::{PATIENCE, in_time};
+use support::ready_call::ready_call;
+use support::start_request::start_request;
 
 /// Calls the tool `pay` twice in each answer.
 struct Payer;
@@ -53,14 +58,6 @@ impl Model for Payer {
             Delta::Finish { reason: FinishReason::ToolCalls },
         ];
         stream::iter(deltas.map(Ok)).boxed()
-    }
-}
-
-struct One;
-
-impl Models for One {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(Payer), reference.to_owned()))
     }
 }
 
@@ -84,8 +81,7 @@ impl Model for Silent {
         if !is_answered {
             return stream::pending().boxed();
         }
-        let answer = [Delta::Text { text: "yes".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
-        stream::iter(answer.map(Ok)).boxed()
+        stream::iter(answer("yes").map(Ok)).boxed()
     }
 }
 
@@ -113,15 +109,7 @@ impl Tools for Answers {
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready(ReadyCall {
-            effect: EffectClass::Unsafe,
-            requires_approval: false,
-            timeout: Millis::secs(60),
-            requires_runtime: false,
-            deadline_is_outcome: false,
-            title: String::new(),
-            terms: None,
-        });
+        let ready = CallFacts::Ready(ready_call(EffectClass::Unsafe));
         vec![ready; calls.len()]
     }
 
@@ -166,7 +154,7 @@ impl Process {
     }
 
     fn start_with(store: &Arc<dyn Store>, seek: [Seek; 2], options: EngineOptions) -> Self {
-        Self::start_around(store, seek, options, Arc::new(One))
+        Self::start_around(store, seek, options, one_model(Payer))
     }
 
     fn start_around(
@@ -191,17 +179,13 @@ impl Process {
     }
 
     async fn second_sought(&mut self) -> CallId {
-        soon(self.sought.recv()).await.expect("still sought");
-        soon(self.sought.recv()).await.expect("still sought")
+        in_time(self.sought.recv()).await.expect("still sought");
+        in_time(self.sought.recv()).await.expect("still sought")
     }
 
     async fn stop(self) {
         self.tasks.shut_down(PATIENCE).await;
     }
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it does not take for ever")
 }
 
 /// A run that fails when a call has failed.
@@ -211,17 +195,11 @@ fn request(run: &str) -> StartRequest {
     let spec =
         RunSpec { agent: "a".into(), model: "any/one".into(), limits, tool_policy, ..RunSpec::default() };
     StartRequest {
-        tenant: TenantId::local(),
         run: Some(RunId::parse(run).expect("an id")),
         session: Some(SessionId::parse("s").expect("an id")),
         create_session: true,
-        spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, "pay"))],
-        digest: Digest::of(&[run.as_bytes()]),
         on_busy: OnBusy::Enqueue,
-        author: agentloop_server::engine::Author::default(),
-        traceparent: None,
-        imports: false,
+        ..start_request(spec, "pay")
     }
 }
 
@@ -237,10 +215,10 @@ async fn a_run_whose_end_is_found_when_it_is_taken_over_makes_room_for_the_next(
     // No host has room any more. Taking over the first run therefore ends it.
     let after = Process::start(&store, [(); 2].map(|()| Seek::Denied("nobody is there".to_owned())));
     for run in [first, second] {
-        let view = soon(after.engine.wait(&tenant, &run)).await.unwrap();
+        let view = in_time(after.engine.wait(&tenant, &run)).await.unwrap();
         assert_eq!(view.state.status(), Some(RunStatus::Failed), "{run}");
     }
-    soon(async {
+    in_time(async {
         while after.engine.live_runs() > 0 {
             tokio::task::yield_now().await;
         }
@@ -273,8 +251,8 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
         output_schema: None,
     }));
     after.engine.report_update(&tenant, &call, CallUpdate::Granted { host, instance: None, terms }).await;
-    soon(after.offered.recv()).await.unwrap();
-    assert_eq!(soon(after.offered.recv()).await, Some(call));
+    in_time(after.offered.recv()).await.unwrap();
+    assert_eq!(in_time(after.offered.recv()).await, Some(call));
     after.stop().await;
 }
 
@@ -286,7 +264,7 @@ async fn a_call_that_was_not_begun_is_offered_again_if_its_run_is_not_taken_over
     let seek = || [Seek::Granted { host: host.clone(), instance: None, terms: None }, Seek::Queued];
     let mut before = Process::start(&store, seek());
     before.engine.start(request("r")).await.expect("started");
-    let call = soon(before.offered.recv()).await.expect("it is offered");
+    let call = in_time(before.offered.recv()).await.expect("it is offered");
     before.stop().await;
 
     let mut after = Process::start(&store, seek());
@@ -294,7 +272,7 @@ async fn a_call_that_was_not_begun_is_offered_again_if_its_run_is_not_taken_over
     let message = "refused".to_owned();
     let lost = CallUpdate::Lost { attempt: Attempt(1), message, ran: Ran::No, busy: false };
     assert!(after.engine.report_update(&tenant, &call, lost).await, "the run is told");
-    assert_eq!(soon(after.offered.recv()).await, Some(call));
+    assert_eq!(in_time(after.offered.recv()).await, Some(call));
     after.stop().await;
 }
 
@@ -305,7 +283,7 @@ async fn a_session_that_is_given_away_does_not_wait_long_for_hosts_that_say_noth
     let granted = Seek::Granted { host: HostId::parse("h").unwrap(), instance: None, terms: None };
     let mut owner = Process::start_with(&store, [granted.clone(), granted], options);
     owner.engine.start(request("r")).await.expect("started");
-    soon(owner.offered.recv()).await.expect("it is offered");
+    in_time(owner.offered.recv()).await.expect("it is offered");
     let shard = shard_of(&TenantId::local(), &SessionId::parse("s").unwrap());
     assert!(owner.engine.give_away_shards([shard].into(), PATIENCE).await, "the run has stopped");
     assert_eq!(owner.engine.live_runs(), 0);
@@ -355,7 +333,7 @@ async fn runs_of_a_tenant_that_wait_for_memory_keep_no_other_tenant_from_recover
     }
     start("quiet", 0).await;
     for _ in 0..=NOISY_RUNS {
-        soon(asked.recv()).await.expect("the model is asked");
+        in_time(asked.recv()).await.expect("the model is asked");
     }
     before.stop().await;
 
@@ -364,7 +342,7 @@ async fn runs_of_a_tenant_that_wait_for_memory_keep_no_other_tenant_from_recover
     let (mut noisy, mut quiet) = (0, 0);
     // Either tenant may be the first.
     while noisy == 0 || quiet == 0 {
-        match soon(asked.recv()).await.expect("the model is asked").as_str() {
+        match in_time(asked.recv()).await.expect("the model is asked").as_str() {
             "quiet" => quiet += 1,
             _ => noisy += 1,
         }
@@ -397,14 +375,14 @@ async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     let (before, mut asked) = silent_process(&store, 1 << 30);
     for tenant in 0..2 * TOGETHER {
         start_for(&before, &format!("t{tenant}"), 0).await;
-        soon(asked.recv()).await.expect("the model is asked");
+        in_time(asked.recv()).await.expect("the model is asked");
     }
     before.stop().await;
 
     gate.intercept.0.send_replace(false);
     // There is memory for some runs more than come up together.
     let (after, mut asked) = silent_process(&store, (TOGETHER + 16) * EACH);
-    soon(async {
+    in_time(async {
         while after.engine.live_runs() < TOGETHER {
             tokio::task::yield_now().await;
         }
@@ -412,7 +390,7 @@ async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     .await;
     assert_eq!(after.engine.memory_use().bytes, TOGETHER * EACH);
     gate.intercept.0.send_replace(true);
-    soon(asked.recv()).await.expect("the model is asked");
+    in_time(asked.recv()).await.expect("the model is asked");
     after.stop().await;
 }
 
@@ -442,7 +420,7 @@ impl Unconfigured {
         let options = EngineOptions { live_bytes_max, ..EngineOptions::default() };
         let process = Process::start_around(store, [Seek::Queued, Seek::Queued], options, Arc::new(silent));
         let paused = process.engine.start(request("paused")).await.expect("started").run;
-        let view = soon(process.engine.wait(&TenantId::local(), &paused)).await.expect("it is there");
+        let view = in_time(process.engine.wait(&TenantId::local(), &paused)).await.expect("it is there");
         assert_eq!(view.state.status(), Some(RunStatus::Paused));
         Self { process, asked, is_configured, paused }
     }
@@ -460,11 +438,11 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
     of.configure();
     for number in 0..CALLS {
         start_for(&of.process, "t", number).await;
-        soon(of.asked.recv()).await.expect("the model is asked");
+        in_time(of.asked.recv()).await.expect("the model is asked");
     }
     let engine = &of.process.engine;
-    soon(Box::pin(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test"))).await.unwrap();
-    soon(async {
+    in_time(Box::pin(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test"))).await.unwrap();
+    in_time(async {
         while engine.waiting_for_memory() == 0 {
             tokio::task::yield_now().await;
         }
@@ -472,7 +450,7 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
     .await;
     assert_eq!(engine.live_runs(), CALLS + 1);
 
-    soon(engine.continue_gained_shards()).await;
+    in_time(engine.continue_gained_shards()).await;
     assert_eq!(engine.waiting_for_memory(), 1, "the run that waited still waits");
     of.process.stop().await;
 }
@@ -489,21 +467,21 @@ async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
         let hold = holds.intercept.hold_next("unfinished");
         let options = EngineOptions { live_bytes_max, ..EngineOptions::default() };
         let process = silent_process_with(&store, options);
-        soon(hold.reached()).await;
+        in_time(hold.reached()).await;
         hold.release();
         process
     };
     let (gaining, mut asked) = process(512 * 1024).await;
     let (lost, mut asked_of_lost) = process(1 << 30).await;
     start_saying(&lost, "gained", "gained".to_owned()).await;
-    soon(asked_of_lost.recv()).await.expect("the model is asked");
+    in_time(asked_of_lost.recv()).await.expect("the model is asked");
     lost.stop().await;
 
     let engine = &gaining.engine;
     let ended = start_saying(&gaining, "idle", format!("{ANSWERED}{}", "x".repeat(IDLE_TEXT))).await;
-    let view = soon(engine.wait(&TenantId::local(), &ended)).await.unwrap();
+    let view = in_time(engine.wait(&TenantId::local(), &ended)).await.unwrap();
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    soon(async {
+    in_time(async {
         while engine.live_runs() > 0 {
             tokio::task::yield_now().await;
         }
@@ -511,7 +489,7 @@ async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
     .await;
     let idle = engine.memory_use().bytes;
     assert!(idle >= IDLE_TEXT, "{idle}");
-    soon(asked.recv()).await.expect("the model is asked");
+    in_time(asked.recv()).await.expect("the model is asked");
     let free = || engine.memory_use().bytes_max - engine.memory_use().bytes;
     for number in 0.. {
         // A start without enough memory would drop the history.
@@ -519,13 +497,13 @@ async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
             break;
         }
         start_saying(&gaining, &format!("silent-{number}"), "silent".to_owned()).await;
-        soon(asked.recv()).await.expect("the model is asked");
+        in_time(asked.recv()).await.expect("the model is asked");
     }
     let free = free();
     assert!(free < EACH && free + idle >= EACH, "{free} are free, {idle} are idle");
 
-    soon(engine.continue_gained_shards()).await;
-    assert_eq!(soon(asked.recv()).await.as_deref(), Some("gained"));
+    in_time(engine.continue_gained_shards()).await;
+    assert_eq!(in_time(asked.recv()).await.as_deref(), Some("gained"));
     gaining.stop().await;
 }
 
@@ -573,9 +551,9 @@ async fn a_paused_run_goes_on_although_the_store_fails_when_it_is_resumed() {
     of.configure();
     let failure = StoreError::Unavailable { what: "the disk is full".to_owned() };
     *fails.intercept.failure.lock() = Some(failure);
-    soon(of.process.engine.continue_gained_shards()).await;
+    in_time(of.process.engine.continue_gained_shards()).await;
     assert!(fails.intercept.failure.lock().is_none(), "a write has failed");
-    soon(of.asked.recv()).await.expect("the model is asked");
+    in_time(of.asked.recv()).await.expect("the model is asked");
     of.process.stop().await;
 }
 
@@ -605,7 +583,7 @@ async fn a_paused_run_whose_session_is_given_away_before_it_is_resumed_is_no_err
     of.configure();
     *fails.intercept.failure.lock() = Some(StoreError::Elsewhere);
     let (log, _logged) = errors_of_this_thread();
-    soon(of.process.engine.continue_gained_shards()).await;
+    in_time(of.process.engine.continue_gained_shards()).await;
     assert!(fails.intercept.failure.lock().is_none(), "a write was refused");
     assert_eq!(written(&log), "");
     of.process.stop().await;
@@ -619,7 +597,7 @@ async fn a_paused_run_that_is_not_resumed_because_the_server_stops_is_no_error()
     of.configure();
     *stops.intercept.stops.lock() = Some(of.process.tasks.clone());
     let (log, _logged) = errors_of_this_thread();
-    soon(of.process.engine.continue_gained_shards()).await;
+    in_time(of.process.engine.continue_gained_shards()).await;
     assert!(stops.intercept.stops.lock().is_none(), "the server stops");
     assert_eq!(written(&log), "");
     of.process.stop().await;

@@ -1,40 +1,42 @@
 //! Sessions that are deleted because of their age or their number.
 
-#[path = "support/held.rs"]
-mod held;
-#[path = "support/intercepted.rs"]
-mod intercepted;
+mod support {
+    pub(crate) mod answer;
+    pub(crate) mod held;
+    pub(crate) mod intercepted;
+    pub(crate) mod one_model;
+    pub(crate) mod patience;
+    pub(crate) mod start_request;
+}
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
-use agentloop_core::message::{FinishReason, Message, Role};
 use agentloop_core::time::{Millis, Timestamp};
-use agentloop_core::tool::Digest;
 use agentloop_server::clock::TestClock;
 use agentloop_server::engine::{
-    Author, Engine, EngineOptions, EngineParts, KEPT_LEAST, OnBusy, Retention, StartRequest,
+    Engine, EngineOptions, EngineParts, KEPT_LEAST, OnBusy, Retention, StartRequest,
 };
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::{NewFork, NewSession, SessionStore as _};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-use held::HeldReads;
-use intercepted::{Intercept, Intercepted};
+use support::answer::answer;
+use support::held::HeldReads;
+use support::intercepted::{Intercept, Intercepted};
+use support::one_model::one_model;
+use support::patience::in_time;
+use support::start_request::start_request;
 
-/// Longest time that anything here may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 const DAY: u64 = KEPT_LEAST.0;
 /// The prompt that the model never answers.
 const ENDLESS: &str = "for ever";
 
 /// A model that answers at once, or never.
-#[derive(Clone)]
 struct Answers;
 
 impl Model for Answers {
@@ -42,14 +44,7 @@ impl Model for Answers {
         if request.messages.iter().any(|message| message.plain_text() == ENDLESS) {
             return stream::pending().boxed();
         }
-        let said = [Delta::Text { text: "Said.".to_owned() }, Delta::Finish { reason: FinishReason::Stop }];
-        stream::iter(said.map(Ok)).boxed()
-    }
-}
-
-impl Models for Answers {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(self.clone()), reference.to_owned()))
+        stream::iter(answer("Said.").map(Ok)).boxed()
     }
 }
 
@@ -79,7 +74,7 @@ async fn place(retention: Retention) -> Place {
     let options = EngineOptions { retention, ..EngineOptions::default() };
     let parts = EngineParts { clock: Arc::new(clock.clone()), options, ..EngineParts::default() };
     let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
-    let engine = parts.start(store.clone(), Arc::new(Answers), tools);
+    let engine = parts.start(store.clone(), one_model(Answers), tools);
     Place { engine, store, clock }
 }
 
@@ -92,17 +87,11 @@ impl Place {
     async fn start(&self, id: &str, run: &str, prompt: &str) {
         let spec = RunSpec { agent: "a".into(), model: "any/answers".into(), ..RunSpec::default() };
         let request = StartRequest {
-            tenant: TenantId::local(),
             run: Some(RunId::parse(run).expect("an id")),
             session: Some(session(id)),
             create_session: true,
-            spec: Arc::new(spec),
-            messages: vec![Arc::new(Message::text(Role::User, prompt))],
-            digest: Digest::of(&[prompt.as_bytes()]),
-            author: Author::default(),
             on_busy: OnBusy::Enqueue,
-            traceparent: None,
-            imports: false,
+            ..start_request(spec, prompt)
         };
         in_time(self.engine.start(request)).await.expect("a run");
     }
@@ -133,10 +122,6 @@ impl Place {
     async fn exists(&self, id: &str) -> bool {
         self.store.session(&TenantId::local(), &session(id)).await.expect("read").is_some()
     }
-}
-
-async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("nothing waits for ever")
 }
 
 #[tokio::test]

@@ -1,5 +1,9 @@
 //! A run with several subscribers: each event is encoded once for all of them.
 
+mod support {
+    pub(crate) mod one_model;
+}
+
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
@@ -11,7 +15,7 @@ use agentloop_proto::v1::agent_loop_server::AgentLoop as _;
 use agentloop_proto::v1::{RunEvent, RunInput, RunStreamRequest, SubscribeRequest, run_event::Event};
 use agentloop_server::engine::EngineParts;
 use agentloop_server::grpc::agent_loop::AgentLoopService;
-use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream};
@@ -20,8 +24,9 @@ use prost::Message as _;
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
+use support::one_model::one_model;
+
 /// A model that answers once the test allows it.
-#[derive(Clone)]
 struct Shy(Arc<Semaphore>);
 
 impl Model for Shy {
@@ -35,15 +40,9 @@ impl Model for Shy {
     }
 }
 
-impl Models for Shy {
-    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        Ok((Arc::new(self.clone()), reference.to_owned()))
-    }
-}
-
 async fn service(model: Shy) -> AgentLoopService {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
-    let models = Arc::new(model);
+    let models = one_model(model);
     let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
     let engine = EngineParts::default().start(store, models.clone(), tools);
     let agent = RunSpec { agent: "default".into(), model: "any/shy".into(), ..RunSpec::default() };

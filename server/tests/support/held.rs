@@ -7,7 +7,7 @@ use agentloop_server::store::StoreError;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::intercepted::Intercept;
+use super::intercepted::Intercept;
 
 /// Times that a read gives way while it has the connection. A reader that is not polled meanwhile keeps it.
 const STEPS: usize = 8;

@@ -8,11 +8,12 @@ use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::{CallFacts, ReadyCall};
-use agentloop_core::time::Millis;
+use agentloop_core::run::input::CallFacts;
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use parking_lot::Mutex;
+
+use super::ready_call::ready_call;
 
 /// Tools with one host that has room for every call. Records the calls that it is offered.
 #[derive(Default)]
@@ -28,15 +29,7 @@ impl Tools for Keeping {
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready(ReadyCall {
-            effect: EffectClass::Unsafe,
-            requires_approval: false,
-            timeout: Millis(60_000),
-            requires_runtime: false,
-            deadline_is_outcome: false,
-            title: String::new(),
-            terms: None,
-        });
+        let ready = CallFacts::Ready(ready_call(EffectClass::Unsafe));
         vec![ready; calls.len()]
     }
 
