@@ -8,6 +8,7 @@ mod support {
     pub(crate) mod ready_call;
     pub(crate) mod start_request;
     pub(crate) mod tool_call;
+    pub(crate) mod until;
 }
 
 use std::collections::BTreeMap;
@@ -45,6 +46,7 @@ use support::one_model::one_model;
 use support::patience::{PATIENCE, in_time};
 use support::start_request::start_request;
 use support::tool_call::tool_call;
+use support::until::until;
 
 /// One of four sessions is this server's, and the session `s` as long as it has it.
 #[derive(Default)]
@@ -155,15 +157,6 @@ fn engine(store: &PartStore, model: &Silent) -> Engine {
 
 async fn store() -> PartStore {
     Arc::new(Intercepted::new(Part::default()).await)
-}
-
-async fn until(is_so: impl Fn() -> bool) {
-    in_time(async {
-        while !is_so() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 fn s() -> SessionId {

@@ -9,6 +9,7 @@ mod support {
     pub(crate) mod patience;
     pub(crate) mod ready_call;
     pub(crate) mod start_request;
+    pub(crate) mod until;
 }
 
 mod memory;

@@ -15,6 +15,7 @@ use crate::silent::{ANSWERED, Unconfigured, silent_process, silent_process_with}
 use crate::support::held::HeldReads;
 use crate::support::intercepted::{Intercept, Intercepted};
 use crate::support::patience::in_time;
+use crate::support::until::until;
 
 /// The memory for one run that comes up.
 const EACH: usize = 80 * 1024;
@@ -91,12 +92,7 @@ async fn runs_that_wait_for_a_place_to_come_up_hold_no_memory() {
     gate.intercept.0.send_replace(false);
     // There is memory for some runs more than come up together.
     let (after, mut asked) = silent_process(&store, (TOGETHER + 16) * EACH);
-    in_time(async {
-        while after.engine.live_runs() < TOGETHER {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| after.engine.live_runs() >= TOGETHER).await;
     assert_eq!(after.engine.memory_use().bytes, TOGETHER * EACH);
     gate.intercept.0.send_replace(true);
     in_time(asked.recv()).await.expect("the model is asked");
@@ -125,12 +121,7 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
     }
     let engine = &of.process.engine;
     in_time(Box::pin(engine.resume(&TenantId::local(), &of.paused, "resumed", "a test"))).await.unwrap();
-    in_time(async {
-        while engine.waiting_for_memory() == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| engine.waiting_for_memory() > 0).await;
     assert_eq!(engine.live_runs(), CALLS + 1);
 
     in_time(engine.continue_gained_shards()).await;
@@ -164,12 +155,7 @@ async fn a_gained_run_comes_up_in_the_memory_of_idle_histories() {
     let ended = start_saying(&gaining, "idle", format!("{ANSWERED}{}", "x".repeat(IDLE_TEXT))).await;
     let view = in_time(engine.wait(&TenantId::local(), &ended)).await.unwrap();
     assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    in_time(async {
-        while engine.live_runs() > 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| engine.live_runs() == 0).await;
     let idle = engine.memory_use().bytes;
     assert!(idle >= IDLE_TEXT, "{idle}");
     in_time(asked.recv()).await.expect("the model is asked");

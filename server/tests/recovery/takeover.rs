@@ -13,6 +13,7 @@ use agentloop_server::tool::{CallSink as _, CallUpdate, Seek};
 
 use crate::process::{Process, request};
 use crate::support::patience::{PATIENCE, in_time};
+use crate::support::until::until;
 
 #[tokio::test]
 async fn a_run_whose_end_is_found_when_it_is_taken_over_makes_room_for_the_next() {
@@ -29,12 +30,7 @@ async fn a_run_whose_end_is_found_when_it_is_taken_over_makes_room_for_the_next(
         let view = in_time(after.engine.wait(&tenant, &run)).await.unwrap();
         assert_eq!(view.state.status(), Some(RunStatus::Failed), "{run}");
     }
-    in_time(async {
-        while after.engine.live_runs() > 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| after.engine.live_runs() == 0).await;
     after.stop().await;
 }
 
