@@ -11,6 +11,7 @@ use agentloop_server::engine::{ToolExecution, ToolExecutor};
 use agentloop_tests::events::{names, results};
 use agentloop_tests::input::{named, prompt};
 use agentloop_tests::model::Model;
+use agentloop_tests::own_tool::own_tool;
 use agentloop_tests::raw_host::{RawHost, declared, hello};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
@@ -77,25 +78,12 @@ impl Sums {
 }
 
 fn declaration() -> ToolDeclaration {
-    ToolDeclaration {
-        name: "sum".to_owned(),
-        description: "Adds numbers up.".to_owned(),
-        input_schema: json!({
-            "type": "object",
-            "properties": {"of": {"type": "array", "items": {"type": "integer"}}},
-            "required": ["of"]
-        })
-        .to_string(),
-        effect: EffectClass::ReadOnly,
-        requires_approval: false,
-        requires_runtime: false,
-        deadline_is_outcome: false,
-        output_schema: String::new(),
-        timeout: None,
-        max_concurrency: None,
-        streams_output: false,
-        title: String::new(),
-    }
+    let schema = json!({
+        "type": "object",
+        "properties": {"of": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["of"]
+    });
+    own_tool("sum", EffectClass::ReadOnly, &schema)
 }
 
 #[tokio::test]

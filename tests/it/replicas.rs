@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentloop_client::v1 as wire;
 use agentloop_core::run::input::CallOutcome;
-use agentloop_core::tool::{EffectClass, ToolDeclaration};
+use agentloop_core::tool::EffectClass;
 use agentloop_server::app::{ReplicaServer, Server};
 use agentloop_server::config::Config;
 use agentloop_server::engine::{ToolExecution, ToolExecutor};
 use agentloop_tests::events::{Events, results};
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
+use agentloop_tests::own_tool::own_tool;
 use agentloop_tests::owners::Owners;
 use agentloop_tests::{postgres, soon};
 use serde_json::json;
@@ -43,23 +44,6 @@ impl ToolExecutor for Gate {
 }
 
 impl Gate {
-    fn declaration() -> ToolDeclaration {
-        ToolDeclaration {
-            name: "gate".to_owned(),
-            description: "Opens the gate.".to_owned(),
-            input_schema: json!({ "type": "object" }).to_string(),
-            effect: EffectClass::Unsafe,
-            requires_approval: false,
-            requires_runtime: false,
-            deadline_is_outcome: false,
-            output_schema: String::new(),
-            timeout: None,
-            max_concurrency: None,
-            streams_output: false,
-            title: String::new(),
-        }
-    }
-
     /// A replica over this database, with the tool.
     async fn join(&self, url: &str, model: &Model) -> ReplicaServer {
         let config = format!(
@@ -79,7 +63,8 @@ model = "fake/m"
             model.base_url()
         );
         let config = Config::parse(&config, "test.toml").expect("the configuration is right");
-        let builder = Server::builder(config).tool(Self::declaration(), Arc::new(self.clone()));
+        let gate = own_tool("gate", EffectClass::Unsafe, &json!({ "type": "object" }));
+        let builder = Server::builder(config).tool(gate, Arc::new(self.clone()));
         soon(Box::pin(builder.start_replica())).await.expect("the replica starts")
     }
 }

@@ -18,6 +18,7 @@ pub mod issuer;
 pub mod load;
 pub mod log;
 pub mod model;
+pub mod own_tool;
 pub mod owners;
 pub mod parked;
 pub mod parked_replicas;

@@ -56,25 +56,11 @@ impl OwnTools {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::tool::EffectClass;
-
     use super::*;
+    use crate::tool::tests::harness::declaration;
 
     fn sound() -> ToolDeclaration {
-        ToolDeclaration {
-            name: "sum".to_owned(),
-            description: String::new(),
-            input_schema: String::new(),
-            effect: EffectClass::ReadOnly,
-            requires_approval: false,
-            requires_runtime: false,
-            deadline_is_outcome: false,
-            output_schema: String::new(),
-            timeout: None,
-            max_concurrency: None,
-            streams_output: false,
-            title: String::new(),
-        }
+        ToolDeclaration { input_schema: String::new(), ..declaration("sum") }
     }
 
     #[test]

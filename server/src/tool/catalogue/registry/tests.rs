@@ -1,4 +1,5 @@
 use super::*;
+use crate::tool::tests::harness;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const RETENTION: Millis = Millis::secs(600);
@@ -8,19 +9,11 @@ fn tenant() -> TenantId {
 }
 
 fn declaration(name: &str) -> ToolDeclaration {
+    let input_schema = r#"{"type":"object"}"#.to_owned();
     ToolDeclaration {
-        name: name.to_owned(),
-        description: "does things".to_owned(),
-        input_schema: r#"{"type":"object"}"#.to_owned(),
+        input_schema,
         effect: agentloop_core::tool::EffectClass::ReadOnly,
-        requires_approval: false,
-        requires_runtime: false,
-        deadline_is_outcome: false,
-        output_schema: String::new(),
-        timeout: None,
-        max_concurrency: None,
-        streams_output: false,
-        title: String::new(),
+        ..harness::declaration(name)
     }
 }
 

@@ -3,6 +3,7 @@ use agentloop_core::tool::ConfiguredTerms;
 use super::*;
 use crate::telemetry::testing::warnings;
 use crate::tool::catalogue::registry::check;
+use crate::tool::tests::harness::declaration;
 
 const NOW: Timestamp = Timestamp(1_000);
 
@@ -12,18 +13,10 @@ fn local() -> TenantId {
 
 fn tool(effect: EffectClass, requires_approval: bool, schema: &str) -> CheckedTool {
     let declaration = ToolDeclaration {
-        name: "pay".to_owned(),
-        description: String::new(),
         input_schema: format!(r#"{{"type":"object","title":"{schema}"}}"#),
         effect,
         requires_approval,
-        requires_runtime: false,
-        deadline_is_outcome: false,
-        output_schema: String::new(),
-        timeout: None,
-        max_concurrency: None,
-        streams_output: false,
-        title: String::new(),
+        ..declaration("pay")
     };
     check(declaration).expect("a good declaration")
 }
