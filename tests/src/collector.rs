@@ -53,7 +53,7 @@ impl Collector {
     /// Everything it was sent, by the spans' names. A server sends all of it before its end.
     pub fn spans(&self) -> BTreeMap<String, Vec<Span>> {
         let mut named: BTreeMap<String, Vec<Span>> = BTreeMap::new();
-        for span in &self.kept().spans {
+        for span in &self.kept.lock().spans {
             named.entry(span.name.clone()).or_default().push(span.clone());
         }
         named.values_mut().for_each(|spans| spans.sort_by_key(|span| span.start_time_unix_nano));
@@ -62,16 +62,12 @@ impl Collector {
 
     /// The names of the metrics that it was sent.
     pub fn metrics(&self) -> Vec<String> {
-        self.kept().metrics.clone()
+        self.kept.lock().metrics.clone()
     }
 
     /// The names of those who sent something.
     pub fn services(&self) -> Vec<String> {
-        self.kept().services.clone()
-    }
-
-    fn kept(&self) -> parking_lot::MutexGuard<'_, Kept> {
-        self.kept.lock()
+        self.kept.lock().services.clone()
     }
 }
 
@@ -81,7 +77,7 @@ impl trace::trace_service_server::TraceService for Collector {
         &self,
         request: Request<trace::ExportTraceServiceRequest>,
     ) -> Result<Response<trace::ExportTraceServiceResponse>, Status> {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         for sent in request.into_inner().resource_spans {
             let attributes = sent.resource.map(|resource| resource.attributes).unwrap_or_default();
             kept.services.extend(text(&attributes, "service.name"));
@@ -99,7 +95,7 @@ impl metrics::metrics_service_server::MetricsService for Collector {
     ) -> Result<Response<metrics::ExportMetricsServiceResponse>, Status> {
         let scopes = request.into_inner().resource_metrics.into_iter().flat_map(|sent| sent.scope_metrics);
         let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
-        self.kept().metrics.extend(names);
+        self.kept.lock().metrics.extend(names);
         Ok(Response::new(Default::default()))
     }
 }

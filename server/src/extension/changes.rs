@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The keys that changed since one follower looked.
@@ -36,7 +36,7 @@ impl<K: Ord + Clone> Followers<K> {
     /// Notes that this key has changed.
     pub(crate) fn mark(&self, key: &K) {
         for follower in self.0.iter().filter_map(Weak::upgrade) {
-            follower.keys().insert(key.clone());
+            follower.keys.lock().insert(key.clone());
             follower.changed.notify_one();
         }
     }
@@ -45,13 +45,13 @@ impl<K: Ord + Clone> Followers<K> {
 impl<K: Ord> Changes<K> {
     /// Takes some of the keys that changed, at most this many.
     pub(crate) fn take(&self, max: usize) -> BTreeSet<K> {
-        let mut keys = self.keys();
+        let mut keys = self.keys.lock();
         std::iter::from_fn(|| keys.pop_first()).take(max).collect()
     }
 
     /// True if no key has changed that was not taken yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys().is_empty()
+        self.keys.lock().is_empty()
     }
 
     /// Waits until a key has changed.
@@ -59,9 +59,5 @@ impl<K: Ord> Changes<K> {
         while self.is_empty() {
             self.changed.notified().await;
         }
-    }
-
-    fn keys(&self) -> MutexGuard<'_, BTreeSet<K>> {
-        self.keys.lock()
     }
 }

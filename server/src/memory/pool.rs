@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::ledger::{Charge, MemoryLedger};
 
@@ -55,7 +55,7 @@ impl<T: PartialEq> Pool<T> {
         let end = &content[content.len().saturating_sub(KEY_BYTES)..];
         let key = self.0.hasher.hash_one((content.len(), begin, end));
         // A value that is dropped here locks the values again, so it must outlive the lock.
-        let found = self.0.values().get(&key).and_then(Weak::upgrade);
+        let found = self.0.values.lock().get(&key).and_then(Weak::upgrade);
         if let Some(found) = found
             && found.value == value
         {
@@ -63,7 +63,7 @@ impl<T: PartialEq> Pool<T> {
         }
         let charge = self.0.ledger.charge(bytes);
         let made = Arc::new(Charged { value, charge, key, pool: Arc::downgrade(&self.0) });
-        self.0.values().insert(key, Arc::downgrade(&made));
+        self.0.values.lock().insert(key, Arc::downgrade(&made));
         made
     }
 
@@ -75,13 +75,7 @@ impl<T: PartialEq> Pool<T> {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.0.values().len()
-    }
-}
-
-impl<T> Shared<T> {
-    fn values(&self) -> MutexGuard<'_, HashMap<u64, Weak<Charged<T>>>> {
-        self.values.lock()
+        self.0.values.lock().len()
     }
 }
 
@@ -104,7 +98,7 @@ impl<T> Deref for Charged<T> {
 impl<T> Drop for Charged<T> {
     fn drop(&mut self) {
         let Some(pool) = self.pool.upgrade() else { return };
-        let mut values = pool.values();
+        let mut values = pool.values.lock();
         // Another value may have the key by now.
         if values.get(&self.key).is_some_and(|value| value.strong_count() == 0) {
             values.remove(&self.key);
@@ -120,7 +114,7 @@ impl<T> Clone for Pool<T> {
 
 impl<T> fmt::Debug for Pool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("values", &self.0.values().len()).finish_non_exhaustive()
+        f.debug_struct("Pool").field("values", &self.0.values.lock().len()).finish_non_exhaustive()
     }
 }
 

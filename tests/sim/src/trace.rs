@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher as _};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Lines that are kept for whoever looks at a failure.
@@ -35,7 +35,7 @@ impl Trace {
         if self.loud {
             println!("{line}");
         }
-        let mut lines = self.lines();
+        let mut lines = self.lines.lock();
         lines.digest.write(line.as_bytes());
         lines.count += 1;
         if lines.tail.len() == TAIL_LINES {
@@ -46,16 +46,12 @@ impl Trace {
 
     /// Of every line so far, and how many there are.
     pub(crate) fn digest(&self) -> (u64, u64) {
-        let lines = self.lines();
+        let lines = self.lines.lock();
         (lines.digest.finish(), lines.count)
     }
 
     /// The last lines of the trace.
     pub(crate) fn tail(&self) -> Vec<String> {
-        self.lines().tail.iter().cloned().collect()
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock()
+        self.lines.lock().tail.iter().cloned().collect()
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Answer, Live, State, lock, pairing, sse};
+use super::{Answer, Live, State, pairing, sse};
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
@@ -29,7 +29,7 @@ pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
 }
 
 fn answer(state: &Mutex<State>, request: &Value) -> Answer {
-    let mut state = lock(state);
+    let mut state = state.lock();
     if !state.forgets {
         state.requests.push(request.clone());
     }

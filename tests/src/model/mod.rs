@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -110,7 +110,7 @@ impl Model {
 
     /// The next request is answered with this.
     pub fn then(&self, answer: Answer) -> &Self {
-        self.state().script.push_back(answer);
+        self.state.lock().script.push_back(answer);
         self
     }
 
@@ -125,24 +125,24 @@ impl Model {
 
     /// Sets a function that answers requests beyond the script.
     pub fn answers(&self, respond: impl Fn(&Value) -> Answer + Send + Sync + 'static) -> &Self {
-        self.state().responder = Some(Box::new(respond));
+        self.state.lock().responder = Some(Box::new(respond));
         self
     }
 
     /// From here on, checks requests without keeping them, for a test that makes very many.
     pub fn forgets(&self) -> &Self {
-        self.state().forgets = true;
+        self.state.lock().forgets = true;
         self
     }
 
     /// The faults found in requests so far.
     pub fn faults(&self) -> Vec<String> {
-        self.state().faults.clone()
+        self.state.lock().faults.clone()
     }
 
     /// Every request so far.
     pub fn requests(&self) -> Vec<Value> {
-        self.state().requests.clone()
+        self.state.lock().requests.clone()
     }
 
     /// The request before now.
@@ -150,25 +150,17 @@ impl Model {
     /// # Panics
     /// When there was none.
     pub fn last_request(&self) -> Value {
-        self.state().requests.last().cloned().expect("the model was asked")
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock().requests.last().cloned().expect("the model was asked")
     }
 }
 
 impl Drop for Model {
     fn drop(&mut self) {
-        let faults = std::mem::take(&mut self.state().faults);
+        let faults = std::mem::take(&mut self.state.lock().faults);
         if !std::thread::panicking() {
             assert!(faults.is_empty(), "the model was asked wrongly: {faults:#?}");
         }
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock()
 }
 
 /// An answer that the test gives piece by piece. Dropped before its end, it is cut.

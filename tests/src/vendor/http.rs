@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Asked, Format, Refusal, State, lock};
+use super::{Asked, Format, Refusal, State};
 
 /// The bytes that the server writes on a connection.
 pub(super) struct Response {
@@ -26,10 +26,10 @@ impl Response {
 pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let Some((head, body)) = read(&mut stream).await else { return };
     let response = match Asked::read(&head, &body) {
-        Some(asked) => lock(&state).answer(asked),
+        Some(asked) => state.lock().answer(asked),
         None => {
             let line = head.lines().next().unwrap_or_default().to_owned();
-            lock(&state).faults.push(format!("no vendor has this path, or the body is no JSON: {line}"));
+            state.lock().faults.push(format!("no vendor has this path, or the body is no JSON: {line}"));
             Response::whole(refusal(Format::Chat, &Refusal::new(404, "no such path")))
         }
     };

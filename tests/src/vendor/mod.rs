@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -120,19 +120,19 @@ impl Vendor {
 
     /// The next request is answered with this.
     pub fn then(&self, answer: Answer) -> &Self {
-        self.state().script.push_back(answer);
+        self.state.lock().script.push_back(answer);
         self
     }
 
     /// One request more may break a rule, and must.
     pub fn expects_refusal(&self) -> &Self {
-        self.state().expected += 1;
+        self.state.lock().expected += 1;
         self
     }
 
     /// Every request so far.
     pub fn requests(&self) -> Vec<Asked> {
-        self.state().requests.clone()
+        self.state.lock().requests.clone()
     }
 
     /// The request before now.
@@ -140,33 +140,29 @@ impl Vendor {
     /// # Panics
     /// When there was none.
     pub fn last_request(&self) -> Asked {
-        self.state().requests.last().cloned().expect("the vendor was asked")
+        self.state.lock().requests.last().cloned().expect("the vendor was asked")
     }
 
     /// Every request so far that broke a rule: what was answered.
     pub fn refusals(&self) -> Vec<Refusal> {
-        self.state().refusals.clone()
+        self.state.lock().refusals.clone()
     }
 
     /// Every signature and encrypted thought so far: what the vendor wants back.
     pub fn states(&self) -> Vec<String> {
-        self.state().issued.states.clone()
+        self.state.lock().issued.states.clone()
     }
 
     /// The states and the ids of items so far: what nobody but the vendor has a use for.
     pub fn secrets(&self) -> Vec<String> {
-        let state = self.state();
+        let state = self.state.lock();
         state.issued.states.iter().chain(&state.issued.item_ids).cloned().collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
     }
 }
 
 impl Drop for Vendor {
     fn drop(&mut self) {
-        let state = self.state();
+        let state = self.state.lock();
         let (refused, expected) = (state.refusals.len(), state.expected);
         let mut faults = state.faults.clone();
         if refused != expected {
@@ -226,8 +222,4 @@ fn check(asked: &Asked, issued: &Issued) -> Result<(), Refusal> {
         Format::Messages => messages::check(asked, issued),
         Format::Gemini => gemini::check(asked, issued),
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::state::RunState;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -77,21 +77,21 @@ impl JobQueue {
 
     /// Drops the jobs under way for a deleted session. They must not write to a new session with the same id.
     pub(in crate::engine) fn stop_session(&self, tenant: &TenantId, session: &SessionId) {
-        let under_way = self.under_way();
+        let under_way = self.under_way.lock();
         let its = under_way.jobs.iter().filter(|(id, job)| id.tenant == *tenant && job.session == *session);
         its.for_each(|(_, job)| job.stop.cancel());
     }
 
     /// Drops the jobs under way for these sessions: another replica does them.
     pub(in crate::engine) fn stop_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
-        let under_way = self.under_way();
+        let under_way = self.under_way.lock();
         let left = under_way.jobs.iter().filter(|(id, job)| is_left(&id.tenant, &job.session));
         left.for_each(|(_, job)| job.stop.cancel());
     }
 
     /// Called before the due jobs are read from the store. Returns the tenant that was served last: the next one has its turn.
     pub(in crate::engine) fn begin_read(&self) -> Option<TenantId> {
-        let mut under_way = self.under_way();
+        let mut under_way = self.under_way.lock();
         under_way.ended.clear();
         under_way.served.clone()
     }
@@ -99,7 +99,7 @@ impl JobQueue {
     /// Notes that a job is under way. False if it already is, if it ended after the last [`Self::begin_read`], or if
     /// [`JOBS_TOGETHER_MAX`] others are under way.
     pub(in crate::engine) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
-        let mut under_way = self.under_way();
+        let mut under_way = self.under_way.lock();
         if under_way.jobs.len() >= JOBS_TOGETHER_MAX || under_way.has(&job.id) {
             return false;
         }
@@ -110,7 +110,7 @@ impl JobQueue {
 
     /// Notes that a job is not under way any more, and wakes the runner.
     pub(in crate::engine) fn end(&self, job: &JobId) {
-        let mut under_way = self.under_way();
+        let mut under_way = self.under_way.lock();
         under_way.jobs.remove(job);
         under_way.ended.insert(job.clone());
         drop(under_way);
@@ -119,12 +119,12 @@ impl JobQueue {
 
     /// The number of jobs under way.
     pub(in crate::engine) fn running(&self) -> usize {
-        self.under_way().jobs.len()
+        self.under_way.lock().jobs.len()
     }
 
     /// These jobs without those that [`Self::begin`] would refuse, so that none of them takes its tenant's turn.
     pub(in crate::engine) fn in_turn(&self, due: Vec<Job>) -> FairQueue<TenantId, Job> {
-        let under_way = self.under_way();
+        let under_way = self.under_way.lock();
         let mut waiting = FairQueue::default();
         for job in due.into_iter().filter(|job| !under_way.has(&job.id)) {
             waiting.push(job.id.tenant.clone(), job);
@@ -135,9 +135,5 @@ impl JobQueue {
     /// The executor that does jobs of this kind.
     pub(in crate::engine) fn executor(&self, kind: &JobKind) -> Option<&Arc<dyn JobExecutor>> {
         self.executors.iter().find(|executor| executor.takes(kind))
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.under_way.lock()
     }
 }

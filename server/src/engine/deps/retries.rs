@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use agentloop_core::id::RunKey;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Runs that a task is trying to make live again, one task for each run.
@@ -27,7 +27,7 @@ impl RunRetries {
     /// Registers the caller as the task that retries the run. `None` if another task does so already; that task then
     /// makes one more try.
     pub(in crate::engine) fn begin(&self, key: &RunKey) -> Option<RetryGuard> {
-        match self.runs().entry(key.clone()) {
+        match self.runs.lock().entry(key.clone()) {
             Entry::Occupied(mut failed_again) => {
                 failed_again.insert(true);
                 None
@@ -46,11 +46,7 @@ impl RunRetries {
 
     /// Number of runs that are retried.
     pub(in crate::engine) fn len(&self) -> usize {
-        self.runs().len()
-    }
-
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, bool>> {
-        self.runs.lock()
+        self.runs.lock().len()
     }
 }
 
@@ -62,12 +58,12 @@ impl RetryGuard {
 
     /// Called before each try. Failures reported until now are covered by it.
     pub(in crate::engine) fn start_try(&self) {
-        self.retries.runs().insert(self.key.clone(), false);
+        self.retries.runs.lock().insert(self.key.clone(), false);
     }
 
     /// True if no failure was reported since the try began. The run is then unregistered and another task may retry it.
     pub(in crate::engine) fn is_done(&self) -> bool {
-        let mut runs = self.retries.runs();
+        let mut runs = self.retries.runs.lock();
         let failed_again = runs.get(&self.key).copied().unwrap_or(false);
         if !failed_again {
             runs.remove(&self.key);

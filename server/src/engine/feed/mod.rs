@@ -21,7 +21,7 @@ use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::ResponseSoFar;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::engine::feed::ring::Ring;
 
@@ -109,7 +109,7 @@ impl Feed {
         // Before they are sent: a subscriber that joins now and misses them in the ring finds them in memory.
         self.remember(&records);
         if records.iter().any(|new| ends_response(&new.record.event)) {
-            *self.partial() = None;
+            *self.0.partial.lock() = None;
         }
         let Some(at) = records.last().map(|last| last.record.at) else { return };
         let items =
@@ -118,7 +118,7 @@ impl Feed {
     }
 
     fn remember(&self, records: &[SizedRecord]) {
-        let mut recent = self.recent();
+        let mut recent = self.0.recent.lock();
         let last = recent.records.back().map(|last| last.record.seq);
         let new = records.iter().filter(|new| last.is_none_or(|last| new.record.seq > last));
         // A gap: events were written without being published. They are only in the journal.
@@ -129,14 +129,14 @@ impl Feed {
     }
 
     fn head(&self) -> Option<FeedHead> {
-        let recent = self.recent();
+        let recent = self.0.recent.lock();
         let last: &Arc<Record> = &recent.records.back()?.record;
         Some(FeedHead { session: self.0.session.clone(), last: last.clone() })
     }
 
     /// Every durable event after `after` until now. `None` if some of them are not in memory.
     fn recent_after(&self, after: Seq) -> Option<Vec<FeedItem>> {
-        let recent = self.recent();
+        let recent = self.0.recent.lock();
         let first = recent.records.front()?.record.seq;
         let records = recent.records.iter().map(|recent| &recent.record);
         let wanted = records.filter(|record| record.seq > after);
@@ -145,7 +145,7 @@ impl Feed {
 
     /// Every durable event of a run that has ended. `None` if it has not, or if some of them are not in memory.
     pub(in crate::engine) fn ended_journal(&self) -> Option<Vec<Arc<EncodeOnce<Arc<Record>>>>> {
-        let recent = self.recent();
+        let recent = self.0.recent.lock();
         let (first, last) = (recent.records.front()?, recent.records.back()?);
         let has_ended = matches!(last.record.event, Event::Finished { .. });
         let is_whole = has_ended && first.record.seq == Seq(0).next();
@@ -163,7 +163,8 @@ impl Feed {
     /// Begins the response of an attempt of a model call, with the digest of the tools that the model is offered.
     pub fn begin_response(&self, call: ModelAttempt, tools: Digest, began: Timestamp) {
         let content = ResponseContent::Growing(Box::new(Assembler::new(call.model_call)));
-        *self.partial() = Some(PartialResponse { call, tools, began, first: None, delta_seq: 0, content });
+        *self.0.partial.lock() =
+            Some(PartialResponse { call, tools, began, first: None, delta_seq: 0, content });
     }
 
     /// Adds a piece to the response and shows it to subscribers. Later ones get the response so far as a snapshot.
@@ -172,7 +173,7 @@ impl Feed {
     /// [`AssembleError`] if the message passes its bounds.
     pub fn push_delta(&self, at: Timestamp, delta: Delta) -> Result<(), AssembleError> {
         let (call, delta_seq) = {
-            let mut partial = self.partial();
+            let mut partial = self.0.partial.lock();
             let Some(partial) = partial.as_mut() else { return Ok(()) };
             let ResponseContent::Growing(assembler) = &mut partial.content else { return Ok(()) };
             partial.delta_seq += 1;
@@ -189,7 +190,7 @@ impl Feed {
     /// # Errors
     /// [`AssembleError`] if no piece ended the response, or if there is none.
     pub(in crate::engine) fn complete_response(&self) -> Result<CompleteResponse, AssembleError> {
-        let mut partial = self.partial();
+        let mut partial = self.0.partial.lock();
         let content = partial.as_mut().map(|partial| (partial.call.model_call, &mut partial.content));
         let Some((model_call, content)) = content else { return Err(ENDED) };
         let done = match content {
@@ -205,12 +206,12 @@ impl Feed {
 
     /// Forgets the response, because its attempt failed.
     pub fn drop_response(&self) {
-        *self.partial() = None;
+        *self.0.partial.lock() = None;
     }
 
     /// The response so far, as the machine reads it. Its usage has no cost. `None` if there is none under way.
     pub(in crate::engine) fn response_so_far(&self, now: Timestamp) -> Option<ResponseSoFar> {
-        let partial = self.partial();
+        let partial = self.0.partial.lock();
         let partial = partial.as_ref()?;
         let (message, usage) = match &partial.content {
             ResponseContent::Growing(assembler) => (Arc::new(assembler.partial()), assembler.usage()),
@@ -229,7 +230,7 @@ impl Feed {
 
     /// A snapshot of the response so far, if it has any pieces.
     fn snapshot(&self, at: Timestamp) -> Option<Transient> {
-        let partial = self.partial();
+        let partial = self.0.partial.lock();
         let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
         let ResponseContent::Growing(assembler) = &partial.content else { return None };
         let what = LiveProgress::Partial {
@@ -251,14 +252,6 @@ impl Feed {
 
     fn ring(&self) -> &Arc<Ring<FeedItem>> {
         &self.0.ring
-    }
-
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.0.recent.lock()
-    }
-
-    fn partial(&self) -> MutexGuard<'_, Option<PartialResponse>> {
-        self.0.partial.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::time::{Millis, Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The reason why a receiver gets no item.
@@ -90,12 +90,12 @@ impl<T> Ring<T> {
 
     /// Number of receivers, stalled ones included.
     pub(in crate::engine) fn receivers(&self) -> usize {
-        self.state().positions.len()
+        self.state.lock().positions.len()
     }
 
     /// A receiver of everything that is sent from here on.
     pub(in crate::engine) fn subscribe(self: &Arc<Self>, now: Timestamp, policy: StallPolicy) -> Receiver<T> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last_id += 1;
         let (id, next) = (state.last_id, state.end());
         state.positions.insert(id, RingPosition { next, read_at: now, policy, stalled: false });
@@ -110,7 +110,7 @@ impl<T> Ring<T> {
 
     /// Sends items, each with its number of bytes, as [`Ring::send`] does. Receivers are woken once for all of them.
     pub(in crate::engine) fn send_all(&self, items: impl IntoIterator<Item = (T, usize)>, now: Timestamp) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for (item, bytes) in items {
             let unread = state.positions.len() - state.stalled;
             if unread == 0 {
@@ -134,16 +134,12 @@ impl<T> Ring<T> {
 
     /// Closes the ring for all receivers, also for later ones.
     pub(in crate::engine) fn close(&self) {
-        self.state().closed = true;
+        self.state.lock().closed = true;
         self.sent.notify_waiters();
     }
 
     pub(in crate::engine) fn is_closed(&self) -> bool {
-        self.state().closed
-    }
-
-    fn state(&self) -> MutexGuard<'_, RingState<T>> {
-        self.state.lock()
+        self.state.lock().closed
     }
 }
 
@@ -211,7 +207,7 @@ impl<T: Clone> Receiver<T> {
     }
 
     fn try_recv(&self) -> Option<Result<T, RecvError>> {
-        let mut state = self.ring.state();
+        let mut state = self.ring.state.lock();
         let RingState { items, first, positions, closed, .. } = &mut *state;
         if *closed {
             return Some(Err(RecvError::Closed));
@@ -237,7 +233,7 @@ impl<T: Clone> Receiver<T> {
 impl<T> Receiver<T> {
     /// Notes that the subscriber has taken the last item now.
     pub(in crate::engine) fn mark_read(&self, now: Timestamp) {
-        if let Some(position) = self.ring.state().positions.get_mut(&self.id) {
+        if let Some(position) = self.ring.state.lock().positions.get_mut(&self.id) {
             position.read_at = now;
         }
     }
@@ -245,7 +241,7 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.ring.state();
+        let mut state = self.ring.state.lock();
         match state.positions.remove(&self.id) {
             Some(position) if position.stalled => state.stalled -= 1,
             Some(position) => state.release_from(position.next),
@@ -271,11 +267,11 @@ mod tests {
         ring.send("a", 10, NOW);
         ring.send("b", 20, NOW);
         assert_eq!((one.recv().await, one.recv().await), (Ok("a"), Ok("b")));
-        assert_eq!(ring.state().bytes, 30);
+        assert_eq!(ring.state.lock().bytes, 30);
         assert_eq!(two.recv().await, Ok("a"));
-        assert_eq!(ring.state().bytes, 20);
+        assert_eq!(ring.state.lock().bytes, 20);
         drop(two);
-        assert_eq!(ring.state().bytes, 0);
+        assert_eq!(ring.state.lock().bytes, 0);
         assert_eq!(ring.receivers(), 1);
         let receiving = one.recv();
         let mut receiving = pin!(receiving);
@@ -292,7 +288,7 @@ mod tests {
             for item in ["a", "b", "c"] {
                 ring.send(item, 10, NOW);
             }
-            assert_eq!(ring.state().bytes, 20);
+            assert_eq!(ring.state.lock().bytes, 20);
             assert_eq!(slow.recv().await, Err(RecvError::Lagged));
             assert_eq!((slow.recv().await, slow.recv().await), (Ok("b"), Ok("c")));
         }
@@ -313,7 +309,7 @@ mod tests {
         assert!(futures_util::poll!(receiving.as_mut()).is_pending());
         ring.send_all([("f", 1), ("g", 1), ("h", 1), ("i", 1)], NOW.after(Millis(101)));
         assert_eq!(receiving.await, Err(RecvError::Stalled));
-        assert_eq!(ring.state().bytes, 0);
+        assert_eq!(ring.state.lock().bytes, 0);
     }
 
     #[tokio::test]
@@ -321,7 +317,7 @@ mod tests {
         let ring = Ring::new(4, 100);
         let fast = ring.subscribe(NOW, policy());
         ring.send("huge", 101, NOW);
-        assert_eq!(ring.state().bytes, 0);
+        assert_eq!(ring.state.lock().bytes, 0);
         assert_eq!(fast.recv().await, Err(RecvError::Lagged));
         ring.send("a", 1, NOW);
         assert_eq!(fast.recv().await, Ok("a"));
@@ -342,7 +338,7 @@ mod tests {
         assert_eq!(stalled.load(Ordering::Relaxed), 1, "counted once");
         assert_eq!(busy.recv().await, Err(RecvError::Lagged));
         assert_eq!(busy.recv().await, Ok("d"));
-        assert_eq!(ring.state().bytes, 0, "nothing is kept for it");
+        assert_eq!(ring.state.lock().bytes, 0, "nothing is kept for it");
         assert_eq!(idle.recv().await, Err(RecvError::Stalled));
     }
 }

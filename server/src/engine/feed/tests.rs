@@ -112,14 +112,15 @@ async fn large_events_are_not_held_and_all_are_seen() {
     for seq in 2..=9 {
         fixture.write_message(200_000 * (seq % 2 + 1)).await;
         assert_eq!(next(&mut fast, 1).await, [seq as u64]);
-        assert_eq!(fixture.feed.recent().records.back().unwrap().record.seq.0, seq as u64);
+        assert_eq!(fixture.feed.0.recent.lock().records.back().unwrap().record.seq.0, seq as u64);
     }
-    let recent: Vec<u64> = fixture.feed.recent().records.iter().map(|recent| recent.record.seq.0).collect();
+    let recent: Vec<u64> =
+        fixture.feed.0.recent.lock().records.iter().map(|recent| recent.record.seq.0).collect();
     assert_eq!(recent, [9], "the last, although it is too large");
     fixture.write_message(10).await;
     fixture.write_message(3_000_000).await;
     fixture.write_message(10).await;
-    assert!(fixture.feed.recent().bytes < RECENT_BYTES_MAX);
+    assert!(fixture.feed.0.recent.lock().bytes < RECENT_BYTES_MAX);
     assert_eq!(next(&mut fast, 3).await, [10, 11, 12]);
     fixture.write(finished()).await;
     assert_eq!(idle.map(|Seq(seq)| seq).collect::<Vec<_>>().await, (1..=13).collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use agentloop_core::id::{EntryNo, SessionId, SessionKey, TenantId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{History, HistoryMemory};
 use crate::store::{Store, StoreError};
@@ -85,7 +85,7 @@ impl HistoryCache {
     pub(in crate::engine) fn free_memory(&self, bytes: usize) {
         while self.memory.ledger().free() < bytes {
             // It is dropped after the lock.
-            let Some(_history) = self.lock().remove_any() else { return };
+            let Some(_history) = self.state.lock().remove_any() else { return };
         }
     }
 
@@ -99,28 +99,24 @@ impl HistoryCache {
         if bytes > idle_bytes_max {
             return;
         }
-        while self.lock().bytes > idle_bytes_max - bytes {
-            let Some(_history) = self.lock().remove_any() else { break };
+        while self.state.lock().bytes > idle_bytes_max - bytes {
+            let Some(_history) = self.state.lock().remove_any() else { break };
         }
-        self.lock().insert(SessionKey { tenant, session }, history, ENCODED_BYTES_MAX);
+        self.state.lock().insert(SessionKey { tenant, session }, history, ENCODED_BYTES_MAX);
     }
 
     /// Removes the session's history, for example because the session is deleted.
     pub(in crate::engine) fn remove(&self, tenant: &TenantId, session: &SessionId) -> Option<History> {
-        self.lock().remove(&SessionKey { tenant: tenant.clone(), session: session.clone() })
+        self.state.lock().remove(&SessionKey { tenant: tenant.clone(), session: session.clone() })
     }
 
     /// Removes the histories of these sessions.
     pub(in crate::engine) fn remove_where(&self, is_left: impl Fn(&TenantId, &SessionId) -> bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let left = state.histories.keys().filter(|key| is_left(&key.tenant, &key.session));
         for key in left.cloned().collect::<Vec<_>>() {
             state.remove(&key);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use agentloop_core::id::{SessionId, SessionKey, TenantId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The parts of a session at which its subscribers are to look.
@@ -46,7 +46,7 @@ impl SessionWatchers {
             return;
         }
         let key = SessionKey::new(tenant.clone(), session.clone());
-        let table = self.table();
+        let table = self.table.lock();
         for changes in table.get(&key).into_iter().flatten().filter_map(Weak::upgrade) {
             let flag = match what {
                 SessionSignal::Runs => &changes.runs,
@@ -61,13 +61,9 @@ impl SessionWatchers {
     pub(super) fn enter(self: &Arc<Self>, tenant: &TenantId, session: &SessionId) -> Entered {
         let changes = Arc::<Changes>::default();
         let key = SessionKey::new(tenant.clone(), session.clone());
-        self.table().entry(key.clone()).or_default().push(Arc::downgrade(&changes));
+        self.table.lock().entry(key.clone()).or_default().push(Arc::downgrade(&changes));
         self.count.fetch_add(1, Ordering::Relaxed);
         Entered { watchers: self.clone(), key, changes }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Subscribers> {
-        self.table.lock()
     }
 }
 
@@ -81,7 +77,7 @@ pub(super) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         self.watchers.count.fetch_sub(1, Ordering::Relaxed);
-        let mut table = self.watchers.table();
+        let mut table = self.watchers.table.lock();
         if let Some(of_session) = table.get_mut(&self.key) {
             of_session.retain(|changes| !std::ptr::eq(changes.as_ptr(), Arc::as_ptr(&self.changes)));
             if of_session.is_empty() {

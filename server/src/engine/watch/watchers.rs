@@ -143,14 +143,14 @@ impl RunWatchers {
     /// nothing. Returns the number of watchers that passed it.
     pub(in crate::engine) fn changed(&self, change: RunChange, now: Timestamp, stall: Millis) -> u64 {
         let change = Arc::new(change);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.taps.retain(|tap| tap.push(&change));
         self.notify(state, change, now, stall)
     }
 
     /// Tells a change at another replica to all watchers, unless they were told a newer one.
     pub(super) fn peer_changed(&self, change: RunChange, now: Timestamp, stall: Millis) -> u64 {
-        let state = self.state();
+        let state = self.state.lock();
         if state.newest.has_newer(&change) {
             return 0;
         }
@@ -184,7 +184,7 @@ impl RunWatchers {
 
     /// Changes may have been missed: all watchers begin again, and tokens from before are not continued.
     pub(super) fn reset_watchers(&self, now: Timestamp) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.forget();
         state.watchers.values().for_each(|watcher| watcher.lose(MISSED, now));
         self.delivered_upto.store(state.last, Ordering::Release);
@@ -193,7 +193,7 @@ impl RunWatchers {
     /// The changes of this engine's runs from now on.
     pub(super) fn tap(&self) -> TapReceiver {
         let (sender, changes) = TapSender::new();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.taps.retain(TapSender::is_read);
         state.taps.push(sender);
         self.is_active.store(true, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl RunWatchers {
             waiting: Mutex::new(Waiting { read_at: now, ..Waiting::default() }),
             arrived: Notify::new(),
         });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.process == 0 {
             state.process = process().max(1);
         }
@@ -236,14 +236,10 @@ impl RunWatchers {
     }
 
     fn leave(&self, id: u64, now: Timestamp) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.watchers.remove(&id);
         self.peers.watched_by(state.watchers.len());
         state.keep_until = now.after(KEPT_FOR);
-    }
-
-    fn state(&self) -> MutexGuard<'_, WatchersState> {
-        self.state.lock()
     }
 }
 
@@ -276,7 +272,7 @@ impl WatchersState {
 impl Watcher {
     /// Takes a change, if it is one of this list. True if the watcher has stalled now.
     fn take(&self, numbered: &NumberedChange, now: Timestamp, stall: Millis) -> bool {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.is_stalled {
             return false;
         }
@@ -300,7 +296,7 @@ impl Watcher {
 
     /// Drops what waits: the watcher has to begin again, for this reason.
     fn lose(&self, why: &'static str, now: Timestamp) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.is_stalled {
             return;
         }
@@ -328,10 +324,6 @@ impl Watcher {
             ChangedFrom::Unknown => Some(ListChange::Removed { deleted: false }),
             ChangedFrom::Nothing | ChangedFrom::Status(_) => None,
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock()
     }
 }
 
@@ -396,7 +388,7 @@ impl WatchHandle {
     pub(super) fn read(&self) -> NextChange {
         // Before the look at what waits: everything up to here waits, or was read.
         let delivered = self.watchers.delivered_upto.load(Ordering::Acquire);
-        let mut waiting = self.watcher.waiting();
+        let mut waiting = self.watcher.waiting.lock();
         if waiting.is_stalled {
             return NextChange::Stalled;
         }
@@ -427,7 +419,7 @@ impl WatchHandle {
     pub(super) fn begin_again(&self) -> u64 {
         self.watchers.peers.note_snapshot();
         let delivered = self.watchers.delivered_upto.load(Ordering::Acquire);
-        let mut waiting = self.watcher.waiting();
+        let mut waiting = self.watcher.waiting.lock();
         let is_stalled = waiting.is_stalled;
         *waiting = Waiting { is_stalled, read_at: self.clock.now(), ..Waiting::default() };
         delivered
@@ -436,12 +428,12 @@ impl WatchHandle {
     /// Notes that the watcher has taken a row of a snapshot.
     pub(super) fn mark_read(&self) {
         let now = self.clock.now();
-        let mut waiting = self.watcher.waiting();
+        let mut waiting = self.watcher.waiting.lock();
         waiting.read_at = waiting.read_at.max(now);
     }
 
     pub(super) fn process(&self) -> u64 {
-        self.watchers.state().process
+        self.watchers.state.lock().process
     }
 }
 

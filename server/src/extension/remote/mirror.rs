@@ -45,7 +45,7 @@ pub struct KnownExtension {
 impl RemoteExtensions {
     /// Follows the connections of hosts, those that there are included.
     pub(crate) fn follow(&self) -> Arc<Changes<ConnectionId>> {
-        let mut registry = self.lock();
+        let mut registry = self.registry.lock();
         let keys = registry.connections.keys().copied().collect();
         registry.followers.follow(keys)
     }
@@ -55,7 +55,7 @@ impl RemoteExtensions {
         &self,
         connections: BTreeSet<ConnectionId>,
     ) -> Vec<(ConnectionId, Option<MirroredHost>)> {
-        let registry = self.lock();
+        let registry = self.registry.lock();
         let mirrored = |id: &ConnectionId| {
             let connection = registry.connections.get(id)?;
             let offer = |key: &ExtensionKey| {
@@ -75,7 +75,7 @@ impl RemoteExtensions {
 
     /// All extensions whose terms are known, also those that no host offers at the moment.
     pub(crate) fn known(&self) -> Vec<KnownExtension> {
-        let registry = self.lock();
+        let registry = self.registry.lock();
         let known = registry.extensions.iter().map(|(key, extension)| KnownExtension {
             tenant: key.tenant.clone(),
             offer: ExtensionOffer { name: key.name.clone(), declaration: extension.declaration.clone() },
@@ -85,7 +85,7 @@ impl RemoteExtensions {
 
     /// Notes extensions that another replica knows.
     pub(crate) fn learn(&self, known: Vec<KnownExtension>) {
-        let mut registry = self.lock();
+        let mut registry = self.registry.lock();
         for KnownExtension { tenant, offer } in known {
             registry.learn(&tenant, &offer);
         }
@@ -101,7 +101,7 @@ impl RemoteExtensions {
         sender: Arc<dyn RequestSender>,
     ) {
         let MirroredHost { tenant, host, max_frame_bytes, is_active, offers } = mirrored;
-        let mut registry = self.lock();
+        let mut registry = self.registry.lock();
         if !registry.connections.contains_key(&connection) {
             registry.join(NewConnection {
                 tenant: tenant.clone(),
@@ -135,7 +135,7 @@ impl RemoteExtensions {
         wait: Duration,
     ) -> Result<ResponseBody, ExtensionError> {
         let (sender, response) = oneshot::channel();
-        let new = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
+        let new = self.registry.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
         let _forget = ForgetOnDrop { extensions: self, id: new.id };
         if !new.sender.forward(ForwardedRequest { id: new.wire_id, encoded }) {
             return Err(ExtensionError::Lost);

@@ -19,7 +19,7 @@ use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Millis;
 use async_trait::async_trait;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -85,32 +85,32 @@ impl RemoteExtensions {
     /// gets no requests before [`Self::activate`].
     pub fn offer(&self, new: NewConnection, offered: &[ExtensionOffer]) -> Vec<Option<String>> {
         let connection = new.connection;
-        let mut registry = self.lock();
+        let mut registry = self.registry.lock();
         registry.join(new);
         registry.replace(connection, offered)
     }
 
     /// Replaces the offers of a connection. Returns for each offer the reason why it is refused, or `None`.
     pub fn replace(&self, connection: ConnectionId, offered: &[ExtensionOffer]) -> Vec<Option<String>> {
-        let verdicts = self.lock().replace(connection, offered);
+        let verdicts = self.registry.lock().replace(connection, offered);
         self.changed.notify_waiters();
         verdicts
     }
 
     /// The host is welcomed and may get requests.
     pub fn activate(&self, connection: ConnectionId) {
-        self.lock().activate(connection);
+        self.registry.lock().activate(connection);
         self.changed.notify_waiters();
     }
 
     /// The host takes no new requests. It may still respond to open ones.
     pub fn drain(&self, connection: ConnectionId) {
-        self.lock().withdraw(connection);
+        self.registry.lock().withdraw(connection);
     }
 
     /// The connection is closed. Its open requests go to other hosts.
     pub fn leave(&self, connection: ConnectionId) {
-        let lost = self.lock().leave(connection);
+        let lost = self.registry.lock().leave(connection);
         for response in lost {
             // The caller may have stopped waiting.
             let _gone = response.send(Err(ExtensionError::Lost));
@@ -119,7 +119,7 @@ impl RemoteExtensions {
 
     /// A host responds. A response to a request that is not open is dropped.
     pub fn respond(&self, connection: ConnectionId, response: ExtensionResponse) {
-        let sender = self.lock().take(connection, &response.id);
+        let sender = self.registry.lock().take(connection, &response.id);
         if let Some(sender) = sender {
             let _gone = sender.send(response.result);
         }
@@ -128,7 +128,7 @@ impl RemoteExtensions {
     /// The extensions of each host of a tenant, for people. Example: `hook audit`.
     #[must_use]
     pub fn snapshot(&self, tenant: &TenantId) -> BTreeMap<HostId, Vec<String>> {
-        let registry = self.lock();
+        let registry = self.registry.lock();
         let of_tenant = registry.connections.values().filter(|connection| connection.tenant == *tenant);
         let shown = |key: &ExtensionKey| format!("{} {}", key.kind.as_str(), key.name);
         of_tenant
@@ -142,7 +142,7 @@ impl RemoteExtensions {
             loop {
                 let changed = self.changed.notified();
                 let declaration =
-                    self.lock().extensions.get(key).map(|extension| extension.declaration.clone());
+                    self.registry.lock().extensions.get(key).map(|extension| extension.declaration.clone());
                 if let Some(declaration) = declaration {
                     return declaration;
                 }
@@ -157,7 +157,7 @@ impl RemoteExtensions {
         let offered = async {
             loop {
                 let changed = self.changed.notified();
-                if self.lock().pick(key, &BTreeSet::new()).is_some() {
+                if self.registry.lock().pick(key, &BTreeSet::new()).is_some() {
                     return;
                 }
                 changed.await;
@@ -180,7 +180,7 @@ impl RemoteExtensions {
         let mut failure = None;
         loop {
             let changed = self.changed.notified();
-            let Some(connection) = self.lock().pick(key, &tried) else {
+            let Some(connection) = self.registry.lock().pick(key, &tried) else {
                 match failure.take() {
                     // A host may connect in time.
                     None | Some(ExtensionError::Lost) => {}
@@ -210,7 +210,7 @@ impl RemoteExtensions {
         mut request: ExtensionRequest,
     ) -> Result<ResponseBody, ExtensionError> {
         let (sender, response) = oneshot::channel();
-        let new = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
+        let new = self.registry.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
         let _forget = ForgetOnDrop { extensions: self, id: new.id };
         request.id = new.wire_id;
         let max = new.max_frame_bytes;
@@ -223,10 +223,6 @@ impl RemoteExtensions {
         }
         response.await.unwrap_or(Err(ExtensionError::Lost))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock()
-    }
 }
 
 /// Closes a request when its caller stops waiting, for whatever reason.
@@ -237,7 +233,7 @@ struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        self.extensions.lock().forget(self.id);
+        self.extensions.registry.lock().forget(self.id);
     }
 }
 
@@ -288,7 +284,11 @@ impl Extensions for Remote {
     }
 
     fn knows_planner(&self, tenant: &TenantId, name: &str) -> bool {
-        self.0.lock().extensions.contains_key(&ExtensionKey::new(tenant, ExtensionKind::Planner, name))
+        self.0.registry.lock().extensions.contains_key(&ExtensionKey::new(
+            tenant,
+            ExtensionKind::Planner,
+            name,
+        ))
     }
 }
 

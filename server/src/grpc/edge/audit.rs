@@ -183,7 +183,7 @@ impl AuditLog {
         let may_write = self.may_write(refused.bucket(), &refused.cause);
         let RefusedRpc { cause, entry } = refused;
         if may_write && self.0.queue.try_send(entry).is_err() {
-            count(&mut self.refusals().counted, &cause, 1);
+            count(&mut self.0.refusals.lock().counted, &cause, 1);
         }
     }
 
@@ -201,7 +201,7 @@ impl AuditLog {
 
     /// Counts refusals that another replica has counted.
     pub(in crate::grpc) fn add_counted(&self, counted: CountedRefusals) {
-        let mut refusals = self.refusals();
+        let mut refusals = self.0.refusals.lock();
         for (cause, more) in counted {
             count(&mut refusals.counted, &cause, more);
         }
@@ -271,7 +271,7 @@ impl AuditLog {
 
     /// The row about refusals that were only counted; `None` if there were none.
     fn summary(&self) -> Option<AuditEntry> {
-        let counted = std::mem::take(&mut self.refusals().counted);
+        let counted = std::mem::take(&mut self.0.refusals.lock().counted);
         let all: u64 = counted.values().sum();
         let causes: Vec<String> = counted.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
         (all > 0).then(|| AuditEntry {
@@ -286,11 +286,7 @@ impl AuditLog {
     fn may_write(&self, bucket: &str, cause: &str) -> bool {
         let others = self.0.replicas.as_ref().map_or(0, |replicas| replicas.borrow().peers().count());
         let replicas = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
-        self.refusals().take(bucket, cause, replicas)
-    }
-
-    fn refusals(&self) -> parking_lot::MutexGuard<'_, RefusalBuckets> {
-        self.0.refusals.lock()
+        self.0.refusals.lock().take(bucket, cause, replicas)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use agentloop_core::id::TenantId;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
@@ -170,7 +170,11 @@ impl MemoryLedger {
     #[must_use]
     pub fn try_reserve(&self, tenant: &TenantId, bytes: usize) -> Option<Charge> {
         let own = self.of(tenant);
-        if self.is_wanted() && own.must_wait(&self.waiting(), tenant, bytes) { None } else { own.take(bytes) }
+        if self.is_wanted() && own.must_wait(&self.account.waiting.lock(), tenant, bytes) {
+            None
+        } else {
+            own.take(bytes)
+        }
     }
 
     /// Charges these bytes as soon as there is enough. Reservations of a tenant are granted in the order in which they were
@@ -178,7 +182,7 @@ impl MemoryLedger {
     /// it must refuse it first.
     pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
         let mut waiter = {
-            let (own, mut waiting) = (self.of(tenant), self.waiting());
+            let (own, mut waiting) = (self.of(tenant), self.account.waiting.lock());
             if !own.must_wait(&waiting, tenant, bytes)
                 && let Some(charge) = own.take(bytes)
             {
@@ -236,7 +240,7 @@ impl MemoryLedger {
     fn grant(&self) {
         // A charge that nobody takes is released after the lock.
         let mut refused = Vec::new();
-        let mut waiting = self.waiting();
+        let mut waiting = self.account.waiting.lock();
         loop {
             let (mut passes, mut granted) = (false, None);
             let next = waiting.pop_if(|next| {
@@ -262,10 +266,6 @@ impl MemoryLedger {
         self.account.waiting_len.store(waiting.len(), Ordering::Relaxed);
         drop(waiting);
         drop(refused);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, FairQueue<TenantId, Waiting>> {
-        self.account.waiting.lock()
     }
 }
 

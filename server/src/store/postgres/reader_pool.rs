@@ -10,7 +10,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Connection as _, Describe, Either, Error, Execute, Executor, PgConnection, Postgres, SqlStr};
 use tokio::runtime::Handle;
@@ -104,7 +104,7 @@ impl ReaderPool {
     /// Gives out no connections any more, and closes those that are idle.
     pub(in crate::store::postgres) async fn close(&self) {
         self.0.places.close();
-        let idle = std::mem::take(&mut *self.0.idle());
+        let idle = std::mem::take(&mut *self.0.idle.lock());
         for Idle { db, .. } in idle {
             // A database that does not answer closes it by itself.
             let _closed = timeout(TEST_WAIT, db.close()).await;
@@ -113,14 +113,10 @@ impl ReaderPool {
 }
 
 impl Shared {
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock()
-    }
-
     /// The connection that was used last and is alive, or else a new one.
     async fn connection(&self) -> Result<PgConnection, Error> {
         loop {
-            let Some(Idle { mut db, since }) = self.idle().pop() else { return self.connect().await };
+            let Some(Idle { mut db, since }) = self.idle.lock().pop() else { return self.connect().await };
             if since.elapsed() <= IDLE_BEFORE_TEST || is_alive(&mut db, TEST_WAIT).await {
                 return Ok(db);
             }
@@ -147,7 +143,7 @@ impl Shared {
 
     fn keep(&self, db: PgConnection) {
         if !self.places.is_closed() {
-            self.idle().push(Idle { db, since: Instant::now() });
+            self.idle.lock().push(Idle { db, since: Instant::now() });
         }
     }
 

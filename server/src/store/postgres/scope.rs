@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 const WORDS: usize = SHARDS as usize / 64;
 
@@ -35,12 +35,6 @@ struct Owned {
 struct Unreached {
     first: Timestamp,
     last: Timestamp,
-}
-
-impl Owned {
-    fn unreached(&self) -> MutexGuard<'_, Option<Unreached>> {
-        self.unreached.lock()
-    }
 }
 
 impl Scope {
@@ -155,7 +149,7 @@ impl Scope {
     /// further apart than `within` say nothing of the time between them, in which no write has waited.
     pub(in crate::store::postgres) fn note_unreached(&self, now: Timestamp, within: Millis) {
         if let Some(owned) = &self.0 {
-            let mut unreached = owned.unreached();
+            let mut unreached = owned.unreached.lock();
             let before = unreached.filter(|before| now.since(before.last) <= within);
             *unreached = Some(Unreached { first: before.map_or(now, |before| before.first), last: now });
         }
@@ -164,13 +158,13 @@ impl Scope {
     /// Notes that the writing connection was made anew.
     pub(in crate::store::postgres) fn note_reached(&self) {
         if let Some(owned) = &self.0 {
-            *owned.unreached() = None;
+            *owned.unreached.lock() = None;
         }
     }
 
     /// The time for which writes have waited for a connection, up to the last failure.
     pub(in crate::store::postgres) fn unreached_for(&self) -> Millis {
-        let unreached = self.0.as_ref().and_then(|owned| *owned.unreached());
+        let unreached = self.0.as_ref().and_then(|owned| *owned.unreached.lock());
         unreached.map_or(Millis(0), |Unreached { first, last }| last.since(first))
     }
 

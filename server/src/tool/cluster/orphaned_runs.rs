@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentloop_core::host::frame::Disposition;
 use agentloop_core::id::{RunId, RunKey, TenantId};
 use agentloop_core::outcome::CancelCause;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::ClusterTools;
@@ -27,22 +27,18 @@ impl OrphanedRuns {
     /// Adds runs whose owner's link has ended.
     pub(super) fn add(&self, runs: impl IntoIterator<Item = RunKey>) {
         let now = Instant::now();
-        self.lock().extend(runs.into_iter().map(|run| (run, now)));
+        self.0.lock().extend(runs.into_iter().map(|run| (run, now)));
     }
 
     /// Forgets all of them: another replica has the hosts.
     pub(super) fn clear(&self) {
-        self.lock().clear();
+        self.0.lock().clear();
     }
 
     /// Takes those whose owner has been gone for long enough.
     fn take_due(&self) -> Vec<RunKey> {
         let due = |_: &RunKey, since: &mut Instant| since.elapsed() >= ASK_AFTER;
-        self.lock().extract_if(.., due).map(|(run, _)| run).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<RunKey, Instant>> {
-        self.0.lock()
+        self.0.lock().extract_if(.., due).map(|(run, _)| run).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{Attempt, CallId, CallKey, TenantId};
 use agentloop_core::json::encoded_len;
 use agentloop_core::outcome::Ran;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::sink::ended_attempt;
 
@@ -58,7 +58,7 @@ impl PendingUpdates {
             | CallUpdate::Progress { .. }
             | CallUpdate::Output { .. } => return,
         }
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         kept.forget(tenant, call, |before| replaces(update, before));
         let bytes = UPDATE_BYTES + encoded_len(update);
         kept.keep(tenant, call, KeptUpdate { update: update.clone(), bytes });
@@ -66,14 +66,14 @@ impl PendingUpdates {
 
     /// The updates of this call.
     pub(super) fn of(&self, tenant: &TenantId, call: &CallId) -> Vec<CallUpdate> {
-        let kept = self.lock();
+        let kept = self.0.lock();
         let of_call = kept.of_calls.get(&CallKey::new(tenant.clone(), call.clone()));
         of_call.into_iter().flatten().map(|kept| kept.update.clone()).collect()
     }
 
     /// The calls of which such updates are kept.
     pub(super) fn calls_with(&self, is_such: impl Fn(&CallUpdate) -> bool) -> Vec<CallKey> {
-        let kept = self.lock();
+        let kept = self.0.lock();
         let has_it = |of_call: &[KeptUpdate]| of_call.iter().any(|kept| is_such(&kept.update));
         let fits = kept.of_calls.iter().filter(|(_, of_call)| has_it(of_call));
         fits.map(|(key, _)| key.clone()).collect()
@@ -112,15 +112,11 @@ impl PendingUpdates {
     }
 
     pub(super) fn clear(&self) {
-        *self.lock() = Inner::default();
+        *self.0.lock() = Inner::default();
     }
 
     fn forget(&self, tenant: &TenantId, call: &CallId, which: impl Fn(&CallUpdate) -> bool) {
-        self.lock().forget(tenant, call, which);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
+        self.0.lock().forget(tenant, call, which);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::id::{Epoch, RunId, RunKey, TenantId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,7 @@ impl Routes {
     /// Enters the link of a replica. An earlier one of the same replica ends. Returns the number of the link, and the runs of the
     /// earlier one.
     pub(super) fn open(&self, peer: OwnerNo, sender: LinkSender) -> (LinkNo, Vec<RunKey>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let before = inner.links.get(&peer).cloned();
         let runs = before.map(|before| {
             before.sender.end();
@@ -102,17 +102,17 @@ impl Routes {
 
     /// Removes a link that has ended. Returns the runs whose calls came over it. Another link of the replica is left alone.
     pub(super) fn close(&self, peer: OwnerNo, no: LinkNo) -> Vec<RunKey> {
-        self.lock().close(peer, no)
+        self.inner.lock().close(peer, no)
     }
 
     /// True while this link is the present one of the replica.
     pub(super) fn is_open(&self, peer: OwnerNo, no: LinkNo) -> bool {
-        self.lock().links.get(&peer).is_some_and(|link| link.no == no)
+        self.inner.lock().links.get(&peer).is_some_and(|link| link.no == no)
     }
 
     /// Ends the links of all owners, because this replica is not the hub any more.
     pub(super) fn end_all(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         for link in std::mem::take(&mut inner.links).into_values() {
             link.ended.cancel();
             link.sender.end();
@@ -123,13 +123,13 @@ impl Routes {
 
     /// The replica whose calls of this run came last.
     pub(super) fn of_run(&self, tenant: &TenantId, run: &RunId) -> Option<OwnerNo> {
-        self.lock().runs.get(&RunKey::new(tenant.clone(), run.clone())).map(|route| route.peer)
+        self.inner.lock().runs.get(&RunKey::new(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
     /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
     /// known.
     pub(super) fn claim_for_peer(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo, epoch: Epoch) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let is_latest = inner.forget_up_to(tenant, run, epoch);
         if is_latest {
             inner.runs.insert(RunKey::new(tenant.clone(), run.clone()), Route { peer, epoch });
@@ -139,12 +139,12 @@ impl Routes {
 
     /// The same for the hub itself, which has no route.
     pub(super) fn claim_here(&self, tenant: &TenantId, run: &RunId, epoch: Epoch) -> bool {
-        self.lock().forget_up_to(tenant, run, epoch)
+        self.inner.lock().forget_up_to(tenant, run, epoch)
     }
 
     /// This replica has no task of the run any more. Returns false if another replica has.
     pub(super) fn unroute(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let key = RunKey::new(tenant.clone(), run.clone());
         match inner.runs.get(&key) {
             Some(route) if route.peer != peer => false,
@@ -157,7 +157,7 @@ impl Routes {
 
     /// Sends a frame to a replica. Without a link it is lost.
     pub(super) fn send(&self, peer: OwnerNo, frame: &ToOwner) {
-        let link = self.lock().links.get(&peer).cloned();
+        let link = self.inner.lock().links.get(&peer).cloned();
         if let Some(link) = link {
             link.sender.send(frame);
         }
@@ -165,7 +165,7 @@ impl Routes {
 
     /// The same for output and progress, which are dropped if the replica does not keep up.
     pub(super) fn send_unless_busy(&self, peer: OwnerNo, frame: &ToOwner) {
-        let Some(link) = self.lock().links.get(&peer).cloned() else { return };
+        let Some(link) = self.inner.lock().links.get(&peer).cloned() else { return };
         if !link.sender.send_unless_busy(frame) {
             tracing::debug!(
                 replica = peer.0,
@@ -183,7 +183,7 @@ impl Routes {
         bytes: usize,
         request: impl FnOnce(RequestNo) -> ToOwner,
     ) -> Result<EngineReply, NoLink> {
-        let link = self.lock().links.get(&peer).cloned().ok_or(NoLink)?;
+        let link = self.inner.lock().links.get(&peer).cloned().ok_or(NoLink)?;
         let bytes = RESULT_BYTES.saturating_add(bytes).min(RESULT_BYTES_MAX);
         let turn = link.results.reserve(tenant, bytes);
         let _turn = link.ended.run_until_cancelled(turn).await.ok_or(NoLink)?;
@@ -199,13 +199,13 @@ impl Routes {
         wait: Duration,
     ) -> Option<EngineReply> {
         let is_late = |late: Option<&Instant>| late.is_some_and(|late| late.elapsed() < wait);
-        if is_late(self.lock().late.get(&peer)) {
+        if is_late(self.inner.lock().late.get(&peer)) {
             return None;
         }
         let replied = timeout(wait, self.request(peer, request)).await;
         match replied {
-            Err(_) => drop(self.lock().late.insert(peer, Instant::now())),
-            Ok(_) => drop(self.lock().late.remove(&peer)),
+            Err(_) => drop(self.inner.lock().late.insert(peer, Instant::now())),
+            Ok(_) => drop(self.inner.lock().late.remove(&peer)),
         }
         replied.ok()?.ok()
     }
@@ -217,7 +217,7 @@ impl Routes {
     ) -> Result<EngineReply, NoLink> {
         let (reply, replied) = oneshot::channel();
         let _forget = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let link = inner.links.get(&peer).cloned().ok_or(NoLink)?;
             inner.last_request.0 += 1;
             let no = inner.last_request;
@@ -231,16 +231,12 @@ impl Routes {
 
     /// A replica has replied. Its reply to a request that is over is dropped.
     pub(super) fn reply(&self, link: LinkNo, no: RequestNo, reply: EngineReply) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.pending.get(&no).is_some_and(|pending| pending.link == link)
             && let Some(pending) = inner.pending.remove(&no)
         {
             let _gone = pending.reply.send(reply);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
     }
 }
 
@@ -278,7 +274,7 @@ struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        self.routes.lock().pending.remove(&self.no);
+        self.routes.inner.lock().pending.remove(&self.no);
     }
 }
 
@@ -308,7 +304,7 @@ mod tests {
     }
 
     fn sent(routes: &Routes) -> usize {
-        routes.lock().pending.len()
+        routes.inner.lock().pending.len()
     }
 
     /// The owner replies to none of them.

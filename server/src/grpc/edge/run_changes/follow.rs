@@ -94,7 +94,7 @@ impl ChangeFollower<'_> {
                 if let Some((_, stop)) = known.remove(number) {
                     stop.cancel();
                 }
-                self.undecided().remove(number);
+                self.undecided.lock().remove(number);
             }
             // A fenced one may still write, and tell nobody, until its shards are free.
             let had_ended = ending.extract_if(.., |number| !ownerships.borrow().names(*number)).count();
@@ -108,7 +108,7 @@ impl ChangeFollower<'_> {
                 }
                 let stop = CancellationToken::new();
                 known.insert(peer.number, (peer.clone(), stop.clone()));
-                self.undecided().insert(peer.number);
+                self.undecided.lock().insert(peer.number);
                 streams.push(async move { stop.run_until_cancelled(self.follow(&peer)).await });
             }
             self.decide(None);
@@ -198,15 +198,11 @@ impl ChangeFollower<'_> {
 
     /// Notes that the first stream to this replica was opened or refused. When that is known of all replicas, the watchers begin.
     fn decide(&self, peer: Option<&Peer>) {
-        let mut undecided = self.undecided();
+        let mut undecided = self.undecided.lock();
         let was_there = peer.is_none_or(|peer| undecided.remove(&peer.number));
         if was_there && undecided.is_empty() && !self.following.is_followed() {
             self.following.set_followed();
         }
-    }
-
-    fn undecided(&self) -> parking_lot::MutexGuard<'_, BTreeSet<OwnerNo>> {
-        self.undecided.lock()
     }
 }
 

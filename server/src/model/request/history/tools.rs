@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use agentloop_core::tool::ToolDeclaration;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::model::ModelError;
 
@@ -31,22 +31,18 @@ impl ToolListCache {
     ) -> Result<Arc<[u8]>, ModelError> {
         // The weak reference keeps the address from being reused by another list.
         let is_it = |kept: &Kept| std::ptr::addr_eq(kept.0.as_ptr(), Arc::as_ptr(tools));
-        let found = self.lock().iter().find(|kept| is_it(kept)).map(|(_, text)| Arc::clone(text));
+        let found = self.0.lock().iter().find(|kept| is_it(kept)).map(|(_, text)| Arc::clone(text));
         if let Some(text) = found {
             return Ok(text);
         }
         let text: Arc<[u8]> = write(tools)?.into();
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         kept.retain(|(list, _)| list.strong_count() > 0);
         if kept.len() >= LISTS_MAX {
             kept.remove(0);
         }
         kept.push((Arc::downgrade(tools), Arc::clone(&text)));
         Ok(text)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.0.lock()
     }
 }
 
@@ -80,11 +76,11 @@ mod tests {
         for _ in 0..3 {
             lists.text(&list("f"), names).unwrap();
         }
-        assert_eq!(lists.lock().len(), 1, "only the last, until the next comes");
+        assert_eq!(lists.0.lock().len(), 1, "only the last, until the next comes");
         let used: Vec<_> = (0..LISTS_MAX + 2).map(|_| list("g")).collect();
         for tools in &used {
             assert_eq!(*lists.text(tools, names).unwrap(), *b"g");
         }
-        assert_eq!(lists.lock().len(), LISTS_MAX);
+        assert_eq!(lists.0.lock().len(), LISTS_MAX);
     }
 }

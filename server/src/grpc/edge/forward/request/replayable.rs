@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http_body::{Body as _, Frame};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
@@ -65,20 +65,20 @@ impl ForwardedRpc for ReplayableRpc {
     }
 
     fn body(&self) -> Body {
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         requests.newest += 1;
         requests.had = 0;
         Body::new(AttemptBody { requests: self.requests.clone(), number: requests.newest })
     }
 
     fn is_whole(&self) -> bool {
-        lock(&self.requests).is_kept
+        self.requests.lock().is_kept
     }
 }
 
 impl Drop for ReplayableRpc {
     fn drop(&mut self) {
-        lock(&self.requests).stop_keeping();
+        self.requests.lock().stop_keeping();
     }
 }
 
@@ -137,14 +137,10 @@ impl http_body::Body for AttemptBody {
     type Error = Status;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<NextFrame>> {
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         if requests.newest != self.number {
             return Poll::Ready(Some(Err(Status::cancelled("the RPC was sent to another replica"))));
         }
         requests.next(cx)
     }
-}
-
-fn lock(requests: &Mutex<Requests>) -> MutexGuard<'_, Requests> {
-    requests.lock()
 }
