@@ -1,6 +1,7 @@
 //! Watching: lists of runs that stay live, and everything that happens in one session.
 
 mod change;
+mod followed_run;
 mod list_token;
 mod newest_rows;
 mod peer_following;
@@ -10,6 +11,7 @@ mod session;
 mod session_position;
 mod session_watchers;
 mod tap;
+mod watcher;
 mod watchers;
 
 pub use self::change::RunChange;

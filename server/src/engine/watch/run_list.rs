@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::watch::list_token::{digest_of, parse, token_of};
-use crate::engine::watch::watchers::{ListChange, ListPosition, NextChange, WatchHandle};
+use crate::engine::watch::watcher::ListChange;
+use crate::engine::watch::watchers::{ListPosition, NextChange, WatchHandle};
 use crate::store::{PageRequest, RunFilter, RunRow, Store};
 
 /// Rows of a snapshot that are read at a time.

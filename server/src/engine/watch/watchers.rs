@@ -1,44 +1,30 @@
-//! The watchers of lists of runs, and the changes that they have not read yet.
+//! The watchers of all lists of runs. The last changes are kept for watchers that come back.
 //!
 //! A change costs one look at each watcher, whatever the number of runs. Of each run at most one change waits for a
 //! watcher, so a slow one gets the newest row once. Nobody waits for a watcher.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::engine::watch::change::{ChangedFrom, RunChange};
+use crate::engine::watch::change::RunChange;
 use crate::engine::watch::newest_rows::NewestRows;
 use crate::engine::watch::peers::{KEPT_FOR, Peers};
 use crate::engine::watch::tap::{TapReceiver, TapSender};
+use crate::engine::watch::watcher::{ListChange, NumberedChange, Watcher};
 use crate::store::RunFilter;
 
 /// Changes that are kept for watchers that come back.
 const RECENT_MAX: usize = 4_096;
 /// Bytes of these changes.
 const RECENT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Runs with a change that a watcher has not read. Beyond it, the watcher gets a new snapshot.
-const WAITING_MAX: usize = 4_096;
-/// Bytes of these changes.
-const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of a removal that waits.
-const REMOVAL_BYTES: usize = 128;
-/// The reasons why a watcher has to begin again.
-const TOO_MANY: &str = "more changed than this reader has read";
+/// The reason why all watchers have to begin again.
 const MISSED: &str = "changes of runs of another replica may be unknown";
-
-/// A change, with its number among all changes, from 1.
-#[derive(Clone)]
-struct NumberedChange {
-    no: u64,
-    change: Arc<RunChange>,
-}
 
 /// The watchers of all lists of runs.
 #[derive(Default)]
@@ -64,41 +50,6 @@ struct WatchersState {
     /// The taps of other replicas. One that nobody reads any more stays until the next change.
     taps: Vec<TapSender>,
     newest: NewestRows,
-}
-
-struct Watcher {
-    tenant: TenantId,
-    filter: RunFilter,
-    waiting: Mutex<Waiting>,
-    arrived: Notify,
-}
-
-/// The changes that a watcher has not read.
-#[derive(Default)]
-struct Waiting {
-    /// The runs, in the order of their first change that was not read.
-    order: VecDeque<RunId>,
-    changes: HashMap<RunId, UnreadChange>,
-    bytes: usize,
-    /// The reason why changes were dropped, if they were.
-    lost: Option<&'static str>,
-    is_stalled: bool,
-    read_at: Timestamp,
-}
-
-struct UnreadChange {
-    /// Number of the run's first change that was not read.
-    first: u64,
-    /// The change is of a new run. One with the same id was deleted before, which is to be told first.
-    after_deletion: bool,
-    what: ListChange,
-}
-
-/// A change of a list.
-#[derive(Debug, Clone)]
-pub(super) enum ListChange {
-    Row(Arc<RunChange>),
-    Removed { deleted: bool },
 }
 
 /// One watcher's end. Dropping it ends the watch.
@@ -211,12 +162,7 @@ impl RunWatchers {
         clock: &Arc<dyn Clock>,
     ) -> (WatchHandle, Option<u64>) {
         let now = clock.now();
-        let watcher = Arc::new(Watcher {
-            tenant: tenant.clone(),
-            filter: filter.clone(),
-            waiting: Mutex::new(Waiting { read_at: now, ..Waiting::default() }),
-            arrived: Notify::new(),
-        });
+        let watcher = Arc::new(Watcher::new(tenant, filter, now));
         let mut state = self.state.lock();
         if state.process == 0 {
             state.process = process().max(1);
@@ -269,120 +215,6 @@ impl WatchersState {
     }
 }
 
-impl Watcher {
-    /// Takes a change, if it is one of this list. True if the watcher has stalled now.
-    fn take(&self, numbered: &NumberedChange, now: Timestamp, stall: Millis) -> bool {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_stalled {
-            return false;
-        }
-        let is_behind = waiting.is_behind();
-        if is_behind && now.since(waiting.read_at) > stall {
-            *waiting = Waiting { is_stalled: true, ..Waiting::default() };
-            self.arrived.notify_one();
-            return true;
-        }
-        let Some(what) = self.change_of_list(&numbered.change) else { return false };
-        if !is_behind {
-            waiting.read_at = waiting.read_at.max(now);
-        }
-        if waiting.lost.is_none() {
-            waiting.push(numbered, what);
-        }
-        drop(waiting);
-        self.arrived.notify_one();
-        false
-    }
-
-    /// Drops what waits: the watcher has to begin again, for this reason.
-    fn lose(&self, why: &'static str, now: Timestamp) {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_stalled {
-            return;
-        }
-        if !waiting.is_behind() {
-            waiting.read_at = waiting.read_at.max(now);
-        }
-        waiting.lose(why);
-        drop(waiting);
-        self.arrived.notify_one();
-    }
-
-    /// The change of this list that follows; `None` if there is none.
-    fn change_of_list(&self, change: &Arc<RunChange>) -> Option<ListChange> {
-        let row = &change.row;
-        if self.tenant != change.tenant || !self.filter.matches_for_good(row) {
-            return None;
-        }
-        let matches = self.filter.has_status(row.summary.status);
-        match change.from {
-            ChangedFrom::Deleted => matches.then_some(ListChange::Removed { deleted: true }),
-            _ if matches => Some(ListChange::Row(change.clone())),
-            ChangedFrom::Status(before) if self.filter.has_status(before) => {
-                Some(ListChange::Removed { deleted: false })
-            }
-            ChangedFrom::Unknown => Some(ListChange::Removed { deleted: false }),
-            ChangedFrom::Nothing | ChangedFrom::Status(_) => None,
-        }
-    }
-}
-
-impl Waiting {
-    fn is_behind(&self) -> bool {
-        self.lost.is_some() || !self.order.is_empty()
-    }
-
-    fn lose(&mut self, why: &'static str) {
-        *self = Self { lost: Some(why), read_at: self.read_at, ..Self::default() };
-    }
-
-    fn push(&mut self, numbered: &NumberedChange, what: ListChange) {
-        let run = &numbered.change.row.run;
-        self.bytes += what.bytes();
-        match self.changes.get_mut(run) {
-            Some(unread) => {
-                self.bytes -= unread.what.bytes();
-                unread.after_deletion |= matches!(unread.what, ListChange::Removed { deleted: true });
-                unread.what = what;
-            }
-            None => {
-                self.order.push_back(run.clone());
-                self.changes
-                    .insert(run.clone(), UnreadChange { first: numbered.no, after_deletion: false, what });
-            }
-        }
-        if self.order.len() > WAITING_MAX || self.bytes > WAITING_BYTES_MAX {
-            self.lose(TOO_MANY);
-        }
-    }
-
-    fn pop(&mut self) -> Option<(RunId, ListChange)> {
-        let run = self.order.front()?;
-        if let Some(unread) = self.changes.get_mut(run).filter(|unread| unread.after_deletion) {
-            unread.after_deletion = false;
-            return Some((run.clone(), ListChange::Removed { deleted: true }));
-        }
-        let run = self.order.pop_front()?;
-        let unread = self.changes.remove(&run)?;
-        self.bytes -= unread.what.bytes();
-        Some((run, unread.what))
-    }
-
-    /// Number of the first change that was not read.
-    fn first(&self) -> Option<u64> {
-        self.order.front().and_then(|run| self.changes.get(run)).map(|unread| unread.first)
-    }
-}
-
-impl ListChange {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Row(change) => change.bytes(),
-            Self::Removed { .. } => REMOVAL_BYTES,
-        }
-    }
-}
-
 impl WatchHandle {
     /// Reads the next change, if there is one.
     pub(super) fn read(&self) -> NextChange {
@@ -419,9 +251,7 @@ impl WatchHandle {
     pub(super) fn begin_again(&self) -> u64 {
         self.watchers.peers.note_snapshot();
         let delivered = self.watchers.delivered_upto.load(Ordering::Acquire);
-        let mut waiting = self.watcher.waiting.lock();
-        let is_stalled = waiting.is_stalled;
-        *waiting = Waiting { is_stalled, read_at: self.clock.now(), ..Waiting::default() };
+        self.watcher.waiting.lock().begin_again(self.clock.now());
         delivered
     }
 

@@ -12,7 +12,8 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
 use super::change::{ChangedFrom, RunChange};
-use super::watchers::{ListChange, ListPosition, NextChange, RunWatchers, WatchHandle};
+use super::watcher::ListChange;
+use super::watchers::{ListPosition, NextChange, RunWatchers, WatchHandle};
 use crate::clock::{Clock, TestClock};
 use crate::engine::Engine;
 use crate::store::conformance::fixture::summary;
