@@ -39,6 +39,11 @@ impl Caller {
         self.link.clone()
     }
 
+    /// True if another replica has sent the RPC on.
+    pub(in crate::grpc) fn is_at_another_replica(&self) -> bool {
+        self.link.as_ref().is_some_and(IncomingLink::is_from_replica)
+    }
+
     /// The tenant that everything which the caller sees belongs to.
     pub(in crate::grpc) fn tenant(&self) -> &TenantId {
         &self.tenant

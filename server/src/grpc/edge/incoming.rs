@@ -93,6 +93,11 @@ impl IncomingLink {
         Self(IncomingLinkEnd::Here(Arc::default()))
     }
 
+    /// True if the RPC came from another replica.
+    pub(in crate::grpc) fn is_from_replica(&self) -> bool {
+        matches!(self.0, IncomingLinkEnd::Connection(_))
+    }
+
     /// Notes that the other side ends: it resets RPCs that nobody has left.
     pub(in crate::grpc) fn mark_given_up(&self) {
         if let Some(open) = self.open() {

@@ -1,5 +1,6 @@
 //! The service `AgentLoop`: each RPC converts the request, calls the engine and converts the result.
 
+mod pace;
 mod question;
 mod start;
 mod stream;
@@ -18,6 +19,7 @@ use prost::Message as _;
 use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
+use self::pace::Pace;
 use self::question::about_question;
 use self::stream::{EventSelection, EventStream};
 use crate::auth::Role;
@@ -41,6 +43,7 @@ pub struct AgentLoopService {
     engine: Engine,
     models: Arc<dyn Models>,
     agents: Arc<Agents>,
+    pace: Pace,
 }
 
 type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchRunsResponse, Status>> + Send>>;
@@ -48,7 +51,7 @@ type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchRunsResponse, Sta
 impl AgentLoopService {
     /// `agents` are the configured agents that a request may name.
     pub fn new(engine: Engine, models: Arc<dyn Models>, agents: Arc<Agents>) -> Self {
-        Self { engine, models, agents }
+        Self { engine, models, agents, pace: Pace::new() }
     }
 }
 
@@ -95,7 +98,7 @@ impl AgentLoop for AgentLoopService {
         self.check_after(&caller, input.as_ref(), Seq(after_seq)).await?;
         let (started, guard) = self.start(&caller, input, traceparent).await?;
         let selection = if started.joined { EventSelection::All } else { EventSelection::AllOfNewRun };
-        let events = self.events(caller.tenant(), &started.run, after_seq, selection, Some(guard)).await?;
+        let events = self.events(&caller, &started.run, after_seq, selection, Some(guard)).await?;
         Ok(Response::new(events))
     }
 
@@ -110,7 +113,7 @@ impl AgentLoop for AgentLoopService {
         let run = required("run_id", run_id, RunId::parse)?;
         check_run(&self.engine, &caller, &run, Right::Read).await?;
         let selection = if durable_only { EventSelection::Durable } else { EventSelection::All };
-        Ok(Response::new(self.events(caller.tenant(), &run, after_seq, selection, None).await?))
+        Ok(Response::new(self.events(&caller, &run, after_seq, selection, None).await?))
     }
 
     async fn abort(

@@ -2,14 +2,16 @@
 
 use std::pin::Pin;
 
-use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::id::{RunId, Seq};
 use agentloop_proto::EventFrame;
 use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
 use tonic::Status;
 
 use super::AgentLoopService;
+use super::pace::Paced;
 use crate::engine::feed::FeedItem;
+use crate::grpc::caller::Caller;
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::edge::disconnect::DisconnectGuard;
 
@@ -31,17 +33,18 @@ impl AgentLoopService {
     /// The events of a run after this one, as its subscriber gets them.
     pub(super) async fn events(
         &self,
-        tenant: &TenantId,
+        caller: &Caller,
         run: &RunId,
         after: u64,
         selection: EventSelection,
         guard: Option<DisconnectGuard>,
     ) -> Result<EventStream, Status> {
         let mut guard = guard;
-        let subscription = self.engine.subscribe(tenant, run, Seq(after)).await.inspect_err(|_| {
-            // The server refuses the stream, so this is not a disconnect of the caller.
-            guard.iter_mut().for_each(DisconnectGuard::disarm);
-        })?;
+        let subscription =
+            self.engine.subscribe(caller.tenant(), run, Seq(after)).await.inspect_err(|_| {
+                // The server refuses the stream, so this is not a disconnect of the caller.
+                guard.iter_mut().for_each(DisconnectGuard::disarm);
+            })?;
         let converter =
             EventConverter::new(run.clone(), subscription.session).masking(self.engine.masks().clone());
         let wanted = move |item: &FeedItem| {
@@ -55,7 +58,11 @@ impl AgentLoopService {
             EventSelection::AllOfNewRun => true,
         };
         let mut planning = shows_planning.then(PlanningEvents::default);
-        let events = subscription.events.flat_map(move |result| {
+        let items = match caller.is_at_another_replica() {
+            true => Paced::new(subscription.events, self.pace).left_stream(),
+            false => subscription.events.right_stream(),
+        };
+        let events = items.flat_map(move |result| {
             let frames = match result {
                 Ok(item) if !wanted(&item) => [None, None],
                 Ok(item) => {
