@@ -46,7 +46,7 @@ pub struct StatusError {
     pub metadata: HashMap<String, String>,
     /// The invalid fields of the request.
     pub violations: Vec<FieldViolation>,
-    /// The wait before the next attempt, if the server asks for one.
+    /// The wait before the next attempt, if the server gives one.
     pub retry_after: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ impl Error {
         self.is_unreachable() || self.reason() == Some(ErrorReason::OwnershipLost)
     }
 
-    /// The wait that the server asks for.
+    /// The wait that the server gives.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(|status| status.retry_after)
     }

@@ -145,12 +145,12 @@ pub enum WeakerTerms {
     Accept,
 }
 
-/// The least that the configuration asks of a tool, whoever declares it.
+/// The least that the configuration demands of a tool, whoever declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfiguredTerms {
     /// The lowest effect class that a declaration may have.
     pub effect: EffectClass,
-    /// True if a declaration must ask for approval.
+    /// True if a declaration must require approval.
     pub requires_approval: bool,
 }
 

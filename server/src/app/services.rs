@@ -155,7 +155,7 @@ impl ServiceParts {
         let agents = Arc::new(self.agents());
         let server = self.config.server.clone();
         let facts = self.facts(own_store);
-        // A replica asks first if another one has taken its place.
+        // A replica first looks if another one has taken its place.
         if let (Some(own), None) = (own_store, &self.cluster) {
             tasks.depend_on("store", own.failed().clone());
         }

@@ -46,15 +46,15 @@ const TOKEN_PREFIX: &str = "agt_";
 pub enum Authentication {
     /// Without credentials no RPC is done.
     Required,
-    /// Nobody is asked, and everybody may do everything.
-    NotAsked,
+    /// No caller says who it is, and everybody may do everything.
+    NotRequired,
 }
 
 impl Authentication {
-    /// Callers are asked if there is something that tells who they are.
+    /// Callers must say who they are if there is something that tells.
     #[must_use]
     pub fn by<T>(configured: Option<&T>) -> Self {
-        if configured.is_some() { Self::Required } else { Self::NotAsked }
+        if configured.is_some() { Self::Required } else { Self::NotRequired }
     }
 
     /// True if callers must present credentials.
@@ -67,7 +67,7 @@ impl Authentication {
 /// The demand that clients of the gRPC port present certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// No certificate is asked for.
+    /// No certificate is requested.
     #[default]
     None,
     /// A certificate is verified if there is one.

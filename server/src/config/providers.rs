@@ -119,7 +119,7 @@ pub struct OpenAiConfig {
     pub http: HttpProvider,
     /// True if the model gets its reasoning back as text; `None` decides by the model's name.
     pub send_reasoning: Option<bool>,
-    /// True if requests ask for token counts.
+    /// True if requests want token counts.
     pub include_usage: bool,
     /// The request field that limits the answer; `None` decides by `base_url`.
     pub max_tokens_field: Option<String>,
@@ -290,8 +290,7 @@ fn http(section: &mut Section<'_, '_>) -> HttpProvider {
     if !section.is_set("base_url") && !section.is_set("api_key_env") && !section.is_set("api_key_file") {
         section.problem(
             &["kind"],
-            "expected api_key_env or api_key_file, or the base_url of a server that asks for no key"
-                .to_owned(),
+            "expected api_key_env or api_key_file, or the base_url of a server that needs no key".to_owned(),
         );
     }
     provider

@@ -43,7 +43,7 @@ impl<'t> ConfigReader<'t> {
         Self { name, text, environment, problems, keys, variables, overridable }
     }
 
-    /// Ends the reading: the problems and the keys that were asked for.
+    /// Ends the reading: the problems and the keys that were read.
     pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<Key>) {
         self.find_unknown_variables();
         (self.problems, self.keys)

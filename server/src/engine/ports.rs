@@ -86,7 +86,7 @@ pub trait Compactor: Send + Sync + 'static {
 /// An embedder's compaction strategies, by name.
 pub type Compactors = BTreeMap<String, Arc<dyn Compactor>>;
 
-/// Does jobs of some kinds that follow runs. At a run's end the engine asks every executor for the jobs that are wanted,
+/// Does jobs of some kinds that follow runs. At a run's end the engine reads from every executor which jobs are wanted,
 /// and gives each job to the first executor that takes its kind.
 #[async_trait]
 pub trait JobExecutor: Send + Sync + 'static {
@@ -185,7 +185,7 @@ impl ExecutorTable {
     }
 }
 
-/// Asks an executor about a question and turns its decision into an input. `None` if it decides nothing or panics.
+/// Calls an executor for a question and turns its decision into an input. `None` if it decides nothing or panics.
 pub(in crate::engine) async fn decision_input(
     executor: Arc<dyn HumanExecutor>,
     run: RunContext,

@@ -38,7 +38,7 @@ pub(in crate::tool) fn in_process() -> HostId {
     HostId::parse(IN_PROCESS).expect("letters and a dash are valid in an id")
 }
 
-/// Runs tool calls in this process instead of on a tool host. It is asked only for calls that are allowed to run.
+/// Runs tool calls in this process instead of on a tool host. It gets only calls that are allowed to run.
 #[async_trait]
 pub trait ToolExecutor: Send + Sync + 'static {
     /// True if it runs the calls of this tool; hosts run the others. An executor that was registered for one tool is
@@ -142,7 +142,7 @@ impl InProcess {
     }
 
     fn sink(&self) -> Arc<dyn CallSink> {
-        self.sink.get().expect("the engine calls `report_to` before it asks for calls").clone()
+        self.sink.get().expect("the engine calls `report_to` before it places calls").clone()
     }
 
     /// Runs one attempt on a task of its own, and reports its result. Arguments that do not follow the tool's schema any more are

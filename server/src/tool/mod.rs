@@ -133,7 +133,7 @@ pub trait Tools: Send + Sync + 'static {
         NotOffered::default()
     }
 
-    /// Checks the calls that a model asks for, one result per call in the same order. A call is rejected if the tool
+    /// Checks the calls that a model requests, one result per call in the same order. A call is rejected if the tool
     /// does not exist, is not allowed, or its arguments break the schema; the message names the JSON path.
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts>;
 
@@ -225,7 +225,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// The store does not answer at the moment. The host is asked to connect again later.
+/// The store does not answer at the moment. The host is told to connect again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the store does not answer; try again later")]
 pub struct SinkUnavailable;

@@ -159,7 +159,7 @@ fn boundary(entries: &[Entry], keep_recent: u32) -> EntryNo {
         return already_hidden;
     };
     let may_begin = |at: usize| messages[at].1.role != Role::Tool;
-    // Keep a little more than asked for; if that would hide nothing, keep a little less.
+    // Keep a little more than requested; if that would hide nothing, keep a little less.
     let begin = (1..=wanted)
         .rev()
         .find(|at| may_begin(*at))

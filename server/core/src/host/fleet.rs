@@ -85,7 +85,7 @@ impl Fleet {
         self.pools.get(tenant).is_some_and(|pool| pool.is_offer_open(call))
     }
 
-    /// Goes on with a shutdown: asks every host to reconnect later. Assigned calls go on.
+    /// Goes on with a shutdown: tells every host to reconnect later. Assigned calls go on.
     #[must_use = "outputs are to be carried out"]
     pub fn go_away(&mut self, reconnect_after: Millis) -> Vec<FleetOutput> {
         self.pools.values_mut().flat_map(|pool| pool.go_away(reconnect_after)).collect()

@@ -19,8 +19,8 @@ use crate::store::Store;
 
 /// The time between two checks that the store still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// The same for a replica that lacks nothing. Each of its beats asks the database, and it notices at once when they are not answered
-/// or a shard has no owner. So the check tells no more than that the store's own connections work.
+/// The same for a replica that lacks nothing. Each of its beats reads the database, and it notices at once when they
+/// are not answered or a shard has no owner. So the check tells no more than that the store's own connections work.
 const CHECK_REPLICA_EVERY: Duration = Duration::from_secs(60);
 /// Time for which a replica may be without a valid lease, and a shard without an owner, before no more RPCs are to come. Those
 /// that come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.

@@ -1,5 +1,5 @@
-//! One table of the configuration, read key by key. The reader must ask for every known key: a key in the table that
-//! was never asked for is reported as unknown.
+//! One table of the configuration, read key by key. It must be read for every known key: a key in the table that
+//! was never read is reported as unknown.
 
 mod get;
 
@@ -59,7 +59,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Runs `body`, then reports the keys that it did not ask for.
+    /// Runs `body`, then reports the keys that it did not read.
     pub(super) fn finish_after<T>(mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let value = body(&mut self);
         self.find_unknown_keys();
@@ -126,7 +126,7 @@ impl<'r, 't> Section<'r, 't> {
         read
     }
 
-    /// Reads the tables within this one that nobody has asked for; the operator chooses their names. Those for which `body`
+    /// Reads the tables within this one that nobody has read; the operator chooses their names. Those for which `body`
     /// returns `None` are left out.
     pub(super) fn each_other_table<T>(
         &mut self,
@@ -201,12 +201,12 @@ impl<'r, 't> Section<'r, 't> {
         table
     }
 
-    /// True if the file or the environment sets a key that was asked for.
+    /// True if the file or the environment sets a key that was read.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.set.contains_key(key)
     }
 
-    /// True if the file has this key, asked for or not.
+    /// True if the file has this key, read or not.
     pub(super) fn contains(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }

@@ -1,4 +1,4 @@
-//! Asks a model for a text beside the conversation: a summary or a title. Nothing is streamed and no tools are offered.
+//! Calls a model for a text beside the conversation: a summary or a title. Nothing is streamed and no tools are offered.
 
 use std::sync::Arc;
 

@@ -93,7 +93,7 @@ impl History {
         Ok(history)
     }
 
-    /// True if all entries are in memory. Only then may a caller ask for anything that is derived from them.
+    /// True if all entries are in memory. Only then may a caller read anything that is derived from them.
     pub(in crate::engine) fn is_loaded(&self) -> bool {
         self.entries.len() as u64 == self.last.0
     }

@@ -50,7 +50,8 @@ impl Engine {
         Ok(RunView { row, state, queue_position, waits_for_memory })
     }
 
-    /// Waits until a run has ended, or waits for a human or an operator. The store is asked only for what is not in memory.
+    /// Waits until a run has ended, or waits for a human or an operator. The store is read only for what is not in
+    /// memory.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.

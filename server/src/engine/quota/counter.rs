@@ -10,11 +10,12 @@ use tokio::time::Instant;
 use crate::auth::{Holder, Quota};
 use crate::store::{Store, StoreError, UsageQuery, UsageRow};
 
-/// A reading of the store counts for this many times the time that it took, so that asking takes at most a 50th of the time.
+/// A reading of the store counts for this many times the time that it took, so that reading takes at most a 50th of the
+/// time.
 const VALID_TIMES: u32 = 50;
 /// A reading of the store counts for this long at most.
 const VALID_MAX: Duration = Duration::from_secs(60);
-/// A reading that took this long is not asked for anew for each refused call.
+/// A reading that took this long is not repeated for each refused call.
 const SLOW: Duration = Duration::from_millis(500);
 /// A slow reading refuses calls for this many times the time that it took. So a caller that tries again and again keeps the
 /// store busy a tenth of the time.
@@ -47,9 +48,9 @@ impl Source {
 pub(in crate::engine::quota) struct Counter {
     /// Amounts of writes that are not done.
     pub(in crate::engine::quota) under_way: AtomicU64,
-    /// Amounts of writes that were done after the store was asked, or during that.
+    /// Amounts of writes that were done while the store was read, or after that.
     pub(in crate::engine::quota) added: AtomicU64,
-    /// `None` before the first reading. Locked while the store is asked, so that it is asked once at a time.
+    /// `None` before the first reading. Locked while the store is read, so that it is read once at a time.
     pub(in crate::engine::quota) stored: tokio::sync::Mutex<Option<StoredUse>>,
 }
 
@@ -58,8 +59,8 @@ pub(in crate::engine::quota) struct Counter {
 pub(in crate::engine::quota) struct StoredUse {
     /// One number for each quota that its source serves.
     pub(in crate::engine::quota) values: [u64; 2],
-    /// The time just before the store was asked: writes that were done by then are in the reading.
-    pub(in crate::engine::quota) asked: Instant,
+    /// The time just before the store was read: writes that were done by then are in the reading.
+    pub(in crate::engine::quota) begun: Instant,
     /// The time that the store took.
     pub(in crate::engine::quota) took: Duration,
     /// Start of the window that tokens and cost were added up for.
@@ -79,7 +80,7 @@ impl StoredUse {
 }
 
 /// The quota reserved for something that is about to be stored. Counts as added when it is dropped. A reading of the store
-/// that was asked for later has it, if it was stored.
+/// that began later has it, if it was stored.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaReservation(Vec<(Arc<Counter>, u64)>);
 
@@ -152,7 +153,7 @@ mod tests {
 
     fn took(milliseconds: u64) -> StoredUse {
         let took = Duration::from_millis(milliseconds);
-        StoredUse { values: [0, 0], asked: Instant::now(), took, window: Timestamp(0) }
+        StoredUse { values: [0, 0], begun: Instant::now(), took, window: Timestamp(0) }
     }
 
     #[test]

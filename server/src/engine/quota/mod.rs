@@ -1,5 +1,5 @@
-//! Quotas on stored things: sessions, bytes, and the tokens and cost of a window. The store is asked, because it also has the
-//! usage from before this process. An addition of this process counts from the moment at which it is allowed.
+//! Quotas on stored things: sessions, bytes, and the tokens and cost of a window. The store is read, because it also
+//! has the usage from before this process. An addition of this process counts from the moment at which it is allowed.
 
 mod counter;
 
@@ -123,8 +123,8 @@ impl EngineQuotas {
         Ok(reservation)
     }
 
-    /// The figure now, with what is being added. `counter` is its holder's, and `stored` its reading. The store is asked if
-    /// its last reading is too old, or was asked for before `since`.
+    /// The figure now, with what is being added. `counter` is its holder's, and `stored` its reading. The store is read
+    /// if its last reading is too old, or began before `since`.
     async fn used(
         &self,
         figure: &Figure<'_>,
@@ -137,18 +137,18 @@ impl EngineQuotas {
         let is_valid = |stored: &StoredUse| {
             let is_about_now = source != Source::Usage || stored.window == window;
             is_about_now
-                && stored.counts_for(stored.asked.elapsed())
+                && stored.counts_for(stored.begun.elapsed())
                 && since
-                    .is_none_or(|since| stored.asked >= since || stored.refuses_for(stored.asked.elapsed()))
+                    .is_none_or(|since| stored.begun >= since || stored.refuses_for(stored.begun.elapsed()))
         };
         let values = match stored.filter(is_valid) {
             Some(stored) => stored.values,
             None => {
-                let asked = Instant::now();
+                let begun = Instant::now();
                 let added = counter.added.load(Ordering::Relaxed);
                 let values = read_use(caller.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
-                *stored = Some(StoredUse { values, asked, took: asked.elapsed(), window });
+                *stored = Some(StoredUse { values, begun, took: begun.elapsed(), window });
                 values
             }
         };
@@ -177,7 +177,7 @@ impl EngineQuotas {
         let stored = self.stored.lock();
         let mut parts = Vec::new();
         for ((source, holder), counter) in &*stored {
-            // A reading that is being asked for is seen the next time.
+            // A reading that is under way is seen the next time.
             let Some(stored) = counter.stored.try_lock().ok().and_then(|stored| *stored) else { continue };
             let scope = if holder.name.is_some() { Scope::Principal } else { Scope::Tenant };
             for quota in Quota::ALL {

@@ -33,7 +33,7 @@ pub(in crate::engine) struct NewRun {
     pub(in crate::engine) task: RunTask,
     /// Not in the table of live runs yet.
     pub(in crate::engine) mailbox: Mailbox,
-    /// The effects that its first input asks for.
+    /// The effects that its first input leads to.
     pub(in crate::engine) effects: Vec<Effect>,
 }
 

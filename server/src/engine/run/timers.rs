@@ -69,7 +69,7 @@ async fn wake_due(engine: &Engine) -> Duration {
 }
 
 /// The sleep after so many runs were woken, where the next one is due in that time. Runs that were woken stay due until they have
-/// written something, so the store is not asked at once.
+/// written something, so the store is not read at once.
 fn until_next_look(woken: usize, next: Duration) -> Duration {
     match woken {
         0 => next.clamp(MILLISECOND, SLEEP_MAX),

@@ -128,7 +128,7 @@ enum Report {
 
 /// The runs that a report reaches.
 enum Reach {
-    /// Live runs: a run that is made live later asks for its calls anew.
+    /// Live runs: a run that is made live later reclaims its calls.
     Live,
     /// Live runs at once; others are made live for it.
     LiveFirst,
@@ -224,7 +224,7 @@ impl Engine {
         Arc::new(WeakSink(Arc::downgrade(&self.0)))
     }
 
-    /// True if a run's own journal is damaged. The run has ended then: its hosts must not ask for it again and again.
+    /// True if a run's own journal is damaged. The run has ended then: its hosts must not look for it again and again.
     async fn is_damaged_for_good(&self, key: &RunKey) -> bool {
         self.ensure_live(key).await.is_err_and(|error| error.is_damage())
     }

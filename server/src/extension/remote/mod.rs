@@ -196,7 +196,7 @@ impl RemoteExtensions {
             match response.and_then(|body| read(body).map_err(ExtensionError::Nonsense)) {
                 Ok(result) => return Ok(result),
                 Err(error) if error.is_retryable_elsewhere() => {
-                    tracing::debug!(extension = key.name, %error, "an extension failed; asking another host");
+                    tracing::debug!(extension = key.name, %error, "an extension failed; calling another host");
                     failure = Some(error);
                 }
                 Err(error) => return Err(error),

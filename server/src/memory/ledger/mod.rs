@@ -174,7 +174,7 @@ impl MemoryLedger {
     }
 
     /// Charges these bytes as soon as there is enough. Reservations of a tenant are granted in the order in which they were
-    /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever asks for
+    /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever requests
     /// it must refuse it first.
     pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
         let mut waiter = {

@@ -65,7 +65,7 @@ pub(crate) struct ProviderFailure {
     pub(crate) codes: String,
     /// Reason for people. Its words are not stable.
     pub(crate) message: String,
-    /// Wait that the error itself asks for.
+    /// Wait that the error itself gives.
     pub(crate) retry_after: Option<Millis>,
 }
 

@@ -85,7 +85,7 @@ impl HostsState {
                     new_terms += usize::from(self.terms.known(tenant, name).is_none());
                     if let Some(tool) = forgotten {
                         let out = self.fleet.handle(tenant, FleetInput::Forget { tool }, now);
-                        debug_assert!(out.is_empty(), "forgetting asks for nothing");
+                        debug_assert!(out.is_empty(), "forgetting has no effects");
                     }
                     Ok(tool)
                 }
@@ -172,8 +172,8 @@ impl HostsState {
 }
 
 impl HostsState {
-    /// Asks hosts to connect again. They keep their calls.
-    pub(in crate::tool) fn ask_to_reconnect(
+    /// Tells hosts to connect again. They keep their calls.
+    pub(in crate::tool) fn tell_to_reconnect(
         &mut self,
         connections: impl IntoIterator<Item = ConnectionId>,
         reconnect_after: Millis,

@@ -22,7 +22,7 @@ use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
 use crate::tool::{BadOutput, CallOrigin, Offered, Seek, Tools};
 
-/// Tool names listed to a model that asks for an unknown tool.
+/// Tool names listed to a model that requests an unknown tool.
 const NAMES_SHOWN_MAX: usize = 20;
 /// Jaro-Winkler similarity from which a name is suggested to the model; 1 means equal.
 const SIMILARITY_MIN: f64 = 0.8;
@@ -209,7 +209,7 @@ impl RemoteTools {
         })
     }
 
-    /// The message for a model that asks for a tool that is unknown or not allowed in its run.
+    /// The message for a model that requests a tool that is unknown or not allowed in its run.
     fn unknown_tool(&self, tenant: &TenantId, spec: &RunSpec, name: &str) -> String {
         let offered = self.offered(tenant, spec);
         let names: BTreeSet<&str> = offered.tools.iter().map(|tool| tool.name.as_str()).collect();

@@ -48,7 +48,7 @@ impl Trial {
         Ok(Trial { server, client })
     }
 
-    /// Asks the model of this agent for one word.
+    /// Calls the model of this agent for one word.
     pub(crate) async fn try_agent(
         &self,
         agent: &str,

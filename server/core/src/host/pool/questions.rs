@@ -77,7 +77,7 @@ impl Pool {
         self.hosts_with_room.insert(host);
     }
 
-    /// Sends the reply to the call's host. A host that is away gets none: it asks again once it is back.
+    /// Sends the reply to the call's host. A host that is away gets none: it repeats its question once it is back.
     pub(super) fn answer_input(&mut self, call: CallRef, input: String, answer: InputAnswer) {
         let Some(assignment) = self.assignment(&call) else { return };
         let (host, connection) = (assignment.host.clone(), assignment.connection);

@@ -69,8 +69,8 @@ impl Pool {
         self.closing = true;
     }
 
-    /// Goes on with a shutdown: no call is granted any more, and every host is asked to reconnect. Assigned calls go on until
-    /// the streams are closed.
+    /// Goes on with a shutdown: no call is granted any more, and every host is told to reconnect. Assigned calls go on
+    /// until the streams are closed.
     pub(in crate::host) fn go_away(&mut self, reconnect_after: Millis) -> Vec<FleetOutput> {
         self.closing = true;
         let connections: Vec<ConnectionId> = self.connections.keys().copied().collect();

@@ -237,7 +237,7 @@ pub enum Event {
         /// Name of the planner; empty for the built-in loop.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         planner: String,
-        /// Id of the call of `Step` that asked for the instruction.
+        /// Id of the `Step` request that the instruction is for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<String>,
         /// The open question that the step approves: its tool call runs.

@@ -10,7 +10,7 @@ use crate::tool::{Digest, EffectClass};
 pub struct RoundCall {
     /// The slot of the call in its run.
     pub slot: CallSlot,
-    /// The call as the model asked for it.
+    /// The call as the model requested it.
     pub requested: ToolCall,
     /// Arguments that the call runs with: the model's, a hook's or a person's.
     pub arguments: String,
@@ -132,7 +132,7 @@ pub struct AskedInput {
 /// The state of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallState {
-    /// The model asked for the call; its tool has not been looked up yet.
+    /// The model requested the call; its tool has not been looked up yet.
     Proposed,
     /// A person must approve the call.
     AwaitingApproval {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning | Queued | Preparing (if hooks or sources are asked)
+//! New          Start                                  ModelRunning | Queued | Preparing (if it has hooks or sources)
 //!              Import                                 Finished(completed)
 //! Queued       Enter                                  ModelRunning | Preparing
 //!              Abort                                  Finished(aborted); its messages never entered the session

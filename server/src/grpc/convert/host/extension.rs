@@ -250,7 +250,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
     Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0, waits_for_memory: false })
 }
 
-/// Parses a host's response. One that makes no sense is an error, upon which the next host is asked.
+/// Parses a host's response. One that makes no sense is an error, upon which the next host is called.
 pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
     let result = match response.response {
         Some(Response::Failure(failure)) => {

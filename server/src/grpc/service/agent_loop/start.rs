@@ -20,7 +20,7 @@ use crate::grpc::service::ownership::{Right, check_run, check_session};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 
 impl AgentLoopService {
-    /// Starts or joins the run. If the request asks for it, the RPC aborts the run on disconnect, as soon as the run exists.
+    /// Starts or joins the run. If the request says so, the RPC aborts the run on disconnect, as soon as the run exists.
     pub(super) async fn start(
         &self,
         caller: &Caller,

@@ -16,7 +16,7 @@ pub(super) struct Claude {
     pub(super) traits: ModelTraits,
     /// True if thinking is requested by a token budget, not by an effort.
     pub(super) by_budget: bool,
-    /// True if it hides its thinking unless the request asks for it.
+    /// True if it hides its thinking unless the request wants it.
     pub(super) hides_thoughts: bool,
     /// True if it accepts only one of temperature and `top_p`.
     pub(super) one_of_sampling: bool,

@@ -109,7 +109,7 @@ impl Provider {
         }
     }
 
-    /// True if this error refuses reasoning summaries or encrypted content. Later calls do not ask for them.
+    /// True if this error refuses reasoning summaries or encrypted content. Later calls do not request them.
     fn refuses_reasoning(&self, error: &ModelError) -> bool {
         let message = error.message.to_ascii_lowercase();
         let names = |words: &[&str]| words.iter().all(|word| message.contains(word));
@@ -123,7 +123,7 @@ impl Provider {
             tracing::warn!(
                 provider = &*self.name,
                 error = error.message,
-                "the provider does not show or encrypt reasoning for this account or model; later requests do not ask for it"
+                "the provider does not show or encrypt reasoning for this account or model; later requests leave it out"
             );
         }
         refused

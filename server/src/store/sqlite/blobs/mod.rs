@@ -163,7 +163,7 @@ impl Blobs {
         found.map_err(|error| rows::failure(format_args!("blob {digest}"), &error))
     }
 
-    /// Deletes a blob, unless somebody has asked for it since, or refers to it.
+    /// Deletes a blob, unless somebody has used it since, or refers to it.
     async fn sweep(&self, key: BlobKey, before: Timestamp) -> Result<bool, StoreError> {
         let _files = self.lock_files().await;
         if self.write(BlobOp::Retire { key: key.clone(), before }).await? != BlobResult::Done(true) {

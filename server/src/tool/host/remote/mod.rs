@@ -99,7 +99,7 @@ impl RemoteTools {
         let mut fleet = Fleet::new(options.fleet);
         for (tenant, tools) in catalogue.names() {
             let out = fleet.handle(&tenant, FleetInput::Remember { tools }, now);
-            debug_assert!(out.is_empty(), "remembering asks for nothing");
+            debug_assert!(out.is_empty(), "remembering has no effects");
         }
         let (reports, reports_receiver) = channel();
         let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
@@ -247,7 +247,7 @@ impl RemoteTools {
                     let reason = format!("no other host serves the tool {tool} any more: connect again");
                     let waiting = state.differing.remove(&ToolKey::new(tenant, tool)).unwrap_or_default();
                     let after = self.options.reconnect_after;
-                    todo.extend(state.ask_to_reconnect(waiting, after, &reason, now));
+                    todo.extend(state.tell_to_reconnect(waiting, after, &reason, now));
                 }
                 // `enter` has registered the tool.
                 FleetOutput::Served { .. } => {}

@@ -26,8 +26,8 @@ pub(in crate::tool) struct AcceptingTerms<'a> {
 }
 
 impl AcceptingTerms<'_> {
-    /// Accepts the terms here, after the store has. The hosts that were refused for them are asked to connect again, and keep their
-    /// calls.
+    /// Accepts the terms here, after the store has. The hosts that were refused for them are told to connect again, and
+    /// keep their calls.
     pub(in crate::tool) fn finish(self) {
         self.tools.accept_terms(&self.row.tenant, &self.row.declaration.name, self.terms);
     }
@@ -142,7 +142,7 @@ impl RemoteTools {
         self.unsaved.notify_one();
         let (after, now) = (self.options.reconnect_after, self.now());
         let reason = format!("the declaration of the tool {name} was accepted: connect again");
-        let out = state.ask_to_reconnect(connections, after, &reason, now);
+        let out = state.tell_to_reconnect(connections, after, &reason, now);
         self.perform(&mut state, out, now);
     }
 

@@ -66,7 +66,7 @@ pub(super) fn body(
     let encoded = if is_usual { &request.encoded } else { &request.encoded.without_cache() };
     encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
         let cached = dialect.options.prompt_cache;
-        // A request may have four marks. If the caller asks the provider to mark the end of the prompt, that
+        // A request may have four marks. If the caller lets the provider mark the end of the prompt, that
         // takes one of them.
         let marked = cached && !patch.has_object("cache_control");
         let marks = if marked { CacheMarks::Set } else { CacheMarks::Omitted };

@@ -16,8 +16,8 @@ use crate::model::response::fields::count_of;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 
-/// Arguments of a call that streams them in pieces, which a request has to ask for. They are no JSON, so that the call is
-/// rejected to the model and does not run without its arguments.
+/// Arguments of a call that streams them in pieces, which a request has to switch on. They are no JSON, so that the
+/// call is rejected to the model and does not run without its arguments.
 const STREAMED_ARGUMENTS: &str = "(streamed in pieces, which are not read)";
 
 /// State of one response's stream.
@@ -91,7 +91,7 @@ impl GeminiDecoder {
         }
         deltas.extend(usage(&chunk["usageMetadata"]).map(Delta::Usage));
         let candidates = chunk["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // The request asks for one candidate. A server that sends more gives them an index.
+        // The request is for one candidate. A server that sends more gives them an index.
         let candidate = candidates.iter().find(|candidate| candidate["index"].as_u64().unwrap_or(0) == 0);
         if let Some(candidate) = candidate {
             let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -124,20 +124,20 @@ fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<V
 }
 
 fn thinking(config: &mut ObjectWriter<'_>, request: &ModelRequest, dialect: &Dialect, model: &Gemini) {
-    let asked = request.options.reasoning_effort;
+    let wanted = request.options.reasoning_effort;
     if model.traits.thinks == ThinkingMode::Never {
-        if asked.is_some_and(|asked| asked != ReasoningEffort::None) {
+        if wanted.is_some_and(|wanted| wanted != ReasoningEffort::None) {
             dialect.omissions.log_omitted(&request.model, "reasoning_effort", "nothing");
         }
         return;
     }
     // An unknown model gets only the requested parameters.
-    if !model.is_known && asked.is_none() {
+    if !model.is_known && wanted.is_none() {
         return;
     }
     let omissions = &dialect.omissions;
-    let effort = asked
-        .and_then(|asked| omissions.supported_effort(&request.model, model.traits.efforts, asked.into()));
+    let effort = wanted
+        .and_then(|wanted| omissions.supported_effort(&request.model, model.traits.efforts, wanted.into()));
     config.object("thinkingConfig", |thinking| {
         if model.by_budget {
             let budget = BUDGETS.iter().find(|(of, _)| Some(*of) == effort).map(|(_, budget)| *budget);

@@ -118,7 +118,7 @@ fn reasoning(
             reasoning.optional("effort", effort.map(Effort::as_str)).optional("summary", summary);
         });
     }
-    // A model may reason without being asked to.
+    // A model may reason although the request does not say so.
     let may_think = traits.is_none_or(|traits| traits.thinks != ThinkingMode::Never);
     if may_think && !call.without_reasoning {
         head.list("include", |include| include.extend_from_slice(br#""reasoning.encrypted_content""#));
@@ -135,10 +135,10 @@ fn reasoning(
 }
 
 fn effort(request: &ModelRequest, traits: Option<&ModelTraits>, dialect: &Dialect) -> Option<Effort> {
-    let asked = Effort::from(request.options.reasoning_effort?);
+    let wanted = Effort::from(request.options.reasoning_effort?);
     match traits {
-        Some(traits) => dialect.omissions.supported_effort(&request.model, traits.efforts, asked),
-        None => Some(asked),
+        Some(traits) => dialect.omissions.supported_effort(&request.model, traits.efforts, wanted),
+        None => Some(wanted),
     }
 }
 
