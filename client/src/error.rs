@@ -40,7 +40,7 @@ pub struct StatusError {
     pub code: Code,
     /// The reason, for people. Programs should not depend on its words.
     pub message: String,
-    /// The reason from the contract's list. Absent if the answer is not from an agentloop server, such as from a proxy.
+    /// The reason from the contract's list. Absent if the response is not from an agentloop server, such as from a proxy.
     pub reason: Option<ErrorReason>,
     /// Details of the reason by name, such as `run_id` with SESSION_BUSY.
     pub metadata: HashMap<String, String>,
@@ -151,8 +151,8 @@ pub(crate) fn is_unconnected(status: &Status) -> bool {
     false
 }
 
-/// True if the answer is that of a balancer whose server is gone: a stream without a status at its end, or a page. The library
-/// tells them by nothing but its text.
+/// True if the response is that of a balancer whose server is gone: a stream without a status at its end, or a page.
+/// The library tells them by nothing but its text.
 fn is_cut_by_balancer(status: &Status) -> bool {
     let said = [
         "protocol error: missing grpc-status",

@@ -55,7 +55,7 @@ pub const CALLS_PER_MESSAGE_MAX: usize = 128;
 pub const TOOL_ATTEMPTS_MAX: u32 = 8;
 /// Wait that a host may request before the next attempt of a failed call.
 pub const TOOL_RETRY_DELAY_SECS_MAX: u64 = 60 * 60;
-/// Time that a cancelled tool has to stop. A call that must not run twice waits that long for its host's answer after
+/// Time that a cancelled tool has to stop. A call that must not run twice waits that long for its host's result after
 /// its deadline.
 pub const CANCEL_GRACE_SECS: u64 = 5;
 /// Number of parts of one message.

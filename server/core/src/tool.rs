@@ -135,7 +135,7 @@ pub struct ToolTerms {
     pub output_schema: Option<Digest>,
 }
 
-/// The answer to a declaration that is weaker than the known terms.
+/// The reaction to a declaration that is weaker than the known terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeakerTerms {
     /// It is refused until an operator accepts it.
@@ -157,7 +157,7 @@ pub struct ConfiguredTerms {
 /// The configuration's part in the terms of tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TermsOptions {
-    /// The answer to weaker declarations.
+    /// The reaction to weaker declarations.
     pub weaker: WeakerTerms,
     /// Terms that the configuration sets, by the name of the tool, for all tenants.
     pub configured: BTreeMap<String, ConfiguredTerms>,

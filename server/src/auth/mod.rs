@@ -191,7 +191,7 @@ impl Authenticator {
         self.replaced.send_replace(());
     }
 
-    /// Notified when [`Self::is_current`] may have another answer than before.
+    /// Notified when [`Self::is_current`] may have another value than before.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.replaced.subscribe()
     }

@@ -19,11 +19,11 @@ const NAME: &str = "agentloop";
 pub struct MetricsOptions {
     /// The address of the HTTP endpoint; `None` to count nothing.
     pub listen: Option<SocketAddr>,
-    /// The names that it answers to, where `*` matches any characters.
+    /// The names that it serves, where `*` matches any characters.
     pub allowed_hosts: Vec<String>,
     /// True if the configuration sets them.
     pub hosts_are_set: bool,
-    /// The origins whose pages it answers, without a port or with one.
+    /// The origins whose pages it serves, without a port or with one.
     pub allowed_origins: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct TelemetryOptions {
     pub otlp_endpoint: Option<String>,
     /// The name of this service in traces and metrics.
     pub service_name: String,
-    /// True if spans also carry prompts, answers, and the arguments and results of tools.
+    /// True if spans also carry prompts, responses, and the arguments and results of tools.
     pub capture_content: bool,
 }
 

@@ -68,7 +68,7 @@ pub enum ExtensionError {
     #[error("it is not registered")]
     Unknown,
     /// It did not respond before its deadline.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Timeout,
     /// Its host disconnected before it responded.
     #[error("its host disconnected")]

@@ -150,7 +150,7 @@ pub fn model_not_configured(message: String) -> Status {
     status(Code::FailedPrecondition, ErrorReason::ModelNotConfigured, message, [])
 }
 
-/// The invalid fields of a request, collected so that one answer reports them all, as far as they fit.
+/// The invalid fields of a request, collected so that one status reports them all, as far as they fit.
 #[derive(Debug, Default)]
 pub struct Violations(InvalidFields);
 

@@ -166,7 +166,7 @@ impl InProcess {
             let outcome = outcome.unwrap_or_else(|_| panicked());
             let Offer { lease, host, .. } = offer;
             let result = ReportedResult { attempt, lease: lease.to_string(), host, outcome };
-            // If the store does not answer, the run is recovered later, and the call with it.
+            // If the store does not respond, the run is recovered later, and the call with it.
             let _verdict = sink.finished(&tenant, &call, result).await;
             let running = &mut lock(&calls).running;
             if running.get(&key).is_some_and(|last| last.attempt == attempt) {

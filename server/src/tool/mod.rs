@@ -225,9 +225,9 @@ pub enum Verdict {
     Unknown,
 }
 
-/// The store does not answer at the moment. The host is told to connect again later.
+/// The store does not respond at the moment. The host is told to connect again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the store does not answer; try again later")]
+#[error("the store does not respond; try again later")]
 pub struct SinkUnavailable;
 
 /// Receiver of everything that happens to calls. The engine implements it.
@@ -241,7 +241,7 @@ pub trait CallSink: Send + Sync + 'static {
     /// A run that is not in memory is loaded for it.
     ///
     /// # Errors
-    /// When the store does not answer; the host keeps its result.
+    /// When the store does not respond; the host keeps its result.
     async fn finished(
         &self,
         tenant: &TenantId,

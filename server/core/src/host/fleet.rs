@@ -67,7 +67,7 @@ impl Fleet {
         self.pools.values().filter_map(Pool::deadline).min()
     }
 
-    /// Begins a shutdown: no call is granted any more. Offers that are open are still answered.
+    /// Begins a shutdown: no call is granted any more. Hosts may still confirm open offers.
     pub fn stop_granting(&mut self) {
         self.pools.values_mut().for_each(Pool::stop_granting);
     }

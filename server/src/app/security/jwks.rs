@@ -19,8 +19,8 @@ use crate::config::{JwksPlace, JwtOptions};
 use crate::grpc::edge::audit::AuditLog;
 use crate::telemetry::with_causes;
 
-/// Time in which a server must have answered in whole.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Time in which a server must have responded in whole.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(5);
 /// Time in which it must have accepted the connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// The least time between two reads of a file because of tokens.
@@ -181,12 +181,12 @@ async fn fetch(url: String) -> Result<Vec<u8>, String> {
         .user_agent(concat!("agentloop/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_WITHIN)
-        .timeout(ANSWER_WITHIN)
+        .timeout(RESPONSE_WITHIN)
         .build()
         .map_err(|error| with_causes(&error))?;
     let mut response = client.get(url).send().await.map_err(|error| with_causes(&error))?;
     if response.status() != reqwest::StatusCode::OK {
-        return Err(format!("it answered {}", response.status()));
+        return Err(format!("it responded with {}", response.status()));
     }
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| with_causes(&error))? {

@@ -1,4 +1,4 @@
-//! The names that an HTTP endpoint answers to, and the origins whose pages it answers. A page in a browser on this machine
+//! The names that an HTTP endpoint serves, and the origins whose pages it serves. A page in a browser on this machine
 //! can make a name of its own lead to loopback (DNS rebinding), and would read what is meant for this machine alone.
 
 use std::net::{IpAddr, Ipv6Addr};

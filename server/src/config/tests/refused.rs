@@ -305,7 +305,7 @@ fn an_answer_that_fills_the_context_window() {
          max_output_tokens = 8192",
         &[
             "agentloop.toml:6:21: providers.a.models.m.max_output_tokens: expected less than context_window = 8192, which is \
-           for request and answer",
+           for request and response",
         ],
     );
 }

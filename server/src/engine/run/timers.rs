@@ -17,7 +17,7 @@ use crate::store::StoreError;
 const BATCH: u32 = 256;
 /// The longest sleep, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// The longest sleep while runs are being woken, and the sleep while the store does not answer.
+/// The longest sleep while runs are being woken, and the sleep while the store does not respond.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 const MILLISECOND: Duration = Duration::from_millis(1);

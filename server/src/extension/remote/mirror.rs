@@ -141,7 +141,7 @@ impl RemoteExtensions {
             return Err(ExtensionError::Lost);
         }
         match tokio::time::timeout(wait, response).await {
-            Ok(answered) => answered.unwrap_or(Err(ExtensionError::Lost)),
+            Ok(response) => response.unwrap_or(Err(ExtensionError::Lost)),
             Err(_late) => Err(ExtensionError::Timeout),
         }
     }

@@ -13,7 +13,7 @@ use super::outline::{Outline, SharedTexts};
 use crate::model::response::failure::short;
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// Replays a recording. Each recorded call answers one request, and after a restart one more.
+/// Replays a recording. Each recorded call serves one request, and after a restart one more.
 #[derive(Debug)]
 pub(crate) struct ReplayModel {
     file: String,

@@ -100,7 +100,7 @@ pub struct ClaimedRow {
     pub row: RunRow,
 }
 
-/// Later runs of a session that one answer has at least, if there are so many.
+/// Later runs of a session that one result has at least, if there are so many.
 pub const SESSION_RUNS_MAX: u32 = 16;
 
 /// Some runs of one session, as one moment has them.

@@ -51,7 +51,7 @@ impl Instruments {
         }
     }
 
-    pub(super) fn model_answered(
+    pub(super) fn model_responded(
         &self,
         labels: &[KeyValue],
         took: Millis,

@@ -131,7 +131,7 @@ impl RunSpans {
             Event::ModelCallFailed { error, retry_at, .. } => {
                 self.model_failed(at, error, *retry_at);
             }
-            Event::AssistantMessage { .. } => self.model_answered(record),
+            Event::AssistantMessage { .. } => self.model_responded(record),
             Event::CallProposed { slot, tool, arguments, .. } => {
                 self.proposed(*slot, tool, arguments.as_deref(), at);
             }
@@ -217,7 +217,7 @@ impl RunSpans {
         self.end(span);
     }
 
-    fn model_answered(&mut self, record: &Record) {
+    fn model_responded(&mut self, record: &Record) {
         let Event::AssistantMessage { message, finish, usage, first_token, duration, .. } = &record.event
         else {
             return;
@@ -231,7 +231,7 @@ impl RunSpans {
             self.calls.insert(call.slot, call_of);
         }
         let (labels, took, first, used) = (self.model_labels(), *duration, *first_token, *usage);
-        self.measure(move |metrics| metrics.model_answered(&labels, took, first, &used));
+        self.measure(move |metrics| metrics.model_responded(&labels, took, first, &used));
         let Some(span) = self.model_span(record.at) else { return };
         let reasons = vec![StringValue::from(content::finish_reason(finish).to_owned())];
         let mut span = span

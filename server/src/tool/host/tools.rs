@@ -136,7 +136,7 @@ impl Tools for RemoteTools {
     }
 }
 
-/// True for the fleet's immediate answer to a seek of this call.
+/// True for the fleet's immediate result of a seek of this call.
 fn is_seek_result(output: &FleetOutput, sought: &CallId) -> bool {
     matches!(output, FleetOutput::Update { call, update: CallUpdate::Granted { .. } | CallUpdate::Denied { .. }, .. } if call == sought)
 }

@@ -16,7 +16,7 @@ use crate::id::HostId;
 
 /// A call is lost after this many consecutive heartbeats without it. One may have crossed the call's confirmation.
 const MISSED_HEARTBEATS_MAX: u8 = 2;
-/// Most unknown calls of one heartbeat that are answered with a lost lease.
+/// Most unknown calls of one heartbeat whose lease is reported as lost.
 const LEASES_LOST_PER_HEARTBEAT_MAX: usize = 64;
 
 /// The content of a progress frame.

@@ -215,7 +215,7 @@ impl Pool {
             if let Some(FleetCallState::Assigned(assignment)) = self.calls.get(&call).map(|call| &call.state)
             {
                 let call = assignment.call_ref(&call);
-                self.report_lost(&call, Ran::Maybe, format!("host {id} left without answering"));
+                self.report_lost(&call, Ran::Maybe, format!("host {id} left without a result"));
             }
         }
     }

@@ -46,7 +46,7 @@ impl Pool {
     pub(in crate::host) fn has_open_offers(&self) -> bool {
         self.calls.values().any(|call| match &call.state {
             FleetCallState::Reserved { .. } => true,
-            FleetCallState::Assigned(assignment) => assignment.is_unanswered(),
+            FleetCallState::Assigned(assignment) => assignment.is_unconfirmed(),
             FleetCallState::Queued
             | FleetCallState::Pinned { .. }
             | FleetCallState::AwaitingResult { .. }
@@ -58,7 +58,7 @@ impl Pool {
     /// lost or rejected, and its run is about to be told so.
     pub(in crate::host) fn is_offer_open(&self, call: &CallId) -> bool {
         match self.calls.get(call).map(|call| &call.state) {
-            Some(FleetCallState::Assigned(assignment)) => assignment.is_unanswered(),
+            Some(FleetCallState::Assigned(assignment)) => assignment.is_unconfirmed(),
             Some(FleetCallState::Recording(_)) | None => true,
             Some(
                 FleetCallState::Queued

@@ -122,7 +122,7 @@ pub enum Event {
         /// The message. Slots of its tool calls are of this run.
         message: SharedMessage,
     },
-    /// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off.
+    /// A text that no user wrote entered the session: of a context source, or the note after a response that was cut off.
     ContextAdded {
         /// Name of the context source; `cut_off` for the note.
         source: String,
@@ -345,7 +345,7 @@ pub enum Event {
         slot: CallSlot,
         /// The last attempt; 0 if no host was offered the call.
         attempt: Attempt,
-        /// The host whose answer is the result; absent if something else settled the call.
+        /// The host that the result is from; absent if something else settled the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<HostId>,
         /// Entry of the result.

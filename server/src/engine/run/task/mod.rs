@@ -73,7 +73,7 @@ pub(in crate::engine) enum TaskEnd {
 
 /// Longest wait for offers of a run whose session is given away. Its next owner reclaims those that are open then.
 const LEAVING_OFFERS_WAIT: Duration = Duration::from_millis(500);
-/// Time between two looks of a run that stops if hosts have answered its offers.
+/// Time between two looks of a run that stops if hosts have confirmed its offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Everything that the task of one live run owns.
@@ -409,7 +409,7 @@ impl RunTask {
         Ok(self.check_end())
     }
 
-    /// Replies to the callers of `Step`: their step has begun, or the run ended before its planner had answered.
+    /// Replies to the callers of `Step`: their step has begun, or the run ended before its planner had responded.
     fn reply_to_step_callers(&mut self) {
         let state = self.machine.state();
         for StepCaller { request, reply } in self.step_callers.drain(..) {

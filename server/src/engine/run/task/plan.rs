@@ -74,8 +74,8 @@ impl PlannerCall {
 
     async fn plan(&self, planner: &dyn Planner) -> Result<Instruction, ExtensionError> {
         let timeout = planner.timeout();
-        let answer = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
-        match tokio::time::timeout(timeout.duration(), answer).await {
+        let response = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
+        match tokio::time::timeout(timeout.duration(), response).await {
             Err(_) => Err(ExtensionError::Timeout),
             Ok(Err(_)) => Err(ExtensionError::Failed {
                 message: "it panicked; the server's log has the details".to_owned(),

@@ -266,7 +266,7 @@ pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
         Some(Response::Instruction(reply)) => {
             instruction::from_wire(reply).map(ResponseBody::Instruction).map_err(ExtensionError::Nonsense)
         }
-        None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
+        None => Err(ExtensionError::Nonsense("the response is empty".to_owned())),
     };
     ExtensionResponse { id: response.request_id, result }
 }

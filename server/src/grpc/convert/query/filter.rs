@@ -64,7 +64,7 @@ const NEVER: TimeRange = TimeRange { from: None, before: Some(Timestamp(0)) };
 /// The caller whose rows a filter names. A caller that sees only its own may name no other.
 ///
 /// # Errors
-/// PERMISSION_DENIED if another caller is named. A list without that caller's rows would look like an answer.
+/// PERMISSION_DENIED if another caller is named. A list without that caller's rows would look complete.
 pub fn only_of(own: Option<&str>, wanted: Option<String>) -> Result<Option<String>, Status> {
     match (own, wanted) {
         (Some(own), Some(wanted)) if own != wanted => {

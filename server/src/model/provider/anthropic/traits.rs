@@ -1,7 +1,7 @@
 //! Table of Claude models: thinking, effort, sampling and forced tools.
 //!
 //! Sources: the migration guides and the pages on extended and adaptive thinking under
-//! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which answers the same for one model.
+//! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which says the same of one model.
 
 use agentloop_core::model_traits::{
     Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,

@@ -270,7 +270,7 @@ impl BlobStore for SqliteStore {
         let (tenant, only_of) = (tenant.clone(), only_of.map(str::to_owned));
         match self.blobs.write(BlobOp::Claim { tenant, only_of, digests: digests.to_vec(), now }).await? {
             BlobResult::Claimed(sizes) => Ok(sizes),
-            other => unreachable!("a claim is answered with {other:?}"),
+            other => unreachable!("the result of a claim is {other:?}"),
         }
     }
 

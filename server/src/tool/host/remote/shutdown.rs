@@ -9,7 +9,7 @@ use super::RemoteTools;
 
 /// The wait for this replica to become the one that takes hosts, for a host that was sent here.
 const HUB_WAIT: Duration = Duration::from_secs(5);
-/// Time between two looks of a shutdown if hosts have answered their offers.
+/// Time between two looks of a shutdown if hosts have confirmed their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// The reply to a host that wants its welcome.

@@ -26,7 +26,7 @@ use crate::model::{ModelError, ModelRequest};
 pub(super) struct CallContext {
     pub(super) origin: Origin,
     pub(super) policy: StatePolicy,
-    /// True if the last message is a partial answer that the provider should continue.
+    /// True if the last message is a partial response that the provider should continue.
     pub(super) continues: bool,
 }
 

@@ -63,7 +63,7 @@ impl Decoder for ChatDecoder {
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let Some(reason) = self.finish.take() else {
-            return Err(ModelError::malformed("the stream ends before the answer does"));
+            return Err(ModelError::malformed("the stream ends before the response does"));
         };
         if reason == FinishReason::ContextWindow && !self.has_content {
             return Err(ModelError::context_full());
@@ -89,7 +89,7 @@ impl Decoder for ChatDecoder {
         let choices = document["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
         let choice =
-            first.filter(|choice| choice["message"].is_object()).ok_or_else(ModelError::no_answer)?;
+            first.filter(|choice| choice["message"].is_object()).ok_or_else(ModelError::not_a_response)?;
         let reason = choice["finish_reason"].as_str().unwrap_or("stop");
         let choice = json!({ "delta": choice["message"], "finish_reason": reason });
         let chunk = json!({ "choices": [choice], "usage": document["usage"] }).to_string();

@@ -95,7 +95,7 @@ impl Decoder for ResponsesDecoder {
     }
 
     fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), ModelError> {
-        Err(ModelError::malformed("the stream ends before the answer does"))
+        Err(ModelError::malformed("the stream ends before the response does"))
     }
 
     fn is_done(&self) -> bool {
@@ -104,7 +104,7 @@ impl Decoder for ResponsesDecoder {
 
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         if !document["output"].is_array() {
-            return Err(ModelError::no_answer());
+            return Err(ModelError::not_a_response());
         }
         let before = deltas.len();
         let kind = match document["status"].as_str() {
