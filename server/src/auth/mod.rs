@@ -33,7 +33,7 @@ use self::jwt::JwtCheck;
 pub use self::name::approver_problem;
 pub use self::principal::{Principal, Role};
 pub use self::quota::{
-    Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit,
+    Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaScope, QuotaUse, Quotas, UsePermit,
 };
 pub use self::reserved_name::ReservedName;
 use self::tokens::TokenTable;

@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::error::Problem;
-use super::reader::{ConfigReader, Key};
+use super::reader::{ConfigKey, ConfigReader};
 use super::section::Section;
 
 /// The result of reading. `value` is usable only if there are no problems.
@@ -15,7 +15,7 @@ pub(super) struct Reading<T> {
         not(test),
         expect(dead_code, reason = "kept in every build so that tests see the same reading")
     )]
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<ConfigKey>,
 }
 
 /// Reads `text`, a file of this `name`. `body` must read every known key; other keys are reported as unknown.

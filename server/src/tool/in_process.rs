@@ -95,13 +95,13 @@ pub(crate) struct InProcess {
     executors: ToolExecutors,
     tasks: Tasks,
     sink: OnceLock<Arc<dyn CallSink>>,
-    /// The shards of calls in [`Calls`]. A replica that is above its share gives away other ones first.
+    /// The shards of calls in [`OwnCalls`]. A replica that is above its share gives away other ones first.
     busy_shards: BusyShards,
-    calls: Arc<Mutex<Calls>>,
+    calls: Arc<Mutex<OwnCalls>>,
 }
 
 #[derive(Default)]
-struct Calls {
+struct OwnCalls {
     /// Calls that were granted this process, until their attempt runs.
     granted: HashMap<CallKey, BusyShard>,
     /// Calls that wait for their shard to come back, which was to be given away.
@@ -110,7 +110,7 @@ struct Calls {
     running: HashMap<CallKey, RunningAttempt>,
 }
 
-impl Calls {
+impl OwnCalls {
     fn stop_waiting(&mut self, key: &CallKey) {
         self.waiting.remove(key).into_iter().for_each(|waiting| waiting.abort());
     }
@@ -197,7 +197,7 @@ impl InProcess {
     }
 
     /// Grants this process to a call if its shard stays here after all. Then its run goes on, and does not seek again.
-    fn grant_once_gained(&self, calls: &mut Calls, key: CallKey, shard: ShardNo) {
+    fn grant_once_gained(&self, calls: &mut OwnCalls, key: CallKey, shard: ShardNo) {
         if calls.waiting.contains_key(&key) {
             return;
         }
@@ -359,7 +359,7 @@ fn panicked() -> CallOutcome {
     }
 }
 
-fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+fn lock(calls: &Mutex<OwnCalls>) -> MutexGuard<'_, OwnCalls> {
     // No operation leaves the maps half changed, so they are still good after a panic.
     calls.lock()
 }

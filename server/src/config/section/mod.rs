@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::environment::PREFIX;
 use super::error::Place;
 use super::hint::did_you_mean_one_of;
-use super::reader::{ConfigReader, Key};
+use super::reader::{ConfigKey, ConfigReader};
 use super::value::{Raw, found};
 
 /// A table. A missing one reads like an empty one.
@@ -33,7 +33,7 @@ pub(super) struct Section<'r, 't> {
 }
 
 /// A value and its place in the file or environment.
-struct Found<'t> {
+struct FoundValue<'t> {
     raw: Raw<'t>,
     place: Place,
 }
@@ -245,28 +245,28 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Looks a key up in the environment, then in the file, and notes it as known.
-    fn look_up(&mut self, key: &'static str, default: Option<String>) -> Option<Found<'t>> {
+    fn look_up(&mut self, key: &'static str, default: Option<String>) -> Option<FoundValue<'t>> {
         self.known.push(key);
         let found = self.in_environment(key).or_else(|| self.in_file(key));
-        self.reader.note_key(Key { path: join(&self.pattern, key), default, set: found.is_some() });
+        self.reader.note_key(ConfigKey { path: join(&self.pattern, key), default, set: found.is_some() });
         if let Some(found) = &found {
             self.set.insert(key, found.place.clone());
         }
         found
     }
 
-    fn in_environment(&mut self, key: &'static str) -> Option<Found<'t>> {
+    fn in_environment(&mut self, key: &'static str) -> Option<FoundValue<'t>> {
         if !self.overridable {
             return None;
         }
         let name = format!("{PREFIX}{}_{}", self.path, key).to_ascii_uppercase();
         let (text, place) = self.reader.variable(name, &join(&self.path, key))?;
-        Some(Found { raw: Raw::Variable(text), place })
+        Some(FoundValue { raw: Raw::Variable(text), place })
     }
 
-    fn in_file(&self, key: &'static str) -> Option<Found<'t>> {
+    fn in_file(&self, key: &'static str) -> Option<FoundValue<'t>> {
         let value = self.table?.get(key)?;
-        Some(Found { raw: Raw::Toml(value.get_ref()), place: self.reader.at(value.span()) })
+        Some(FoundValue { raw: Raw::Toml(value.get_ref()), place: self.reader.at(value.span()) })
     }
 
     fn find_unknown_keys(&mut self) {

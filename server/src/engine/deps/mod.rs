@@ -61,7 +61,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) watchers: Watchers,
     /// Number of sessions that were deleted because of their age or number.
     pub(in crate::engine) retired_sessions: AtomicU64,
-    pub(in crate::engine) failures: Failures,
+    pub(in crate::engine) failures: RunFailures,
     pub(in crate::engine) recovery_bounds: RecoveryBounds,
 }
 
@@ -83,7 +83,7 @@ pub(in crate::engine) struct Watchers {
 
 /// Failures of runs that are not of their own making.
 #[derive(Default)]
-pub(in crate::engine) struct Failures {
+pub(in crate::engine) struct RunFailures {
     /// Panics of each run's task.
     pub(in crate::engine) panics: RunCounts,
     /// Failures of the store in each run, which set the wait before its next retry.

@@ -23,14 +23,14 @@ const SLOW_TIMES: u32 = 10;
 
 /// A query to the store. Its result serves one or two quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::engine::quota) enum Source {
+pub(in crate::engine::quota) enum UseQuery {
     Sessions,
     Bytes,
     /// Tokens and cost, which one query returns.
     Usage,
 }
 
-impl Source {
+impl UseQuery {
     /// The source of a quota, and the place of its number in the result.
     pub(in crate::engine::quota) fn of(quota: Quota) -> Option<(Self, usize)> {
         match quota {
@@ -122,16 +122,16 @@ impl QuotaReservation {
 /// Reads from the store how much of a quota a holder has used.
 pub(in crate::engine::quota) async fn read_use(
     store: &dyn Store,
-    source: Source,
+    source: UseQuery,
     holder: &Holder,
     from: Timestamp,
     length: Millis,
 ) -> Result<[u64; 2], StoreError> {
     let (tenant, name) = (&holder.tenant, holder.name.as_deref());
     Ok(match source {
-        Source::Sessions => [store.session_count(tenant, name).await?, 0],
-        Source::Bytes => [store.stored_bytes(tenant, name).await?, 0],
-        Source::Usage => {
+        UseQuery::Sessions => [store.session_count(tenant, name).await?, 0],
+        UseQuery::Bytes => [store.stored_bytes(tenant, name).await?, 0],
+        UseQuery::Usage => {
             let query = UsageQuery {
                 from,
                 before: Timestamp(from.0 + length.0),

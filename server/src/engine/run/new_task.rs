@@ -14,7 +14,7 @@ use crate::engine::history::History;
 use crate::engine::memory::RUN_BYTES;
 use crate::engine::ports::Observer;
 use crate::engine::run::table::{Mailbox, StartPermit};
-use crate::engine::run::task::{RowColumns, RunTask, RunWrite, Running, TaskMemory, Unwritten};
+use crate::engine::run::task::{RowColumns, RunTask, RunWrite, RunningWork, TaskMemory, Unwritten};
 use crate::store::{RunRow, StoreError};
 
 /// The parts of a task that differ from run to run.
@@ -70,7 +70,7 @@ impl Engine {
             history,
             unwritten: Unwritten::default(),
             mailbox: receiver,
-            running: Running::default(),
+            running: RunningWork::default(),
             memory: TaskMemory::new(base_charge),
             step_callers: Vec::new(),
             is_past_failure: false,

@@ -211,7 +211,7 @@ impl RemoteExtensions {
     ) -> Result<ResponseBody, ExtensionError> {
         let (sender, response) = oneshot::channel();
         let new = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
-        let _forget = ForgetOnDrop { extensions: self, id: new.id };
+        let _forget = CloseRequestOnDrop { extensions: self, id: new.id };
         request.id = new.wire_id;
         let max = new.max_frame_bytes;
         if request.size() > max {
@@ -230,12 +230,12 @@ impl RemoteExtensions {
 }
 
 /// Closes a request when its caller stops waiting, for whatever reason.
-struct ForgetOnDrop<'a> {
+struct CloseRequestOnDrop<'a> {
     extensions: &'a RemoteExtensions,
     id: u64,
 }
 
-impl Drop for ForgetOnDrop<'_> {
+impl Drop for CloseRequestOnDrop<'_> {
     fn drop(&mut self) {
         self.extensions.lock().forget(self.id);
     }

@@ -6,7 +6,7 @@ use agentloop_proto::v1 as wire;
 use prost::Message as _;
 use tonic::Status;
 
-use crate::auth::{Quota, QuotaUse, Scope};
+use crate::auth::{Quota, QuotaScope, QuotaUse};
 use crate::engine::Engine;
 use crate::grpc::caller::Caller;
 use crate::grpc::convert::duration;
@@ -38,8 +38,8 @@ pub(super) async fn usage_of(
 
 fn quota(used: QuotaUse, name: Option<&str>, window: Option<Millis>) -> wire::Quota {
     let holder = match used.scope {
-        Scope::Principal => name.unwrap_or_default(),
-        Scope::Tenant => "tenant",
+        QuotaScope::Principal => name.unwrap_or_default(),
+        QuotaScope::Tenant => "tenant",
     };
     let second = (used.quota == Quota::RequestsPerSecond).then_some(Millis::secs(1));
     wire::Quota {

@@ -16,7 +16,7 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::json;
 
-use super::instruments::Instruments;
+use super::instruments::OtlpInstruments;
 use super::span::Span;
 use super::{Otlp, content};
 use crate::telemetry::models::split;
@@ -43,7 +43,7 @@ pub struct RunSpans {
 }
 
 /// Adds to the metrics.
-type Measurement = Box<dyn FnOnce(&Instruments) + Send + Sync>;
+type Measurement = Box<dyn FnOnce(&OtlpInstruments) + Send + Sync>;
 
 /// A model call that has begun and not ended.
 struct CurrentModelCall {
@@ -161,7 +161,7 @@ impl RunSpans {
         }
     }
 
-    fn measure(&mut self, add: impl FnOnce(&Instruments) + Send + Sync + 'static) {
+    fn measure(&mut self, add: impl FnOnce(&OtlpInstruments) + Send + Sync + 'static) {
         self.measured.push(Box::new(add));
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, StoredTool};
 use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
-use crate::tool::host::outbound::{Full, Sender};
+use crate::tool::host::outbound::{SendQueueFull, Sender};
 use crate::tool::host::rows::CheckedRows;
 
 /// Number of a link between an owner of runs and the hub, at the end that gives it. It rises.
@@ -57,7 +57,7 @@ impl HostsState {
         &mut self,
         connection: ConnectionId,
         frame: ServerFrame,
-    ) -> Option<(TenantId, Full)> {
+    ) -> Option<(TenantId, SendQueueFull)> {
         let HostQueue { tenant, sender } = self.streams.get(&connection)?;
         sender.send(frame).err().map(|full| (tenant.clone(), full))
     }

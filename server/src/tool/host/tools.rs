@@ -17,7 +17,7 @@ use agentloop_core::title::title;
 use agentloop_core::tool::Digest;
 use serde::de::IgnoredAny;
 
-use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed, keeps_todos};
+use crate::tool::catalogue::registry::{CatalogueTool, asks_human, is_allowed, keeps_todos};
 use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
 use crate::tool::{BadOutput, CallOrigin, Offered, Seek, Tools};
@@ -190,7 +190,7 @@ impl RemoteTools {
         }
     }
 
-    fn ready_facts(&self, spec: &RunSpec, tool: &Tool, arguments: &str) -> CallFacts {
+    fn ready_facts(&self, spec: &RunSpec, tool: &CatalogueTool, arguments: &str) -> CallFacts {
         let declared = &tool.declaration;
         // The title is stored, and everybody who reads of the call sees it.
         let shown = match declared.title.contains('{') {

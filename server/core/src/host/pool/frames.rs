@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::questions::NeededInput;
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::FleetCallState;
 use crate::host::frame::{
     CallOutcome, CallRef, CallResult, CancelOutcome, HostFrame, Ran, RejectReason, Resumable, ServerFrame,
@@ -27,7 +27,7 @@ struct ReportedProgress {
     resumable: Option<Resumable>,
 }
 
-impl Pool {
+impl TenantPool {
     pub(super) fn frame(&mut self, connection: ConnectionId, frame: HostFrame) {
         let now = self.now;
         let Some((host, record)) = self.host_of(connection) else { return };

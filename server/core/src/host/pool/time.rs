@@ -1,13 +1,13 @@
 //! Timers that go off, pauses of hosts, and shutting down.
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::FleetCallState;
 use crate::host::frame::{CancelCause, Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, FleetOutput};
 use crate::id::{CallId, HostId};
 use crate::time::{Millis, Timestamp};
 
-impl Pool {
+impl TenantPool {
     pub(in crate::host) fn handle_time(&mut self, now: Timestamp) -> Vec<FleetOutput> {
         self.now = now;
         while let Some(timer) = self.timers.pop_due(now) {

@@ -1,13 +1,13 @@
 //! Views of a pool, for listings and metrics.
 
-use super::{Pool, Tool, first_of};
+use super::{PoolTool, TenantPool, first_of};
 use crate::host::call::FleetCallState;
 use crate::host::frame::CallInHand;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
 use crate::id::{CallId, HostId, RunId, RuntimeId};
 
-impl Pool {
+impl TenantPool {
     pub(in crate::host) fn host_views(&self) -> Vec<HostView> {
         self.hosts.iter().map(|(id, host)| host_view(id, host)).collect()
     }
@@ -16,7 +16,7 @@ impl Pool {
         self.tools.iter().map(|(name, tool)| self.tool_view(name, tool)).collect()
     }
 
-    fn tool_view(&self, name: &str, tool: &Tool) -> ToolView {
+    fn tool_view(&self, name: &str, tool: &PoolTool) -> ToolView {
         let on_hosts = self.calls.values().filter(|call| call.tool.as_deref() == Some(name)).filter(|call| {
             matches!(call.state, FleetCallState::Reserved { .. } | FleetCallState::Assigned(_))
         });

@@ -26,7 +26,7 @@ use crate::todo::TodoItem;
 use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
-pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
+pub use detail::{AfterAttempt, EntryContent, Observation, Outcome, Steer, Totals};
 use format::{first_attempt, is_first_attempt, is_none, is_nothing, is_zero};
 
 /// Version of the event format, stored beside each event.

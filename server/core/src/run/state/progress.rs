@@ -18,7 +18,7 @@ pub(super) struct Times {
 
 /// The last event of the run and the last entry of its session.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct LastNumbers {
+pub(super) struct LastRecorded {
     pub(super) seq: Seq,
     pub(super) entry: EntryNo,
 }

@@ -89,7 +89,7 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) unwritten: Unwritten,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) mailbox: mpsc::Receiver<Mail>,
-    pub(in crate::engine) running: Running,
+    pub(in crate::engine) running: RunningWork,
     pub(in crate::engine) memory: TaskMemory,
     /// Callers of `Step` whose step has not begun yet, because the planner is still being called.
     pub(in crate::engine) step_callers: Vec<StepCaller>,
@@ -127,7 +127,7 @@ pub(in crate::engine) struct Unwritten {
 
 /// The work that is under way in the task itself.
 #[derive(Default)]
-pub(in crate::engine) struct Running {
+pub(in crate::engine) struct RunningWork {
     /// The model call, planner call, preparation or compaction. A run has at most one.
     pub(in crate::engine) effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// Results of tool calls that `post_tool` hooks are looking at.

@@ -37,7 +37,7 @@ struct Provider {
     name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
-    dialect: Dialect,
+    dialect: ProviderDialect,
     tools: ToolListCache,
     /// True once the server refused to show or encrypt reasoning, which some accounts and models may not do.
     without_reasoning: AtomicBool,
@@ -46,7 +46,7 @@ struct Provider {
 
 /// Properties of the server and its models that a request depends on.
 #[derive(Debug, Default)]
-struct Dialect {
+struct ProviderDialect {
     /// True for OpenAI's own servers.
     official: bool,
     default_max_tokens: Option<u32>,
@@ -71,7 +71,7 @@ impl ResponsesModel {
         let endpoint =
             Endpoint::for_provider(provider, vendor, |base| http::with_suffix(base, "/responses"))?;
         let official = endpoint.is_openai();
-        let dialect = Dialect {
+        let dialect = ProviderDialect {
             official,
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),

@@ -29,7 +29,7 @@ use crate::tool::catalogue::registry::{Catalogue, StoredTool};
 use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel};
 use crate::tool::host::ids::HostIds;
-use crate::tool::host::outbound::{Full, Sender};
+use crate::tool::host::outbound::{SendQueueFull, Sender};
 use crate::tool::host::state::{HostQueue, HostsState, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
@@ -217,7 +217,7 @@ impl RemoteTools {
         while let Some(output) = todo.pop_front() {
             match output {
                 FleetOutput::Send { connection, frame } => {
-                    if let Some((tenant, Full)) = state.push(connection, frame) {
+                    if let Some((tenant, SendQueueFull)) = state.push(connection, frame) {
                         let reason = CloseReason::NotReading;
                         todo.extend(state.fleet.handle(
                             &tenant,

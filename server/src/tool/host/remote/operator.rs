@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 
 use super::RemoteTools;
 use crate::tool::FleetCounts;
-use crate::tool::catalogue::registry::{StoredTool, Tool};
+use crate::tool::catalogue::registry::{CatalogueTool, StoredTool};
 use crate::tool::catalogue::terms::TermsError;
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::in_process::in_process;
@@ -59,7 +59,7 @@ impl RemoteTools {
         let now = self.now();
         let mut views: HashMap<String, _> =
             state.fleet.tools(tenant).into_iter().map(|view| (view.name.clone(), view)).collect();
-        let snapshot = |tool: &Tool| {
+        let snapshot = |tool: &CatalogueTool| {
             let view = views.remove(&tool.declaration.name);
             let (hosts, calls, queued) = match view {
                 Some(view) => (view.hosts, view.calls, view.queued),

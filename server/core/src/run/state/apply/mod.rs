@@ -13,7 +13,7 @@ use crate::run::event::{Event, Record};
 use crate::run::state::{RunState, SettlingResult};
 use crate::time::Timestamp;
 
-use calls::{Offered, Proposed};
+use calls::{OfferTarget, Proposed};
 use lifecycle::StartedFields;
 use model::Spent;
 
@@ -109,7 +109,7 @@ impl RunState {
             ),
             Event::CallOffered { slot, attempt, host, instance, effect, output_schema, .. } => {
                 let offered =
-                    Offered { host, instance: instance.as_ref(), output_schema: output_schema.as_ref() };
+                    OfferTarget { host, instance: instance.as_ref(), output_schema: output_schema.as_ref() };
                 self.call_offered(*slot, *attempt, offered, *effect);
             }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::calls::Calls;
 use super::chunk::{CallFragment, CallFunction, ChatChunk, ChatText, ReasoningField};
-use super::state::{CallState, Details, ReasoningState};
+use super::state::{Details, ReasoningState, StoredCallState};
 use crate::model::ModelError;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::short;
@@ -178,7 +178,7 @@ impl ChatDecoder {
         let extra = fragment.extra.and_then(|extra| RawValue::from_string(extra.to_owned()).ok());
         let index = self.calls.add(fragment, deltas)?;
         if let Some(extra_content) = extra {
-            let data = serde_json::to_string(&CallState { extra_content }).ok();
+            let data = serde_json::to_string(&StoredCallState { extra_content }).ok();
             let state = data.map(|data| self.origin.state(data));
             self.calls.attach_state(index, state, deltas);
         }
