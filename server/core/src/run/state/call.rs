@@ -109,6 +109,13 @@ pub struct SettlingResult {
     pub digest: Option<Digest>,
 }
 
+impl SettlingResult {
+    /// The result of an attempt if `host` gave it, else one of something else. `digest` is that of the outcome.
+    pub(super) fn of(host: Option<&HostId>, attempt: Attempt, digest: Option<&Digest>) -> Self {
+        Self { attempt: if host.is_some() { attempt } else { Attempt::NONE }, digest: digest.cloned() }
+    }
+}
+
 /// A state that a call goes on from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResumeState {
