@@ -99,7 +99,8 @@ pub enum Seek {
 }
 
 impl Seek {
-    /// The update that says the same to whoever was told that the call is queued; `None` if one follows anyway.
+    /// The update for a run that takes the call for queued. `None` if it is, or is granted under terms that need no
+    /// look-up.
     pub(in crate::tool) fn update(self) -> Option<CallUpdate> {
         match self {
             Self::Granted { host, instance, terms: terms @ Some(_) } => {

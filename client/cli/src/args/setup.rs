@@ -145,7 +145,7 @@ Examples:
   agentloop completions zsh > ~/.zfunc/_agentloop        with ~/.zfunc in fpath
   agentloop completions fish > ~/.config/fish/completions/agentloop.fish")]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// The shell that will run the script
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }

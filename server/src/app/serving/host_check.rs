@@ -12,7 +12,7 @@ use crate::config::MetricsOptions;
 pub(super) struct HostCheck {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// True if addresses are let in beside names: nobody can make an address lead elsewhere.
+    /// True if requests to any IP address are served, too: unlike a name, nobody can make it lead elsewhere.
     any_address: bool,
 }
 

@@ -27,9 +27,9 @@ pub struct RunView {
 /// A run that has ended, or waits for a human or an operator.
 #[derive(Debug, Clone)]
 pub struct StoppedRun {
-    /// The run's session.
+    /// The session that the run belongs to.
     pub session: SessionId,
-    /// The run's durable state.
+    /// The state as of the last durable event.
     pub state: Box<RunState>,
 }
 

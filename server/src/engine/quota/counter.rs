@@ -10,14 +10,13 @@ use tokio::time::Instant;
 use crate::auth::{Holder, Quota};
 use crate::store::{Store, StoreError, UsageQuery, UsageRow};
 
-/// A reading of the store counts for this many times the time that it took, so that reading takes at most a 50th of the
-/// time.
+/// A reading of the store is used this many times as long as it took. So reading takes at most a 50th of the time.
 const VALID_TIMES: u32 = 50;
-/// A reading of the store counts for this long at most.
+/// The longest time for which a reading of the store is used.
 const VALID_MAX: Duration = Duration::from_secs(60);
-/// A reading that took this long is not repeated for each refused call.
+/// A reading that takes this long is slow: it is not repeated for each call that it refuses.
 const SLOW: Duration = Duration::from_millis(500);
-/// A slow reading refuses calls for this many times the time that it took. So a caller that tries again and again keeps the
+/// A slow reading refuses calls this many times as long as it took. So a caller that tries again and again keeps the
 /// store busy a tenth of the time.
 const SLOW_TIMES: u32 = 10;
 
@@ -68,12 +67,12 @@ pub(in crate::engine::quota) struct StoredUse {
 }
 
 impl StoredUse {
-    /// True if it counts at this age.
+    /// True if a reading of this age is used.
     pub(in crate::engine::quota) fn counts_for(&self, age: Duration) -> bool {
         age < (self.took * VALID_TIMES).min(VALID_MAX)
     }
 
-    /// True if at this age a call is refused by it, although something may have been deleted since.
+    /// True if it may refuse a call at this age without a new reading, although something may have been deleted since.
     pub(in crate::engine::quota) fn refuses_for(&self, age: Duration) -> bool {
         self.took >= SLOW && age < (self.took * SLOW_TIMES).min(VALID_MAX)
     }

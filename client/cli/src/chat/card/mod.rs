@@ -89,7 +89,7 @@ pub(crate) enum Choice {
 /// The effect of a key outside of the card.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CardOutcome {
-    /// There is none.
+    /// The card alone has changed, or nothing.
     None,
     /// The keys go to the editor again.
     PutAside,
