@@ -55,7 +55,7 @@ pub(super) struct ServiceParts {
     pub(super) quotas: Option<Quotas>,
     /// The demand that callers present credentials.
     pub(super) authentication: Authentication,
-    /// Those that share the database, if it is shared.
+    /// The replicas that share the database, if it is shared.
     pub(super) cluster: Option<ClusterParts>,
 }
 

@@ -116,7 +116,7 @@ impl ShardCache {
         let (locate, RunKey { tenant, run }) = (locate.clone(), key.clone());
         let looking = async move { locate.shard_of_run(&tenant, &run).await }.boxed().shared();
         if self.looking.len() >= RUNS_MAX {
-            // Those that nobody waits for any more.
+            // Look-ups that nobody waits for any more leave.
             self.looking.retain(|_, looking| looking.upgrade().is_some());
         }
         if let Some(shared) = looking.downgrade() {

@@ -172,7 +172,7 @@ impl Violations {
     pub fn check(self) -> Result<(), Status> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let message = match first.field.as_str() {
-            // Of the whole message, such as one that cannot be decoded.
+            // A fault of the whole message, such as one that cannot be decoded.
             "" => first.description.clone(),
             field => format!("{field}: {}", first.description),
         };

@@ -62,7 +62,7 @@ pub(super) struct Services {
     pub(super) facts: ServerFacts,
     /// Time after which a transfer of a blob that stands still is ended.
     pub(super) blobs_idle: Duration,
-    /// Those that share the database, if it is shared.
+    /// The replicas that share the database, if it is shared.
     pub(super) shared_database: Option<SharedDatabase>,
 }
 

@@ -18,7 +18,7 @@ const FULL_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct RpcRates {
     /// Buckets that were taken from since `since`.
     current: HashMap<Holder, RateBucket>,
-    /// Those that were taken from in the stretch before.
+    /// Buckets that were taken from in the stretch before.
     previous: HashMap<Holder, RateBucket>,
     since: Option<Instant>,
 }

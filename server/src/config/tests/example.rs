@@ -48,7 +48,7 @@ fn everything_set() -> Reading<Config> {
     ]);
     let name = folder.path().join("agentloop.toml");
     let reading = read(&uncommented(), name.to_str().unwrap(), &environment);
-    // Of the keys of the store, some exclude each other.
+    // Some keys of the store exclude each other.
     let problems: Vec<_> = reading.problems.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(
         problems,

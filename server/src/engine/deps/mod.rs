@@ -54,7 +54,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) quotas: EngineQuotas,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
-    /// Those of them that call `Run` or `RunStream`.
+    /// The callers of `Run` and `RunStream` alone.
     pub(in crate::engine) waiting_rpcs: Callers,
     /// End subscriptions in shards that are given away.
     pub(in crate::engine) shard_stops: ShardStops,
@@ -72,7 +72,7 @@ pub(in crate::engine) struct RunMemory {
     pub(in crate::engine) journal_gate: JournalGate,
 }
 
-/// Those who watch lists of runs, or a session.
+/// Watchers of lists of runs, and of sessions.
 #[derive(Default)]
 pub(in crate::engine) struct Watchers {
     pub(in crate::engine) runs: Arc<RunWatchers>,

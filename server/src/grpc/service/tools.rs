@@ -107,7 +107,7 @@ impl tools_server::Tools for ToolsService {
         let caller = Caller::of(&request);
         let session = optional("session_id", request.into_inner().session_id, SessionId::parse)?;
         match &session {
-            // Those for every run name people and calls of others.
+            // Rules for every run name people and calls of others.
             None if caller.reads_only_of().is_some() => {
                 return Ok(Response::new(v1::ListRulesResponse::default()));
             }

@@ -205,7 +205,7 @@ pub enum Approval {
 }
 
 impl CallTerms {
-    /// Those of a tool that has not been looked up yet.
+    /// The terms of a tool that has not been looked up yet.
     fn unknown() -> Self {
         Self {
             digest: None,

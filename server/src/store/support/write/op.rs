@@ -65,12 +65,12 @@ pub(in crate::store) enum WriteOp<O> {
 pub(in crate::store) enum WriteResult<R> {
     /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `SeeHosts`, `Audit` and `Check`; of some of the store's own.
     Done,
-    /// Of `Claim`. `None`: there is no such run.
+    /// The result of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
-    /// Of a [`SessionOp`] that leaves a session: the session as it is now.
+    /// The result of a [`SessionOp`] that leaves a session: the session as it is now.
     Session(Box<SessionRow>),
-    /// Of `SessionOp::Delete`, `SessionOp::SetNotes`, `DeleteRule` and `ForgetTool`: false if there was nothing to change. Of
-    /// `ClaimHost`: false if the id is another principal's.
+    /// The result of `SessionOp::Delete`, `SessionOp::SetNotes`, `DeleteRule` and `ForgetTool`: false if there was
+    /// nothing to change. Of `ClaimHost`: false if the id is another principal's.
     Existed(bool),
     /// The result of the other writes of the store's own.
     Own(R),

@@ -86,7 +86,7 @@ pub(in crate::tool) struct CatalogueTool {
     pub(in crate::tool) schema: Arc<Schema>,
     /// `None` if the tool gives no typed output.
     pub(in crate::tool) output_schema: Option<Arc<Schema>>,
-    /// Those of earlier declarations, newest first: calls that were offered under them may still be running.
+    /// Schemas of earlier declarations, newest first: calls that were offered under them may still be running.
     earlier_outputs: Arc<[OutputSchema]>,
     /// True while a connected host serves it, and always for a tool of the server or the embedder.
     served: bool,

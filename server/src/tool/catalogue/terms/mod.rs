@@ -74,7 +74,7 @@ pub(in crate::tool) struct TermsBook {
     by_tenant: BTreeMap<TenantId, BTreeMap<String, KnownTerms>>,
     /// Names whose terms were lost, for tenants that know no others.
     lost: BTreeSet<String>,
-    /// Those of them that a tenant has forgotten.
+    /// Lost names that a tenant has forgotten.
     forgotten: BTreeSet<ToolKey>,
     /// Weaker declarations that were refused since the start.
     refused_count: u64,

@@ -22,7 +22,7 @@ use crate::model::transport::sse::SseEvent;
 /// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct MessagesDecoder {
-    /// Of the last event with a single text.
+    /// The template of the last event with a single text.
     template: Template<BlockText>,
     open: BTreeMap<u64, OpenBlock>,
     origin: Origin,

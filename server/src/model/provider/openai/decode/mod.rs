@@ -26,7 +26,7 @@ pub(in crate::model) struct ChatDecoder {
     /// Field of the reasoning that is still open.
     reasoning: Option<ReasoningField>,
     details: Details,
-    /// Of the last event with a single text.
+    /// The template of the last event with a single text.
     template: Template<ChatText>,
     /// Finish reason, sent at the end because token counts follow it, and with some servers more text.
     finish: Option<FinishReason>,
