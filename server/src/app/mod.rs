@@ -4,6 +4,7 @@ mod audit_lines;
 mod builder;
 mod hosts;
 mod observe;
+pub mod ports;
 mod providers;
 mod replica;
 mod running;

@@ -1,6 +1,9 @@
-//! The traits that an embedder may implement: observers, compaction strategies, executors of jobs that follow runs, and
-//! executors that replace the built-in ones for an instruction. An executor is given for one agent or for all agents.
-//! The agent's comes before the engine's, and that before the built-in one.
+//! The engine's own traits that an embedder may implement: observers, compaction strategies, executors of jobs that
+//! follow runs, and executors that replace the built-in ones for an instruction. [`crate::app::ports`] has those of all
+//! modules.
+//!
+//! An executor is given for one agent or for all agents. The agent's comes before the engine's, and that before the
+//! built-in one.
 //!
 //! The work of an executor is journalled like built-in work, so it survives restarts in the same way. A model call that
 //! was cut is made again. A tool call that was cut is made again if the tool's effect class allows it; otherwise it is in
