@@ -224,7 +224,7 @@ pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> S
     let insecure = section.get_or("allow_insecure_remote", false);
     let lacks = match protection {
         Protection { encrypted: true, authentication: Authentication::Required } => None,
-        Protection { authentication: Authentication::NotRequired, .. } => Some(
+        Protection { authentication: Authentication::NotAsked, .. } => Some(
             "there is no authentication: whoever connects can run every tool and read every session; add [auth] and [tls], \
              listen on 127.0.0.1",
         ),
