@@ -87,7 +87,7 @@ impl Client {
             let status = match sent {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => status,
-                Err(_) => return Err(no_answer(self.call_timeout)),
+                Err(_) => return Err(no_response(self.call_timeout)),
             };
             let is_unsent = is_unconnected(&status);
             let error = Error::from(status);
@@ -129,11 +129,11 @@ async fn within<A>(
 ) -> Result<A, Error> {
     let Some(timeout) = timeout else { return Ok(call.await?) };
     match tokio::time::timeout(timeout, call).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(no_answer(timeout)),
+        Ok(response) => Ok(response?),
+        Err(_) => Err(no_response(timeout)),
     }
 }
 
-fn no_answer(timeout: Duration) -> Error {
+fn no_response(timeout: Duration) -> Error {
     Error::Unreachable(format!("no answer within {timeout:?}"))
 }

@@ -40,13 +40,13 @@ pub struct StatusError {
     pub code: Code,
     /// The reason, for people. Programs should not depend on its words.
     pub message: String,
-    /// The reason from the contract's list. Absent if the answer is not from an agentloop server, such as from a proxy.
+    /// The reason from the contract's list. Absent if the response is not from an agentloop server, such as from a proxy.
     pub reason: Option<ErrorReason>,
     /// Details of the reason by name, such as `run_id` with SESSION_BUSY.
     pub metadata: HashMap<String, String>,
     /// The invalid fields of the request.
     pub violations: Vec<FieldViolation>,
-    /// The wait before the next attempt, if the server asks for one.
+    /// The wait before the next attempt, if the server gives one.
     pub retry_after: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ impl Error {
         self.is_unreachable() || self.reason() == Some(ErrorReason::OwnershipLost)
     }
 
-    /// The wait that the server asks for.
+    /// The wait that the server gives.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(|status| status.retry_after)
     }
@@ -151,8 +151,8 @@ pub(crate) fn is_unconnected(status: &Status) -> bool {
     false
 }
 
-/// True if the answer is that of a balancer whose server is gone: a stream without a status at its end, or a page. The library
-/// tells them by nothing but its text.
+/// True if the response is that of a balancer whose server is gone: a stream without a status at its end, or a page.
+/// The library tells them by nothing but its text.
 fn is_cut_by_balancer(status: &Status) -> bool {
     let said = [
         "protocol error: missing grpc-status",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// Exponential backoff with full jitter, for calls that failed for a passing reason. A wait that the server asks for is
+/// Exponential backoff with full jitter, for calls that failed for a passing reason. A wait that the server gives is
 /// honoured up to [`Backoff::max`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
@@ -54,12 +54,12 @@ impl Retries {
         self.next(error.retry_after())
     }
 
-    /// Uses up one retry, for any reason. `asked` is the wait that the server asks for.
-    pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
+    /// Uses up one retry, for any reason. `given` is the wait that the server gives.
+    pub(crate) fn next(&mut self, given: Option<Duration>) -> Option<Duration> {
         if self.used >= self.backoff.max_retries {
             return None;
         }
-        let wait = self.backoff.wait(self.used).max(asked.unwrap_or_default()).min(self.backoff.max);
+        let wait = self.backoff.wait(self.used).max(given.unwrap_or_default()).min(self.backoff.max);
         self.used += 1;
         Some(wait)
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_the_server_asks_for_is_bounded() {
+    fn a_wait_that_the_server_gives_is_bounded() {
         let mut retries = Retries::new(Backoff::default());
         assert_eq!(retries.next(Some(Duration::from_secs(3600))), Some(Backoff::default().max));
     }

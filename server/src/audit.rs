@@ -311,7 +311,7 @@ pub async fn within<T>(act: Option<Arc<Act>>, work: impl Future<Output = T>) -> 
     }
 }
 
-/// Does work that belongs to no act, whoever asks for it.
+/// Does work that belongs to no act, whoever wants it.
 pub async fn apart<T>(work: impl Future<Output = T>) -> T {
     ACT.scope(None, work).await
 }

@@ -210,8 +210,9 @@ impl Tasks {
     }
 }
 
-/// The signals of a server. SIGTERM and SIGINT ask it to end. SIGHUP asks it to read files again, and never ends it: not before
-/// the server can read them, and not if it has none. So it does not end with the terminal that it was started in.
+/// The signals of a server. SIGTERM and SIGINT tell it to end. SIGHUP tells it to read files again, and never ends it:
+/// not before the server can read them, and not if it has none. So it does not end with the terminal that it was
+/// started in.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -249,7 +250,7 @@ impl Signals {
         tasks.hard().cancel();
     }
 
-    /// The next signal that asks the process to end.
+    /// The next signal that tells the process to end.
     async fn next(&mut self) -> &'static str {
         loop {
             tokio::select! {

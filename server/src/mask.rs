@@ -112,7 +112,7 @@ impl Masks {
         let mask = Value::from(MASK);
         let mut kept = BTreeMap::new();
         for place in places {
-            // Of a name that is there twice, the last one counts.
+            // If a name is there twice, the last one counts.
             let of = |text| spans(text, std::slice::from_ref(place)).unwrap_or_default();
             let Some(known) = of(known).pop().map(|span| &known[span]) else { continue };
             for span in of(shown) {

@@ -157,7 +157,7 @@ fn starts_replicas_with_the_variables_of_the_chart() {
             plain => plain.trim_matches('"').to_owned(),
         };
         let pairs = lines.clone().filter_map(|line| line.strip_suffix(" }")?.split_once(", value: "));
-        // Those are there with a Secret of certificates alone.
+        // These are there with a Secret of certificates alone.
         let pairs = pairs.filter(|(name, _)| !name.starts_with("CLUSTER_TLS_"));
         let all: BTreeMap<_, _> =
             pairs.map(|(name, text)| (format!("AGENTLOOP_{name}"), value(text))).collect();

@@ -163,6 +163,39 @@ fn named_source_files_exist() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The texts in backticks of a cell.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// The table of names leads to files that exist, and types and functions of today are in them.
+#[test]
+fn names_lead_to_what_they_name() {
+    let (mut found, mut wrong) = (0, Vec::new());
+    for row in
+        text(&top().join("server/docs/internals/names.md")).lines().filter(|row| row.starts_with("| `"))
+    {
+        let cells: Vec<&str> = row.split('|').collect();
+        // Rows of modules have no cell between the name and the reason: their names are files.
+        let (names, files) = if cells.len() == 6 { (cells[2], cells[3]) } else { ("", cells[2]) };
+        let mut code = String::new();
+        for file in quoted(files).map(|file| top().join(file)) {
+            found += 1;
+            if file.is_file() {
+                code.push_str(&text(&file));
+            } else if !file.is_dir() {
+                wrong.push(format!("{}: {row}", file.display()));
+            }
+        }
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let words: BTreeSet<&str> = code.split(|c| !is_word(c)).collect();
+        let is_missing = |name: &&str| !name.rsplit("::").next().is_some_and(|name| words.contains(name));
+        wrong.extend(quoted(names).find(is_missing).map(|name| format!("{name}: {row}")));
+    }
+    assert!(found > 500, "only {found} files are named");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn the_architecture_names_every_rpc() {
     let architecture = text(&top().join("server/ARCHITECTURE.md"));

@@ -187,7 +187,7 @@ async fn a_failing_planner_fails_the_run() {
     for (script, says, asked) in [
         (vec![Say::Fail(lasting)], "no rules", 1),
         (vec![retryable("busy"), retryable("still busy")], "still busy", 2),
-        (vec![Say::Never], "no answer in time", 1),
+        (vec![Say::Never], "no response in time", 1),
         (vec![Say::Panic], "panicked", 1),
         (vec![Say::Do(empty)], "empty", 1),
         (vec![Say::Do(Instruction::CallTools)], "no tool call waits", 1),

@@ -71,7 +71,7 @@ async fn a_run_has_one_runtime_on_one_host_until_its_end() {
         tool_policy: Some(wire::ToolPolicy { max_parallel: Some(2), ..Default::default() }),
         ..named("r1", "look around")
     };
-    // Of equals the one with most credit is asked first.
+    // Among equals the one with most credit gets the call first.
     host.send(Frame::Credit(wire::Credit { total: 200 }));
     let events = server.stream(input).await;
     let open = opened(&mut host).await;

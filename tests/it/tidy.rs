@@ -1,6 +1,6 @@
 //! Rules on imports, checked on the source files: modules import downward only, and heavy packages have owners.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -319,4 +319,84 @@ fn behaviours_are_proved_by_tests_that_exist() {
         }
     }
     assert!(named > 50, "{named} tests are named");
+}
+
+/// Names of several types, beside those that are parallel in a family. `Inner` is what a handle shares. `OpenError` is the
+/// error of each store, and of the one that the configuration names. Each of the others means one thing in its folder.
+const SHARED_NAMES: [&str; 9] =
+    ["Changes", "CloseOnDrop", "Inner", "OpenError", "Replica", "Role", "Seen", "Signals", "Unfinished"];
+
+/// Folders whose subfolders do the same in different ways, so that their types have the same names.
+const FAMILIES: [(&str, &[&str]); 2] = [
+    ("server/src/model/provider/", &["anthropic", "gemini", "openai", "responses", "scripted"]),
+    ("server/src/store/", &["postgres", "sqlite"]),
+];
+
+/// The family that a file belongs to, and the member of it.
+fn family(file: &str) -> Option<(&str, &str)> {
+    FAMILIES.into_iter().find_map(|(family, members)| {
+        let (member, _) = file.strip_prefix(family)?.split_once('/')?;
+        members.contains(&member).then_some((family, member))
+    })
+}
+
+/// The names of the types that a text defines, but for those of its tests.
+fn types(text: &str) -> impl Iterator<Item = &str> {
+    let before_tests = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    code(before_tests).filter_map(|line| {
+        let line = match line.strip_prefix("pub") {
+            Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+            Some(rest) => rest.trim_start(),
+            None => line,
+        };
+        let name =
+            ["struct ", "enum ", "trait ", "union "].iter().find_map(|kind| line.strip_prefix(kind))?;
+        let end = name.find(|c: char| !c.is_alphanumeric()).unwrap_or(name.len());
+        Some(&name[..end]).filter(|name| name.starts_with(|c: char| c.is_uppercase()))
+    })
+}
+
+/// True if the files are of different members of one family.
+fn are_parallel(files: &[String]) -> bool {
+    let families: Vec<_> = files.iter().map(|file| family(file)).collect();
+    let members: BTreeSet<_> = families.iter().flatten().collect();
+    members.len() == files.len()
+        && families.windows(2).all(|two| two[0].map(|it| it.0) == two[1].map(|it| it.0))
+}
+
+/// A reader who meets a name knows the type.
+#[test]
+fn types_have_names_of_their_own() {
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in ["server/src", "server/core/src"].into_iter().flat_map(sources) {
+        let is_for_tests = ["/tests/", "/tests.rs", "/testing/", "/testing.rs", "/conformance/"];
+        if is_for_tests.iter().any(|part| file.contains(part)) {
+            continue;
+        }
+        for name in types(&text) {
+            defined.entry(name.to_owned()).or_default().push(file.clone());
+        }
+    }
+    assert!(defined.len() > 500, "the types are read");
+    let twice: BTreeMap<_, _> =
+        defined.into_iter().filter(|(_, files)| files.len() > 1 && !are_parallel(files)).collect();
+    let (shared, wrong): (Vec<_>, Vec<_>) =
+        twice.iter().partition(|(name, _)| SHARED_NAMES.contains(&name.as_str()));
+    assert!(wrong.is_empty(), "give one of each a name of its own: {wrong:#?}");
+    assert_eq!(shared.len(), SHARED_NAMES.len(), "take names that one type has off the list: {shared:#?}");
+}
+
+#[test]
+fn reads_the_names_of_types() {
+    let text = "pub(in crate::a) struct A<T>(T);\n    enum B {\npub trait C: D {}\n// struct E;\nlet structure = 1;\n\
+                struct F;\n\n#[cfg(test)]\nmod tests {\n    struct G;\n}\n";
+    assert_eq!(types(text).collect::<Vec<_>>(), ["A", "B", "C", "F"]);
+    let file = |path: &str| format!("server/src/{path}.rs");
+    let [one, other] = ["model/provider/a/x", "model/provider/b/y"].map(file);
+    assert!(are_parallel(&[one.clone(), other.clone()]));
+    for two in
+        [[one.clone(), file("model/provider/a/z")], [one, file("store/sqlite/x")], [other, file("fair")]]
+    {
+        assert!(!are_parallel(&two), "{two:?}");
+    }
 }

@@ -126,7 +126,7 @@ async fn the_calls_to_read_watch_and_audit_succeed_as_they_are_written() {
         for Call { method, request } in shown(page, &["AgentLoop", "Sessions", "Server"]) {
             let name = method.rsplit('/').next().expect("a name").to_owned();
             match name.as_str() {
-                // Of the run of a model that calls tools.
+                // They are about the run of a model that calls tools.
                 "SubmitApproval" | "Subscribe" => continue,
                 "WatchRuns" | "SubscribeSession" => {
                     grpcurl.follow(&method, &request).next_with("synced").await;

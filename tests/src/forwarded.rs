@@ -33,7 +33,7 @@ const PIECE_EVERY: Duration = Duration::from_millis(5);
 /// is about; sent on means that callers dial another replica, and counts both processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// Of `GetRun` at the owner.
+    /// The cost of `GetRun` at the owner.
     pub unary_at_owner: f64,
     /// The same, sent on.
     pub unary_sent_on: f64,
@@ -41,19 +41,20 @@ pub struct Cost {
     pub unary_wait_at_owner: f64,
     /// The same, sent on.
     pub unary_wait_sent_on: f64,
-    /// Of a delta at the owner.
+    /// The cost of a delta at the owner.
     pub delta_at_owner: f64,
     /// The same, sent on.
     pub delta_sent_on: f64,
     /// Deltas that were read from the owner, and from the other.
     pub deltas: [u32; 2],
-    /// Of a piece of an answer that comes as fast as it is read, at the owner. A delta may carry several pieces.
+    /// The cost of a piece of a response that comes as fast as it is read, at the owner. A delta may carry several
+    /// pieces.
     pub quick_piece_at_owner: f64,
     /// The same, sent on.
     pub quick_piece_sent_on: f64,
     /// Deltas that carried these pieces, from the owner and from the other.
     pub quick_deltas: [u32; 2],
-    /// Of a run with one tool call at a replica without others, callers and the tool host there.
+    /// The cost of a run with one tool call at a replica without others, callers and the tool host there.
     pub run_at_one: f64,
     /// The same at three replicas that own a third each, with callers at all of them in turn, and the host at one that does not keep
     /// the hosts: all processes together.

@@ -27,7 +27,7 @@ const OF_ALL: &str = "
 pub struct Owners(PgConnection);
 
 impl Owners {
-    /// Of the database at this address, with its schema.
+    /// The owners in the database at this address, with its schema.
     ///
     /// # Panics
     /// When it cannot be reached.

@@ -31,13 +31,13 @@ const CALLS: u32 = 500;
 /// The cost of one run, call or delta, in microseconds of processor time but where it says otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct Spent {
-    /// Of the owner's process.
+    /// The cost in the owner's process.
     pub owner: f64,
-    /// Of the replica that stands by.
+    /// The cost in the replica that stands by.
     pub standby: f64,
-    /// Of the database's process that serves the owner's writing connection.
+    /// The cost in the database's process that serves the owner's writing connection.
     pub writing: f64,
-    /// Of all other processes of the database.
+    /// The cost in all other processes of the database.
     pub database: f64,
     /// Bytes of the database's log.
     pub wal: f64,

@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage_error::report(&error, std::env::args_os().skip(1)),
     };
-    // These ask at an address of their own.
+    // These send their requests to an address of their own.
     let is_elsewhere = match &cli.command {
         Command::Demo(_) => true,
         Command::Health(args) => args.local,

@@ -22,7 +22,7 @@ pub struct ExtensionInput<T> {
     pub request: T,
 }
 
-/// The failure of an extension. After a retryable one the server may ask again, here or on another host.
+/// The failure of an extension. After a retryable one the server may call it again, here or on another host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExtensionError {
@@ -36,7 +36,7 @@ impl ExtensionError {
         ExtensionError { message: message.to_string(), retryable: false }
     }
 
-    /// A failure for a passing reason: the server may ask again.
+    /// A failure for a passing reason: the server may call again.
     pub fn retryable(message: impl Display) -> Self {
         ExtensionError { retryable: true, ..Self::failed(message) }
     }

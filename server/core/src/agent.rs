@@ -248,7 +248,7 @@ pub struct RetryPolicy {
     pub max_retries: u32,
     /// Bound of the first wait. It doubles for each further one.
     pub initial_backoff: Millis,
-    /// Longest wait, unless the provider asks for a longer one by Retry-After.
+    /// Longest wait, unless the provider requests a longer one by Retry-After.
     pub max_backoff: Millis,
     /// True if each wait is drawn at random between zero and its bound, so that many runs do not retry together.
     pub jitter: bool,

@@ -39,7 +39,7 @@ pub enum CompactionReason {
     Tokens,
     /// The provider refused the request because the context is too long.
     Overflow,
-    /// The planner asked for it.
+    /// The planner requested it.
     Planned,
 }
 

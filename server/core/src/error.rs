@@ -19,7 +19,7 @@ pub enum ModelErrorKind {
     #[error("provider unavailable")]
     Unavailable,
     /// The response breaks the provider's protocol, or ends before it is complete.
-    #[error("malformed answer")]
+    #[error("malformed response")]
     Malformed,
     /// The request is longer than the model's context.
     #[error("context too long")]
@@ -31,7 +31,7 @@ pub enum ModelErrorKind {
     #[error("not authorised")]
     Unauthorised,
     /// The response is larger than a bound of this server.
-    #[error("answer too large")]
+    #[error("response too large")]
     TooLarge,
     /// No configured provider serves the model. The run is paused until a start that has the provider.
     #[error("not configured")]

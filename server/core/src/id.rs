@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ID_BYTES_MAX;
 use crate::time::Timestamp;
 
-/// A request id begins with the id of its run. The rest names the call or the planner that asks, and a number.
+/// A request id begins with the id of its run. The rest names the call or the planner that asks people, and a number.
 const REQUEST_ID_BYTES_MAX: usize = ID_BYTES_MAX + 64;
 
 /// Reasons why a text is not a valid id.
@@ -112,13 +112,13 @@ pub struct CallId {
     pub slot: CallSlot,
 }
 
-/// The place of a tool call in its run. Slots sort in the order in which the model asked for the calls.
+/// The place of a tool call in its run. Slots sort in the order in which the model requested the calls.
 ///
 /// It is stored as the pair of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
 pub struct CallSlot {
-    /// Number of the model call that asked for it, from 1.
+    /// Number of the model call that requested it, from 1.
     pub model_call: u32,
     /// Position among the tool calls of that model call, from 0.
     pub position: u32,

@@ -10,8 +10,8 @@ use serde::Serialize;
 /// If it has no form in JSON. Plain data has one.
 #[must_use]
 pub fn encoded_len(value: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
+    struct ByteCount(usize);
+    impl io::Write for ByteCount {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -21,7 +21,7 @@ pub fn encoded_len(value: &impl Serialize) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = ByteCount(0);
     serde_json::to_writer(&mut count, value).expect("plain data serialises");
     count.0
 }

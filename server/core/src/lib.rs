@@ -73,7 +73,7 @@
 //! | event | a durable fact about a run, in the stored format |
 //! | record | an event with its number, time and status |
 //! | journal | all records of a run, in order |
-//! | effect | I/O that the machine asks for |
+//! | effect | I/O that the machine requests |
 //! | refusal | an input that the machine does not accept. It changes nothing |
 //! | transition | the decision on one input: records and effects |
 //! | situation | the reason why a run needs an instruction |
@@ -112,7 +112,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | tool call | one use of a tool that a model asks for, with all its attempts |
+//! | tool call | one use of a tool that a model requests, with all its attempts |
 //! | slot | the place of a tool call in its run: the number of the model call, and the position in it |
 //! | round | the tool calls of one response of a model |
 //! | propose | to record that a tool call may run, at once or after an approval |

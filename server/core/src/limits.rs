@@ -53,9 +53,9 @@ pub const QUOTED_ARGUMENTS_BYTES_MAX: usize = 4 * 1024;
 pub const CALLS_PER_MESSAGE_MAX: usize = 128;
 /// Number of tries of one tool call. Attempts that a host rejected as busy, or that ended with an answered question, do not count.
 pub const TOOL_ATTEMPTS_MAX: u32 = 8;
-/// Wait that a host may ask for before the next attempt of a failed call.
+/// Wait that a host may request before the next attempt of a failed call.
 pub const TOOL_RETRY_DELAY_SECS_MAX: u64 = 60 * 60;
-/// Time that a cancelled tool has to stop. A call that must not run twice waits that long for its host's answer after
+/// Time that a cancelled tool has to stop. A call that must not run twice waits that long for its host's result after
 /// its deadline.
 pub const CANCEL_GRACE_SECS: u64 = 5;
 /// Number of parts of one message.
@@ -131,7 +131,7 @@ pub const MODEL_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub const PROVIDER_STATE_BYTES_MAX: usize = 1024 * 1024;
 /// Size of one message that a caller brings.
 pub const INPUT_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Size of one page of a list. A page has fewer rows than asked for if they would be larger.
+/// Size of one page of a list. A page has fewer rows than requested if they would be larger.
 pub const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Size of one gRPC message, in either direction: gRPC's own default.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -181,7 +181,7 @@ pub const MODEL_RETRIES_MAX: u32 = 1_000;
 pub const STOP_TEXTS_MAX: usize = 8;
 /// Highest sampling temperature of a request. A provider may take less.
 pub const TEMPERATURE_MAX: f64 = 2.0;
-/// Number of tokens that a model may be asked for in one response.
+/// Number of tokens that a request may allow a model for one response.
 pub const OUTPUT_TOKENS_MAX: u32 = 10_000_000;
 /// Number of messages at the end that a compaction may be told to keep.
 pub const KEEP_RECENT_MAX: u32 = 10_000;

@@ -77,15 +77,15 @@ impl Efforts {
         self.0 & (1 << effort as u8) != 0
     }
 
-    /// The effort to send if this one is asked for: the same one, or else the next lower one above "none", or else the
+    /// The effort to send if this one is requested: the same one, or else the next lower one above "none", or else the
     /// lowest. `None` if the model accepts no effort.
     #[must_use]
-    pub fn nearest(self, asked: Effort) -> Option<Effort> {
+    pub fn nearest(self, wanted: Effort) -> Option<Effort> {
         let taken = || Effort::ALL.into_iter().filter(|effort| self.has(*effort));
         let thinks = |effort: &Effort| *effort != Effort::None;
         taken()
-            .find(|effort| *effort == asked)
-            .or_else(|| taken().filter(thinks).rfind(|effort| *effort < asked))
+            .find(|effort| *effort == wanted)
+            .or_else(|| taken().filter(thinks).rfind(|effort| *effort < wanted))
             .or_else(|| taken().find(thinks))
             .or_else(|| taken().next())
     }
@@ -96,7 +96,7 @@ impl Efforts {
 pub enum ThinkingMode {
     /// The model cannot reason.
     Never,
-    /// The model reasons if the request asks for it.
+    /// The model reasons if the request says so.
     WhenAsked,
     /// The model reasons unless the request turns it off.
     ByDefault,
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_effort_is_asked_for() {
+    fn the_nearest_effort_is_sent() {
         use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
         let cases: [(&[Effort], Effort, Option<Effort>); 10] = [
             (&[Off, Low, Medium, High], Off, Some(Off)),
@@ -193,8 +193,8 @@ mod tests {
             (&[Off], High, Some(Off)),
             (&[], Max, None),
         ];
-        for (taken, asked, sent) in cases {
-            assert_eq!(Efforts::of(taken).nearest(asked), sent, "{taken:?} {asked:?}");
+        for (taken, wanted, sent) in cases {
+            assert_eq!(Efforts::of(taken).nearest(wanted), sent, "{taken:?} {wanted:?}");
         }
     }
 

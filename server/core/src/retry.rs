@@ -5,7 +5,7 @@ use crate::error::ErrorClass;
 use crate::id::Attempt;
 use crate::time::Millis;
 
-/// Longest wait that a provider may ask for. A hostile or confused provider must not park runs for ever.
+/// Longest wait that a provider may request. A hostile or confused provider must not park runs for ever.
 pub const RETRY_AFTER_MAX: Millis = Millis::secs(300);
 
 /// The wait before the next attempt, after `failures` consecutive failures.
@@ -29,7 +29,7 @@ pub fn after_failure(
 /// The wait after `failures` consecutive failures, or `None` if the retries are used up.
 ///
 /// The bound doubles from the policy's initial backoff to its highest. With jitter, the wait is drawn evenly between zero
-/// and the bound. It is never shorter than the provider asks for.
+/// and the bound. It is never shorter than the provider requests.
 fn backoff(policy: &RetryPolicy, failures: u32, retry_after: Option<Millis>, chance: u64) -> Option<Millis> {
     if failures > policy.max_retries {
         return None;

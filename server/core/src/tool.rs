@@ -135,7 +135,7 @@ pub struct ToolTerms {
     pub output_schema: Option<Digest>,
 }
 
-/// The answer to a declaration that is weaker than the known terms.
+/// The reaction to a declaration that is weaker than the known terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeakerTerms {
     /// It is refused until an operator accepts it.
@@ -145,19 +145,19 @@ pub enum WeakerTerms {
     Accept,
 }
 
-/// The least that the configuration asks of a tool, whoever declares it.
+/// The least that the configuration demands of a tool, whoever declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfiguredTerms {
     /// The lowest effect class that a declaration may have.
     pub effect: EffectClass,
-    /// True if a declaration must ask for approval.
+    /// True if a declaration must require approval.
     pub requires_approval: bool,
 }
 
 /// The configuration's part in the terms of tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TermsOptions {
-    /// The answer to weaker declarations.
+    /// The reaction to weaker declarations.
     pub weaker: WeakerTerms,
     /// Terms that the configuration sets, by the name of the tool, for all tenants.
     pub configured: BTreeMap<String, ConfiguredTerms>,

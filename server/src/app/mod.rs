@@ -4,6 +4,7 @@ mod audit_lines;
 mod builder;
 mod hosts;
 mod observe;
+pub mod ports;
 mod providers;
 mod replica;
 mod running;
@@ -53,7 +54,7 @@ pub enum StartError {
     Strategy {
         /// The agent, as `[agents.NAME]` names it.
         agent: String,
-        /// The strategy that its configuration asks for.
+        /// The strategy that its configuration names.
         strategy: String,
         /// The strategies that there are, for people.
         known: String,
@@ -150,7 +151,7 @@ impl Server {
         self.stopped().await
     }
 
-    /// Serves until a signal asks for a shutdown. A second signal stops at once. Install the signals before the start, so
+    /// Serves until a signal begins a shutdown. A second signal stops at once. Install the signals before the start, so
     /// that none is missed.
     pub async fn run_until(self, signals: Signals) -> Exit {
         self.running.until(signals).await;

@@ -51,13 +51,13 @@ impl Observer for TraceObserver {
     ) -> Option<Box<dyn RunObserver>> {
         let mut spans = self.0.run(run, session);
         past.iter().for_each(|record| spans.recall(record));
-        Some(Box::new(RunTrace(spans)))
+        Some(Box::new(ObservedTrace(spans)))
     }
 }
 
-struct RunTrace(RunSpans);
+struct ObservedTrace(RunSpans);
 
-impl RunObserver for RunTrace {
+impl RunObserver for ObservedTrace {
     fn event(&mut self, record: &Record) {
         self.0.show(record);
     }

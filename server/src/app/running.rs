@@ -25,7 +25,7 @@ impl Running {
         }
     }
 
-    /// Waits until a signal asks for a shutdown, or a task has begun one. A second signal stops at once.
+    /// Waits until a signal or a task begins a shutdown. A second signal stops at once.
     pub(super) async fn until(&self, signals: Signals) {
         drop(signals.obey(&self.tasks));
         self.tasks.soft().cancelled().await;

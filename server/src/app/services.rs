@@ -14,7 +14,7 @@ use crate::app::security::Reloader;
 use crate::app::serving::{self, Routes, metrics};
 use crate::app::store::OwnStore;
 use crate::app::{StartError, offers_wait};
-use crate::auth::{Authentication, Quota, Quotas, Scope};
+use crate::auth::{Authentication, Quota, QuotaScope, Quotas};
 use crate::clock::Clock;
 use crate::cluster::busy_shards::BusyShards;
 use crate::cluster::locate::Locate;
@@ -55,7 +55,7 @@ pub(super) struct ServiceParts {
     pub(super) quotas: Option<Quotas>,
     /// The demand that callers present credentials.
     pub(super) authentication: Authentication,
-    /// Those that share the database, if it is shared.
+    /// The replicas that share the database, if it is shared.
     pub(super) cluster: Option<ClusterParts>,
 }
 
@@ -155,7 +155,7 @@ impl ServiceParts {
         let agents = Arc::new(self.agents());
         let server = self.config.server.clone();
         let facts = self.facts(own_store);
-        // A replica asks first if another one has taken its place.
+        // A replica first looks if another one has taken its place.
         if let (Some(own), None) = (own_store, &self.cluster) {
             tasks.depend_on("store", own.failed().clone());
         }
@@ -251,7 +251,7 @@ impl ServiceParts {
         let masks = self.config.masks();
         let Config { server, runs, telemetry, retention, blobs, .. } = self.config;
         // A bound that the operator gave each tenant is its share.
-        let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, Scope::Tenant).is_some();
+        let has_share = |quotas: &Quotas| quotas.limits().get(Quota::LiveRuns, QuotaScope::Tenant).is_some();
         let tenants_leave_places =
             self.authentication.is_required() && !self.quotas.as_ref().is_some_and(has_share);
         self.engine.options = EngineOptions {

@@ -91,13 +91,13 @@ impl OwnStore {
         }
     }
 
-    /// Writes what is queued and closes the store. A database that does not answer cannot keep the server from its end.
+    /// Writes what is queued and closes the store. A database that does not respond cannot keep the server from its end.
     pub(super) async fn close(&self) {
         match self {
             Self::Sqlite(store) => store.close().await,
             Self::Postgres(store) => {
                 if tokio::time::timeout(CLOSE_WAIT, store.close()).await.is_err() {
-                    tracing::warn!("the database does not answer; the server stops without it");
+                    tracing::warn!("the database does not respond; the server stops without it");
                 }
             }
         }

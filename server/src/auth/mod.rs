@@ -33,7 +33,7 @@ use self::jwt::JwtCheck;
 pub use self::name::approver_problem;
 pub use self::principal::{Principal, Role};
 pub use self::quota::{
-    Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaUse, Quotas, Scope, UsePermit,
+    Holder, Quota, QuotaBound, QuotaExceeded, QuotaLimits, QuotaScope, QuotaUse, Quotas, UsePermit,
 };
 pub use self::reserved_name::ReservedName;
 use self::tokens::TokenTable;
@@ -46,12 +46,12 @@ const TOKEN_PREFIX: &str = "agt_";
 pub enum Authentication {
     /// Without credentials no RPC is done.
     Required,
-    /// Nobody is asked, and everybody may do everything.
+    /// No caller says who it is, and everybody may do everything.
     NotAsked,
 }
 
 impl Authentication {
-    /// Callers are asked if there is something that tells who they are.
+    /// Callers must say who they are if there is something that tells.
     #[must_use]
     pub fn by<T>(configured: Option<&T>) -> Self {
         if configured.is_some() { Self::Required } else { Self::NotAsked }
@@ -67,7 +67,7 @@ impl Authentication {
 /// The demand that clients of the gRPC port present certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// No certificate is asked for.
+    /// No certificate is requested.
     #[default]
     None,
     /// A certificate is verified if there is one.
@@ -191,7 +191,7 @@ impl Authenticator {
         self.replaced.send_replace(());
     }
 
-    /// Notified when [`Self::is_current`] may have another answer than before.
+    /// Notified when [`Self::is_current`] may have another value than before.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.replaced.subscribe()
     }

@@ -26,7 +26,7 @@ impl Role {
     /// Every role, in the order in which lists show them.
     pub const ALL: [Self; 5] = [Self::Caller, Self::Viewer, Self::Approver, Self::Host, Self::Operator];
 
-    /// Its name in configurations and answers.
+    /// Its name in configurations and responses.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

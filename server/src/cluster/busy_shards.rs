@@ -13,13 +13,13 @@ pub struct BusyShards(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    shards: Mutex<Shards>,
+    shards: Mutex<BusyCounts>,
     /// Notified of each shard in which work may begin again.
     gained: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Shards {
+struct BusyCounts {
     /// Number of works under way in each, if there are any.
     works: BTreeMap<ShardNo, usize>,
     leaving: BTreeSet<ShardNo>,
@@ -72,7 +72,7 @@ impl BusyShards {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shards> {
+    fn lock(&self) -> MutexGuard<'_, BusyCounts> {
         // No operation leaves the sets half changed, so they are still good after a panic.
         self.0.shards.lock()
     }

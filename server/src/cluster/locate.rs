@@ -4,7 +4,7 @@ use agentloop_core::cluster::shard::ShardNo;
 use agentloop_core::id::{RunId, TenantId};
 use async_trait::async_trait;
 
-/// Knows the shards of runs. Each replica asks it when an RPC names a run and no session.
+/// Knows the shards of runs. Each replica calls it when an RPC names a run and no session.
 ///
 /// A run stays in its shard as long as it exists.
 #[async_trait]

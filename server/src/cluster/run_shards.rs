@@ -1,4 +1,4 @@
-//! The shards of runs that were asked for lately. A run stays in its shard, so most questions need no look-up in the database.
+//! The shards of runs that were needed lately. A run stays in its shard, so most RPCs need no look-up in the database.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ struct ShardCache {
     shards: HashMap<RunKey, (ShardNo, Instant)>,
     /// The same runs, oldest first. A run that was looked up again is here twice.
     by_age: VecDeque<(RunKey, Instant)>,
-    /// Look-ups under way, for all who ask about the run meanwhile.
+    /// Look-ups under way, for all who need the run meanwhile.
     looking: HashMap<RunKey, WeakShared<LookUp>>,
 }
 
 type LookUp = BoxFuture<'static, Result<Option<ShardNo>, LocateError>>;
 
 impl RunShards {
-    /// Asks `locate`, and remembers each shard for this long.
+    /// Calls `locate`, and remembers each shard for this long.
     pub(crate) fn new(locate: Arc<dyn Locate>, kept_for: Duration) -> Self {
         let (shards, by_age, looking) = (HashMap::new(), VecDeque::new(), HashMap::new());
         Self { locate, cache: Mutex::new(ShardCache { kept_for, shards, by_age, looking }) }
@@ -116,7 +116,7 @@ impl ShardCache {
         let (locate, RunKey { tenant, run }) = (locate.clone(), key.clone());
         let looking = async move { locate.shard_of_run(&tenant, &run).await }.boxed().shared();
         if self.looking.len() >= RUNS_MAX {
-            // Those that nobody waits for any more.
+            // Look-ups that nobody waits for any more leave.
             self.looking.retain(|_, looking| looking.upgrade().is_some());
         }
         if let Some(shared) = looking.downgrade() {

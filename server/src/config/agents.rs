@@ -218,12 +218,12 @@ fn options(section: &mut Section<'_, '_>) -> ModelOptions {
     }
 }
 
-/// Reads what is merged into each request. The server reads every answer as a stream, whatever the options say.
+/// Reads what is merged into each request. The server reads every response as a stream, whatever the options say.
 fn provider_options(section: &mut Section<'_, '_>) -> Option<String> {
     let json = section.get_json("provider_options")?;
     let options: serde_json::Value = serde_json::from_str(&json).ok()?;
     if options.get("stream").is_some_and(|stream| *stream != true) {
-        section.problem(&["provider_options"], "every answer is streamed; leave stream out".to_owned());
+        section.problem(&["provider_options"], "every response is streamed; leave stream out".to_owned());
     }
     Some(json)
 }

@@ -30,7 +30,7 @@ pub struct ClusterOptions {
     pub lease: Millis,
 }
 
-/// The certificates of the port for replicas. Each side asks the other for one.
+/// The certificates of the port for replicas. Each side requires one of the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterTls {
     /// This replica's certificate with those that lead to its root, in PEM.

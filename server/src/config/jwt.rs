@@ -23,7 +23,7 @@ pub struct JwtOptions {
     pub jwks: JwksPlace,
     /// Time between two reads of the keys of a server.
     pub refresh: Millis,
-    /// The least time between two reads that unknown keys ask for.
+    /// The least time between two reads because of unknown keys.
     pub refresh_min: Millis,
     /// The longest time for which keys of a server stay in use while they cannot be read again.
     pub stale_max: Millis,

@@ -23,7 +23,7 @@ pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
         && u64::from(output) >= window
     {
         let message =
-            format!("expected less than context_window = {window}, which is for request and answer");
+            format!("expected less than context_window = {window}, which is for request and response");
         section.problem(&["max_output_tokens"], message);
     }
     facts

@@ -85,12 +85,12 @@ pub enum Backend {
     Anthropic(AnthropicConfig),
     /// Google's `generateContent`, of the Gemini API and Vertex AI.
     Gemini(HttpProvider),
-    /// Scripted answers from a file, for demonstrations and tests.
+    /// Scripted responses from a file, for demonstrations and tests.
     Scripted {
         /// The script, in TOML.
         file: PathBuf,
     },
-    /// Answers from a recording of another provider's calls.
+    /// Responses from a recording of another provider's calls.
     Replay {
         /// The recording, one JSON object per line.
         file: PathBuf,
@@ -108,7 +108,7 @@ pub struct HttpProvider {
     pub key_header: Option<String>,
     /// Names and values of headers sent with every request. A value may be a secret: nobody knows what a header means to a server.
     pub headers: Vec<(String, Secret)>,
-    /// Limit on the tokens of an answer, for runs that set none.
+    /// Limit on the tokens of a response, for runs that set none.
     pub max_output_tokens: Option<u32>,
 }
 
@@ -119,9 +119,9 @@ pub struct OpenAiConfig {
     pub http: HttpProvider,
     /// True if the model gets its reasoning back as text; `None` decides by the model's name.
     pub send_reasoning: Option<bool>,
-    /// True if requests ask for token counts.
+    /// True if requests want token counts.
     pub include_usage: bool,
-    /// The request field that limits the answer; `None` decides by `base_url`.
+    /// The request field that limits the response; `None` decides by `base_url`.
     pub max_tokens_field: Option<String>,
 }
 
@@ -290,8 +290,7 @@ fn http(section: &mut Section<'_, '_>) -> HttpProvider {
     if !section.is_set("base_url") && !section.is_set("api_key_env") && !section.is_set("api_key_file") {
         section.problem(
             &["kind"],
-            "expected api_key_env or api_key_file, or the base_url of a server that asks for no key"
-                .to_owned(),
+            "expected api_key_env or api_key_file, or the base_url of a server that needs no key".to_owned(),
         );
     }
     provider

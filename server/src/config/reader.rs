@@ -20,7 +20,7 @@ pub(super) struct ConfigReader<'t> {
     text: &'t str,
     pub(super) environment: &'t Environment,
     problems: Vec<Problem>,
-    keys: Vec<Key>,
+    keys: Vec<ConfigKey>,
     variables: BTreeSet<String>,
     /// The sections whose keys a variable can set, in the order in which they are read.
     overridable: Vec<&'static str>,
@@ -28,7 +28,7 @@ pub(super) struct ConfigReader<'t> {
 
 /// A key that the server reads, set or not. A test compares them with the example file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct ConfigKey {
     /// The key with its sections; `*` stands for a name that the operator chooses: `agents.*.model`.
     pub(super) path: String,
     /// The default as it is written in the file; `None` for a key without one.
@@ -43,8 +43,8 @@ impl<'t> ConfigReader<'t> {
         Self { name, text, environment, problems, keys, variables, overridable }
     }
 
-    /// Ends the reading: the problems and the keys that were asked for.
-    pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<Key>) {
+    /// Ends the reading: the problems and the keys that were read.
+    pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<ConfigKey>) {
         self.find_unknown_variables();
         (self.problems, self.keys)
     }
@@ -85,7 +85,7 @@ impl<'t> ConfigReader<'t> {
         self.problems.push(Problem { place, key, message });
     }
 
-    pub(super) fn note_key(&mut self, key: Key) {
+    pub(super) fn note_key(&mut self, key: ConfigKey) {
         self.keys.push(key);
     }
 

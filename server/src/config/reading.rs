@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::error::Problem;
-use super::reader::{ConfigReader, Key};
+use super::reader::{ConfigKey, ConfigReader};
 use super::section::Section;
 
 /// The result of reading. `value` is usable only if there are no problems.
@@ -10,15 +10,15 @@ use super::section::Section;
 pub(super) struct Reading<T> {
     pub(super) value: Option<T>,
     pub(super) problems: Vec<Problem>,
-    /// Every key that the server asked for, for the test that compares them with the example file.
+    /// Every key that the server read, for the test that compares them with the example file.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "kept in every build so that tests see the same reading")
     )]
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<ConfigKey>,
 }
 
-/// Reads `text`, a file of this `name`. `body` must ask for every known key; other keys are reported as unknown.
+/// Reads `text`, a file of this `name`. `body` must read every known key; other keys are reported as unknown.
 pub(super) fn read<T>(
     text: &str,
     name: &str,

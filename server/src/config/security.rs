@@ -11,7 +11,7 @@ use super::jwt::{self, JwtOptions};
 use super::section::Section;
 use super::tools::tool_pattern;
 use crate::auth::{
-    Authentication, CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, ReservedName, Scope,
+    Authentication, CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, QuotaScope, ReservedName,
     SubjectPattern,
 };
 
@@ -173,7 +173,7 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
 pub(super) fn quotas(section: &mut Section<'_, '_>, authentication: Authentication) -> QuotaLimits {
     let mut limits = QuotaLimits::default();
     for quota in Quota::ALL {
-        for scope in Scope::ALL {
+        for scope in QuotaScope::ALL {
             let bound = section.get_some_within(quota.name(scope), 1..=quota.most());
             if bound.is_some() && !authentication.is_required() {
                 let message = "expected [auth]: without authentication there are no principals to count";

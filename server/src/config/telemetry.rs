@@ -19,11 +19,11 @@ const NAME: &str = "agentloop";
 pub struct MetricsOptions {
     /// The address of the HTTP endpoint; `None` to count nothing.
     pub listen: Option<SocketAddr>,
-    /// The names that it answers to, where `*` matches any characters.
+    /// The names that it serves, where `*` matches any characters.
     pub allowed_hosts: Vec<String>,
     /// True if the configuration sets them.
     pub hosts_are_set: bool,
-    /// The origins whose pages it answers, without a port or with one.
+    /// The origins whose pages it serves, without a port or with one.
     pub allowed_origins: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct TelemetryOptions {
     pub otlp_endpoint: Option<String>,
     /// The name of this service in traces and metrics.
     pub service_name: String,
-    /// True if spans also carry prompts, answers, and the arguments and results of tools.
+    /// True if spans also carry prompts, responses, and the arguments and results of tools.
     pub capture_content: bool,
 }
 
@@ -105,19 +105,25 @@ pub(super) fn telemetry(section: &mut Section<'_, '_>) -> TelemetryOptions {
     let name = section.get_checked("service_name", Some(&NAME.to_owned()), service_name);
     TelemetryOptions {
         otlp_endpoint: if section.is_set("otlp_endpoint") { own } else { standard_endpoint(section) },
-        service_name: if section.is_set("service_name") { name } else { standard(section, NAME_VARIABLE) }
-            .unwrap_or_else(|| NAME.to_owned()),
+        service_name: if section.is_set("service_name") {
+            name
+        } else {
+            standard_variable(section, NAME_VARIABLE)
+        }
+        .unwrap_or_else(|| NAME.to_owned()),
         capture_content: section.get_or("capture_content", false),
     }
 }
 
 /// The collector's address from OpenTelemetry's standard variables.
 fn standard_endpoint(section: &mut Section<'_, '_>) -> Option<String> {
-    if standard(section, DISABLED_VARIABLE).is_some_and(|word| word.eq_ignore_ascii_case("true")) {
+    if standard_variable(section, DISABLED_VARIABLE).is_some_and(|word| word.eq_ignore_ascii_case("true")) {
         return None;
     }
-    let found = standard(section, ENDPOINT_VARIABLE)?;
-    if let Some(protocol) = standard(section, PROTOCOL_VARIABLE).filter(|protocol| protocol != "grpc") {
+    let found = standard_variable(section, ENDPOINT_VARIABLE)?;
+    if let Some(protocol) =
+        standard_variable(section, PROTOCOL_VARIABLE).filter(|protocol| protocol != "grpc")
+    {
         let message =
             format!("expected grpc, the only protocol that this server supports; found \"{protocol}\"");
         section.problem_in(PROTOCOL_VARIABLE, message);
@@ -132,7 +138,7 @@ fn standard_endpoint(section: &mut Section<'_, '_>) -> Option<String> {
     }
 }
 
-fn standard(section: &mut Section<'_, '_>, variable: &str) -> Option<String> {
+fn standard_variable(section: &mut Section<'_, '_>, variable: &str) -> Option<String> {
     let Ok(value) = section.environment().get(variable) else {
         section.problem_in(variable, "expected text".to_owned());
         return None;

@@ -1,4 +1,4 @@
-//! `[tools]`: the terms of tools, and the answer to declarations that are weaker than the known terms.
+//! `[tools]`: the terms of tools, and the reaction to declarations that are weaker than the known terms.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ const POINTERS_MAX: usize = 64;
 
 /// Reads the terms of tools, and the arguments of each that people do not see.
 pub(super) fn tools(section: &mut Section<'_, '_>) -> (TermsOptions, BTreeMap<String, Vec<String>>) {
-    let answers = [("refuse", WeakerTerms::Refuse), ("accept", WeakerTerms::Accept)];
+    let reactions = [("refuse", WeakerTerms::Refuse), ("accept", WeakerTerms::Accept)];
     let terms = TermsOptions {
-        weaker: section.get_choice("weaker", Some("refuse"), &answers).unwrap_or_default(),
+        weaker: section.get_choice("weaker", Some("refuse"), &reactions).unwrap_or_default(),
         configured: section.each_named("terms", |name, section| {
             check_name(name, section);
             terms(section)

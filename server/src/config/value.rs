@@ -19,7 +19,7 @@ pub(super) enum Raw<'a> {
 }
 
 /// A type that the value of a key can have.
-pub(super) trait Value: Sized {
+pub(super) trait ConfigValue: Sized {
     /// Describes valid values in messages, after the word "expected".
     const EXPECTED: &'static str;
 
@@ -41,7 +41,7 @@ fn quoted(text: impl Display) -> String {
     format!("\"{text}\"")
 }
 
-impl Value for String {
+impl ConfigValue for String {
     const EXPECTED: &'static str = "a text in quotes";
 
     fn read(raw: Raw<'_>) -> Option<Self> {
@@ -53,7 +53,7 @@ impl Value for String {
     }
 }
 
-impl Value for PathBuf {
+impl ConfigValue for PathBuf {
     const EXPECTED: &'static str = "a path in quotes";
 
     fn read(raw: Raw<'_>) -> Option<Self> {
@@ -65,7 +65,7 @@ impl Value for PathBuf {
     }
 }
 
-impl Value for SocketAddr {
+impl ConfigValue for SocketAddr {
     const EXPECTED: &'static str = "an address with a port, in quotes: \"127.0.0.1:50051\", \"[::1]:50051\"";
 
     fn read(raw: Raw<'_>) -> Option<Self> {
@@ -77,7 +77,7 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for Millis {
+impl ConfigValue for Millis {
     const EXPECTED: &'static str =
         "a length of time in quotes, in whole milliseconds: \"10ms\", \"30s\", \"5m\"";
 
@@ -98,7 +98,7 @@ impl Value for Millis {
     }
 }
 
-impl Value for bool {
+impl ConfigValue for bool {
     const EXPECTED: &'static str = "true or false";
 
     fn read(raw: Raw<'_>) -> Option<Self> {
@@ -113,7 +113,7 @@ impl Value for bool {
     }
 }
 
-impl Value for f64 {
+impl ConfigValue for f64 {
     const EXPECTED: &'static str = "a number";
 
     fn read(raw: Raw<'_>) -> Option<Self> {
@@ -134,7 +134,7 @@ impl Value for f64 {
 
 macro_rules! whole_numbers {
     ($($number:ty)*) => {$(
-        impl Value for $number {
+        impl ConfigValue for $number {
             const EXPECTED: &'static str = "a whole number";
 
             fn read(raw: Raw<'_>) -> Option<Self> {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn read<T: Value>(toml: &str) -> Option<T> {
+    fn read<T: ConfigValue>(toml: &str) -> Option<T> {
         let text = format!("key = {toml}");
         let table = DeTable::parse(&text).unwrap();
         T::read(Raw::Toml(table.get_ref().get("key").unwrap().get_ref()))

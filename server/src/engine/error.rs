@@ -56,7 +56,7 @@ pub enum EngineError {
         /// The bound, `server.max_live_bytes` of the configuration.
         max: usize,
     },
-    /// A subscriber asked for events after one that does not exist.
+    /// A subscriber wants the events after one that does not exist.
     #[error("the run's last event is {last}", last = .last.0)]
     SeqAhead {
         /// The run's last event.

@@ -1,4 +1,4 @@
-//! The built-in observer that writes runs to the log. It logs no prompts, answers or arguments.
+//! The built-in observer that writes runs to the log. It logs no prompts, responses or arguments.
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::entry::CompactionReason;
@@ -110,7 +110,7 @@ struct CountedCalls {
     counted: u32,
     /// The number of the last call.
     last: u32,
-    /// True while the last call has neither an answer nor a failure.
+    /// True while the last call has neither a response nor a failure.
     is_running: bool,
     /// True if the last call was too large to be sent.
     was_unsent: bool,

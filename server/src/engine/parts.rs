@@ -13,7 +13,7 @@ use crate::engine::blobs;
 use crate::engine::deps::job_queue::JobQueue;
 use crate::engine::deps::options::EngineOptions;
 use crate::engine::deps::recovery_bounds::RecoveryBounds;
-use crate::engine::deps::{Deps, Failures, RunMemory, Watchers};
+use crate::engine::deps::{Deps, RunFailures, RunMemory, Watchers};
 use crate::engine::feed::{Callers, Feeds};
 use crate::engine::history::{HistoryCache, HistoryMemory};
 use crate::engine::memory::{JournalGate, MemoryWaits};
@@ -128,7 +128,7 @@ impl EngineParts {
                 waiting_rpcs: Callers::default(),
                 shard_stops: ShardStops::default(),
                 watchers: Watchers::default(),
-                failures: Failures::default(),
+                failures: RunFailures::default(),
                 recovery_bounds: RecoveryBounds::default(),
             }),
             live_runs: LiveRuns::default(),

@@ -1,6 +1,9 @@
-//! The traits that an embedder may implement: observers, compaction strategies, executors of jobs that follow runs, and
-//! executors that replace the built-in ones for an instruction. An executor is given for one agent or for all agents.
-//! The agent's comes before the engine's, and that before the built-in one.
+//! The engine's own traits that an embedder may implement: observers, compaction strategies, executors of jobs that
+//! follow runs, and executors that replace the built-in ones for an instruction. [`crate::app::ports`] has those of all
+//! modules.
+//!
+//! An executor is given for one agent or for all agents. The agent's comes before the engine's, and that before the
+//! built-in one.
 //!
 //! The work of an executor is journalled like built-in work, so it survives restarts in the same way. A model call that
 //! was cut is made again. A tool call that was cut is made again if the tool's effect class allows it; otherwise it is in
@@ -86,7 +89,7 @@ pub trait Compactor: Send + Sync + 'static {
 /// An embedder's compaction strategies, by name.
 pub type Compactors = BTreeMap<String, Arc<dyn Compactor>>;
 
-/// Does jobs of some kinds that follow runs. At a run's end the engine asks every executor for the jobs that are wanted,
+/// Does jobs of some kinds that follow runs. At a run's end the engine reads from every executor which jobs are wanted,
 /// and gives each job to the first executor that takes its kind.
 #[async_trait]
 pub trait JobExecutor: Send + Sync + 'static {
@@ -185,7 +188,7 @@ impl ExecutorTable {
     }
 }
 
-/// Asks an executor about a question and turns its decision into an input. `None` if it decides nothing or panics.
+/// Calls an executor for a question and turns its decision into an input. `None` if it decides nothing or panics.
 pub(in crate::engine) async fn decision_input(
     executor: Arc<dyn HumanExecutor>,
     run: RunContext,

@@ -107,7 +107,7 @@ impl Engine {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<CancellationToken, EngineError> {
-        // Before the store is asked: a shard that is given away in between is not missed.
+        // Before the store is read: a shard that is given away in between is not missed.
         let stop = self.deps().shard_stops.of(tenant, session, self.deps().tasks.soft());
         if self.store().owns(tenant, session) { Ok(stop) } else { Err(StoreError::Elsewhere.into()) }
     }

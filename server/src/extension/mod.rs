@@ -68,7 +68,7 @@ pub enum ExtensionError {
     #[error("it is not registered")]
     Unknown,
     /// It did not respond before its deadline.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Timeout,
     /// Its host disconnected before it responded.
     #[error("its host disconnected")]
@@ -96,7 +96,7 @@ impl ExtensionError {
         }
     }
 
-    /// True if the run may ask once more. An extension whose response is invalid was asked on every host already.
+    /// True if the run may call it once more. An extension whose response is invalid was called on every host already.
     #[must_use]
     pub fn is_retryable_by_run(&self) -> bool {
         match self {

@@ -26,22 +26,22 @@ pub fn sse(data: &[u8]) {
     model::testing::fuzz::sse(data);
 }
 
-/// An answer in the format of Chat Completions; its first byte says where it is cut.
+/// A response in the format of Chat Completions; its first byte says where it is cut.
 pub fn chat(data: &[u8]) {
     model::testing::fuzz::chat(data);
 }
 
-/// An answer in the format of Messages; its first byte says where it is cut.
+/// A response in the format of Messages; its first byte says where it is cut.
 pub fn messages(data: &[u8]) {
     model::testing::fuzz::messages(data);
 }
 
-/// An answer in the format of Responses; its first byte says where it is cut.
+/// A response in the format of Responses; its first byte says where it is cut.
 pub fn responses(data: &[u8]) {
     model::testing::fuzz::responses(data);
 }
 
-/// An answer in the format of `generateContent`; its first byte says where it is cut.
+/// A response in the format of `generateContent`; its first byte says where it is cut.
 pub fn gemini(data: &[u8]) {
     model::testing::fuzz::gemini(data);
 }

@@ -19,13 +19,13 @@ pub(in crate::grpc) const READ: Access =
     Access::Roles(&[Role::Caller, Role::Viewer, Role::Approver, Role::Operator]);
 /// Callers, of what is theirs, and operators.
 pub(in crate::grpc) const WRITE: Access = Access::Roles(&[Role::Caller, Role::Operator]);
-/// Those who read everything of their tenant.
+/// Roles that read everything of their tenant.
 pub(in crate::grpc) const READ_ALL: Access = Access::Roles(&[Role::Viewer, Role::Approver, Role::Operator]);
-/// Those who may look at the contract.
+/// Roles that may look at the contract.
 pub(in crate::grpc) const REFLECT: Access = Access::Roles(&[Role::Viewer, Role::Operator]);
 /// Roles that may answer questions about calls.
 pub(in crate::grpc) const DECIDE: Access = Access::Roles(&[Role::Approver, Role::Operator]);
-/// Those who work with runs, and those who serve their tools.
+/// Roles that work with runs or serve their tools.
 pub(in crate::grpc) const GIVE: Access = Access::Roles(&[Role::Caller, Role::Host, Role::Operator]);
 /// The role that may serve tools.
 pub(in crate::grpc) const HOST: Access = Access::Roles(&[Role::Host]);

@@ -61,7 +61,7 @@ pub(crate) fn frames(data: &[u8]) {
 #[expect(clippy::disallowed_methods, reason = "each input of the fuzzer ends its own task")]
 async fn session(data: &[u8]) {
     let tools = RemoteTools::new(RemoteToolsOptions::default(), NOW, Vec::new());
-    let engine = Arc::new(Engine { tools: Arc::downgrade(&tools), attempts: Mutex::default() });
+    let engine = Arc::new(OfferingEngine { tools: Arc::downgrade(&tools), attempts: Mutex::default() });
     let driver = tokio::spawn(tools.clone().drive(engine.clone()));
     // The driver must have run once, or hosts that reconnect with calls are sent away.
     tokio::task::yield_now().await;
@@ -100,14 +100,14 @@ fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// An engine that offers each call again whenever a host has room for it.
-struct Engine {
+struct OfferingEngine {
     /// Weak, because the tools own this engine. [`session`] keeps them alive.
     tools: Weak<RemoteTools>,
     /// The latest attempt number of each call.
     attempts: Mutex<[u32; CALLS.len()]>,
 }
 
-impl Engine {
+impl OfferingEngine {
     fn origin() -> CallOrigin {
         let session = SessionId::parse("s").expect("it is a valid id");
         CallOrigin {
@@ -159,7 +159,7 @@ impl Engine {
 }
 
 #[async_trait]
-impl CallSink for Engine {
+impl CallSink for OfferingEngine {
     async fn report_update(&self, _tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
         if let (Some(place), CallUpdate::Granted { host, .. }) = (place, update) {

@@ -150,7 +150,7 @@ pub fn model_not_configured(message: String) -> Status {
     status(Code::FailedPrecondition, ErrorReason::ModelNotConfigured, message, [])
 }
 
-/// The invalid fields of a request, collected so that one answer reports them all, as far as they fit.
+/// The invalid fields of a request, collected so that one status reports them all, as far as they fit.
 #[derive(Debug, Default)]
 pub struct Violations(InvalidFields);
 
@@ -172,7 +172,7 @@ impl Violations {
     pub fn check(self) -> Result<(), Status> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let message = match first.field.as_str() {
-            // Of the whole message, such as one that cannot be decoded.
+            // A fault of the whole message, such as one that cannot be decoded.
             "" => first.description.clone(),
             field => format!("{field}: {}", first.description),
         };

@@ -25,14 +25,14 @@ pub(super) enum Holding {
 /// The parts of all tenants that hold something.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    by_tenant: Mutex<HashMap<TenantId, Weak<Part>>>,
+    by_tenant: Mutex<HashMap<TenantId, Weak<MemoryShare>>>,
     /// Number of tenants that hold something.
     holders: Arc<AtomicUsize>,
 }
 
 /// The bytes that one tenant holds.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct MemoryShare {
     used: AtomicUsize,
     /// Bytes of standing charges, which are part of `used`.
     standing: AtomicUsize,
@@ -41,7 +41,7 @@ pub(super) struct Part {
 
 impl Parts {
     /// The part of a tenant.
-    pub(super) fn of(&self, tenant: &TenantId) -> Arc<Part> {
+    pub(super) fn of(&self, tenant: &TenantId) -> Arc<MemoryShare> {
         let mut parts = self.by_tenant.lock();
         if let Some(part) = parts.get(tenant).and_then(Weak::upgrade) {
             return part;
@@ -49,7 +49,7 @@ impl Parts {
         if parts.len() >= PARTS_MAX {
             parts.retain(|_, part| part.strong_count() > 0);
         }
-        let part = Arc::new(Part {
+        let part = Arc::new(MemoryShare {
             used: AtomicUsize::new(0),
             standing: AtomicUsize::new(0),
             holders: self.holders.clone(),
@@ -59,7 +59,7 @@ impl Parts {
     }
 }
 
-impl Part {
+impl MemoryShare {
     pub(super) fn add(&self, bytes: usize, holding: Holding) {
         if holding == Holding::Standing {
             self.standing.fetch_add(bytes, Ordering::Relaxed);
@@ -107,15 +107,15 @@ impl Part {
 
 /// The part of a tenant that waits. It counts among those that hold something.
 #[derive(Debug)]
-pub(super) struct WaitingPart(Arc<Part>);
+pub(super) struct WaitingPart(Arc<MemoryShare>);
 
 impl WaitingPart {
-    pub(super) fn new(part: Arc<Part>) -> Self {
+    pub(super) fn new(part: Arc<MemoryShare>) -> Self {
         part.add(1, Holding::Standing);
         Self(part)
     }
 
-    pub(super) fn part(&self) -> Arc<Part> {
+    pub(super) fn part(&self) -> Arc<MemoryShare> {
         self.0.clone()
     }
 }
@@ -130,7 +130,7 @@ impl Drop for WaitingPart {
 mod tests {
     use super::*;
 
-    fn part(parts: &Parts, tenant: &str) -> Arc<Part> {
+    fn part(parts: &Parts, tenant: &str) -> Arc<MemoryShare> {
         parts.of(&TenantId::parse(tenant).unwrap())
     }
 

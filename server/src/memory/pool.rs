@@ -14,9 +14,9 @@ use super::ledger::{Charge, MemoryLedger};
 const KEY_BYTES: usize = 128;
 
 /// Values that are in use, each once. Clones are one pool.
-pub struct Pool<T>(Arc<Shared<T>>);
+pub struct Pool<T>(Arc<SharedValues<T>>);
 
-struct Shared<T> {
+struct SharedValues<T> {
     ledger: MemoryLedger,
     hasher: RandomState,
     values: Mutex<HashMap<u64, Weak<Charged<T>>>>,
@@ -27,14 +27,14 @@ pub struct Charged<T> {
     value: T,
     charge: Charge,
     key: u64,
-    pool: Weak<Shared<T>>,
+    pool: Weak<SharedValues<T>>,
 }
 
 impl<T: PartialEq> Pool<T> {
     /// An empty pool that charges its values to this ledger.
     #[must_use]
     pub fn new(ledger: &MemoryLedger) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedValues {
             ledger: ledger.clone(),
             hasher: RandomState::new(),
             values: Mutex::default(),

@@ -73,7 +73,7 @@ pub struct ModelError {
     pub message: String,
     /// HTTP status of the response; `None` if there was no response or the error came inside a stream.
     pub status: Option<u16>,
-    /// Wait that the provider asks for before the next attempt.
+    /// Wait that the provider requests before the next attempt.
     pub retry_after: Option<Millis>,
 }
 

@@ -68,9 +68,9 @@ pub enum ProviderKind {
     Anthropic(AnthropicOptions),
     /// Google's `generateContent` API.
     Gemini(GeminiOptions),
-    /// No network: answers come from a script.
+    /// No network: responses come from a script.
     Scripted(ScriptSource),
-    /// No network: answers come from a recording.
+    /// No network: responses come from a recording.
     Replay(PathBuf),
 }
 

@@ -19,7 +19,7 @@ impl Redactor {
     #[must_use]
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let mut secrets: Vec<Secret> = secrets.into_iter().filter(Secret::is_long_enough).collect();
-        // Of two that begin alike, the longer one goes, or its end would stay.
+        // If two begin alike, the longer one goes, or its end would stay.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
         Self(secrets.into())
     }

@@ -18,7 +18,7 @@ pub(crate) fn logged(
     act: impl FnOnce(),
 ) -> String {
     let written = Arc::new(Mutex::new(Vec::new()));
-    let writer = RedactedWriter::new(Shared(Arc::clone(&written)), Redactor::new(secrets));
+    let writer = RedactedWriter::new(SharedBuffer(Arc::clone(&written)), Redactor::new(secrets));
     let subscriber = subscriber(options, writer, false).expect("the level is right");
     tracing::subscriber::with_default(subscriber, act);
     let bytes = std::mem::take(&mut *written.lock());
@@ -32,9 +32,9 @@ pub(crate) fn warnings(act: impl FnOnce()) -> Vec<String> {
 }
 
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Shared {
+impl io::Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().write(bytes)
     }
@@ -44,7 +44,7 @@ impl io::Write for Shared {
     }
 }
 
-impl MakeWriter<'_> for Shared {
+impl MakeWriter<'_> for SharedBuffer {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {

@@ -38,7 +38,7 @@ pub(in crate::tool) fn in_process() -> HostId {
     HostId::parse(IN_PROCESS).expect("letters and a dash are valid in an id")
 }
 
-/// Runs tool calls in this process instead of on a tool host. It is asked only for calls that are allowed to run.
+/// Runs tool calls in this process instead of on a tool host. It gets only calls that are allowed to run.
 #[async_trait]
 pub trait ToolExecutor: Send + Sync + 'static {
     /// True if it runs the calls of this tool; hosts run the others. An executor that was registered for one tool is
@@ -95,13 +95,13 @@ pub(crate) struct InProcess {
     executors: ToolExecutors,
     tasks: Tasks,
     sink: OnceLock<Arc<dyn CallSink>>,
-    /// The shards of calls in [`Calls`]. A replica that is above its share gives away other ones first.
+    /// The shards of calls in [`OwnCalls`]. A replica that is above its share gives away other ones first.
     busy_shards: BusyShards,
-    calls: Arc<Mutex<Calls>>,
+    calls: Arc<Mutex<OwnCalls>>,
 }
 
 #[derive(Default)]
-struct Calls {
+struct OwnCalls {
     /// Calls that were granted this process, until their attempt runs.
     granted: HashMap<CallKey, BusyShard>,
     /// Calls that wait for their shard to come back, which was to be given away.
@@ -110,7 +110,7 @@ struct Calls {
     running: HashMap<CallKey, RunningAttempt>,
 }
 
-impl Calls {
+impl OwnCalls {
     fn stop_waiting(&mut self, key: &CallKey) {
         self.waiting.remove(key).into_iter().for_each(|waiting| waiting.abort());
     }
@@ -142,7 +142,7 @@ impl InProcess {
     }
 
     fn sink(&self) -> Arc<dyn CallSink> {
-        self.sink.get().expect("the engine calls `report_to` before it asks for calls").clone()
+        self.sink.get().expect("the engine calls `report_to` before it places calls").clone()
     }
 
     /// Runs one attempt on a task of its own, and reports its result. Arguments that do not follow the tool's schema any more are
@@ -166,7 +166,7 @@ impl InProcess {
             let outcome = outcome.unwrap_or_else(|_| panicked());
             let Offer { lease, host, .. } = offer;
             let result = ReportedResult { attempt, lease: lease.to_string(), host, outcome };
-            // If the store does not answer, the run is recovered later, and the call with it.
+            // If the store does not respond, the run is recovered later, and the call with it.
             let _verdict = sink.finished(&tenant, &call, result).await;
             let running = &mut lock(&calls).running;
             if running.get(&key).is_some_and(|last| last.attempt == attempt) {
@@ -197,7 +197,7 @@ impl InProcess {
     }
 
     /// Grants this process to a call if its shard stays here after all. Then its run goes on, and does not seek again.
-    fn grant_once_gained(&self, calls: &mut Calls, key: CallKey, shard: ShardNo) {
+    fn grant_once_gained(&self, calls: &mut OwnCalls, key: CallKey, shard: ShardNo) {
         if calls.waiting.contains_key(&key) {
             return;
         }
@@ -359,7 +359,7 @@ fn panicked() -> CallOutcome {
     }
 }
 
-fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+fn lock(calls: &Mutex<OwnCalls>) -> MutexGuard<'_, OwnCalls> {
     // No operation leaves the maps half changed, so they are still good after a panic.
     calls.lock()
 }

@@ -99,7 +99,8 @@ pub enum Seek {
 }
 
 impl Seek {
-    /// The update that says the same to whoever was told that the call is queued; `None` if one follows anyway.
+    /// The update for a run that takes the call for queued. `None` if it is, or is granted under terms that need no
+    /// look-up.
     pub(in crate::tool) fn update(self) -> Option<CallUpdate> {
         match self {
             Self::Granted { host, instance, terms: terms @ Some(_) } => {
@@ -133,7 +134,7 @@ pub trait Tools: Send + Sync + 'static {
         NotOffered::default()
     }
 
-    /// Checks the calls that a model asks for, one result per call in the same order. A call is rejected if the tool
+    /// Checks the calls that a model requests, one result per call in the same order. A call is rejected if the tool
     /// does not exist, is not allowed, or its arguments break the schema; the message names the JSON path.
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts>;
 
@@ -225,9 +226,9 @@ pub enum Verdict {
     Unknown,
 }
 
-/// The store does not answer at the moment. The host is asked to connect again later.
+/// The store does not respond at the moment. The host is told to connect again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the store does not answer; try again later")]
+#[error("the store does not respond; try again later")]
 pub struct SinkUnavailable;
 
 /// Receiver of everything that happens to calls. The engine implements it.
@@ -241,7 +242,7 @@ pub trait CallSink: Send + Sync + 'static {
     /// A run that is not in memory is loaded for it.
     ///
     /// # Errors
-    /// When the store does not answer; the host keeps its result.
+    /// When the store does not respond; the host keeps its result.
     async fn finished(
         &self,
         tenant: &TenantId,

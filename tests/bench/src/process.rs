@@ -136,7 +136,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Of this very process.
+    /// The use of this very process.
     pub(crate) fn own() -> Result<Usage, Failure> {
         Usage::of(std::process::id())
     }

@@ -143,7 +143,7 @@ async fn nonsense_from_it_fails_the_run_and_nothing_else() {
         let request_id = request.request_id.clone();
         host.send(Frame::ExtensionResponse(wire::ExtensionResponse { request_id, response: None }));
     });
-    assert!(empty.await.contains("the answer is empty"));
+    assert!(empty.await.contains("the response is empty"));
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn one_that_does_not_answer_what_it_was_asked_is_late() {
     });
     let broken = failure_of(|host, _| host.send(Frame::CallResult(wire::CallResult::default())));
     for said in [silence, another.await, broken.await] {
-        assert!(said.contains("no answer in time"), "{said}");
+        assert!(said.contains("no response in time"), "{said}");
     }
 }
 

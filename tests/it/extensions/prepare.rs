@@ -97,7 +97,7 @@ async fn a_source_that_fails_is_an_event_and_no_more() {
         applied(&seen),
         [
             told("fails", "", "it failed: the index is gone"),
-            told("sleeps", "", "no answer in time"),
+            told("sleeps", "", "no response in time"),
             told("lies", "", "its response is invalid: a context source must respond with context items"),
             told("nobody", "", "it is not registered"),
             told("works", "gave 1", ""),

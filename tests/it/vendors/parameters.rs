@@ -53,7 +53,7 @@ async fn are_left_out(kind: Kind, models: &[&str]) -> Vec<Asked> {
     vendor.requests()
 }
 
-/// Of the requests to this model, those that have this field.
+/// The number of requests to this model that have this field.
 fn with(requests: &[Asked], model: &str, field: &str) -> usize {
     requests.iter().filter(|asked| asked.model == model && asked.body.pointer(field).is_some()).count()
 }

@@ -134,7 +134,7 @@ fn fixtures_json(format: Format) -> Value {
     let call = |name: &str, arguments: Value| json!({ "name": name, "arguments": arguments.to_string() });
     let slow = call("slow", json!({ "seconds": 0.1 }));
     let mail = call("send_email", json!({ "to": "a@example.com" }));
-    // Of Responses it counts each item of an answer, and the first answer has three.
+    // For Responses it counts each item of a response, and the first response has three.
     let turns = if format == Format::Responses { [0, 3, 4] } else { [0, 1, 2] };
     let turn = |turn: usize| json!({ "userMessage": "Wait twice", "turnIndex": turn });
     let asked = |times: usize| json!({ "userMessage": "Stumble", "sequenceIndex": times });

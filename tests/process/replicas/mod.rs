@@ -57,7 +57,7 @@ impl Replicas {
         Some(Replicas::of_settings(&settings, url).await)
     }
 
-    /// Those with these settings over the database at this address, once each has an equal part.
+    /// Replicas with these settings over the database at this address, once each has an equal part.
     async fn of_settings(settings: &[Setting], url: String) -> Replicas {
         let mut servers = Vec::new();
         for setting in settings {
@@ -141,7 +141,7 @@ async fn the_owner_is_killed_while_a_host_at_another_replica_has_a_call() {
 
 #[tokio::test]
 async fn a_call_has_its_own_deadline_after_its_owner_is_killed() {
-    /// Those that wait for a host that has gone have at least this from the takeover, in seconds.
+    /// Seconds from the takeover that calls of a host that has gone have at least.
     const GRACE: i64 = 30;
     let model = Model::start().await;
     let Some(mut replicas) = Replicas::start(&model).await else { return };

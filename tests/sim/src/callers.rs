@@ -51,7 +51,7 @@ pub(crate) async fn ask_for(world: &Arc<World>, random: &mut Random, session: &S
     }
 }
 
-/// Those that there are, and those that there would be if everybody was heard.
+/// The sessions that there are, and those that there would be if everybody was heard.
 pub(crate) fn sessions(world: &World) -> BTreeSet<SessionId> {
     let own = (0..world.plan.sessions).map(session_id);
     let tables = world.truth.tables();

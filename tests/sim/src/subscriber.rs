@@ -1,4 +1,4 @@
-//! Those who watch a run: they lag, leave, and come back with the last event that they have seen.
+//! Subscribers of a run: they lag, leave, and come back with the last event that they have seen.
 
 use std::sync::Arc;
 

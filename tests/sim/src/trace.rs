@@ -44,7 +44,7 @@ impl Trace {
         lines.tail.push_back(line);
     }
 
-    /// Of every line so far, and how many there are.
+    /// The digest of every line so far, and how many there are.
     pub(crate) fn digest(&self) -> (u64, u64) {
         let lines = self.lines.lock();
         (lines.digest.finish(), lines.count)

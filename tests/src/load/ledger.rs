@@ -29,7 +29,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of the hosts whose files are in this folder.
+    /// The ledger of the hosts whose files are in this folder.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), read: BTreeMap::new(), deeds: BTreeMap::new() }
     }

@@ -92,7 +92,7 @@ impl ReplicaFault {
 /// Replicas behind a balancer.
 pub struct Replicas {
     servers: Vec<Server>,
-    /// Those of the server at the same place.
+    /// The links of the server at the same place.
     links: Vec<Links>,
     /// From the balancer to the server at the same place.
     from_clients: Vec<Proxy>,

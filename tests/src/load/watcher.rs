@@ -45,7 +45,7 @@ pub struct Watcher {
     pub seen: Vec<wire::RunEvent>,
     counts: Counts,
     dice: Dice,
-    /// Of a hundred events, those after which the stream is dropped.
+    /// The number of events, of a hundred, after which the stream is dropped.
     leaves: u64,
 }
 

@@ -30,7 +30,7 @@ pub struct World {
 }
 
 impl World {
-    /// Of servers that this client reaches, and of hosts that keep their files in this folder.
+    /// A world of servers that this client reaches, and of hosts that keep their files in this folder.
     pub fn new(client: Client, folder: &Path, brain: Brain, counts: Counts) -> Arc<Self> {
         Arc::new(Self {
             client,

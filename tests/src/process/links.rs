@@ -16,7 +16,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Those of a replica over the database at this address, whole.
+    /// The links of a replica over the database at this address, whole.
     ///
     /// # Panics
     /// When it is not an address.

@@ -20,7 +20,7 @@ impl Bench {
         Self { format, model, issued: Issued::new("a") }
     }
 
-    /// Of another model, with the same account.
+    /// The same account with another model.
     pub(super) fn model(self, model: &'static str) -> Self {
         Self { model, ..self }
     }

@@ -46,7 +46,7 @@ pub(crate) struct AuditArgs {
 }
 
 impl AuditArgs {
-    /// True if some records may not be asked for.
+    /// True if some records may not be requested.
     pub(crate) fn is_filtered(&self) -> bool {
         let texts = [&self.who, &self.what, &self.run, &self.session];
         self.denied || self.since.is_some() || self.limit == 0 || texts.into_iter().any(Option::is_some)

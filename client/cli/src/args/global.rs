@@ -73,7 +73,7 @@ const ALLOW_INSECURE_REMOTE: &str = "AGENTLOOP_ALLOW_INSECURE_REMOTE";
 
 /// Signs of a server without TLS in the cause of an error, in lower case, as all that follow.
 const ANSWERS_UNENCRYPTED: [&str; 1] = ["invalidcontenttype"];
-/// Signs of a server with TLS that was asked without: it sends an alert, which is no frame, and closes the connection.
+/// Signs of a server with TLS that was called without: it sends an alert, which is no frame, and closes the connection.
 const DROPS_UNENCRYPTED: [&str; 4] =
     ["frame with invalid size", "broken pipe", "connection reset", "connection closed"];
 /// The sign of a certificate that leads to no root that is known here.

@@ -27,7 +27,7 @@ pub(crate) enum PolicyCommand {
 
 /// Show the policy's decision on a tool call, and the rule that decides
 ///
-/// Asks the server for the decision. Nothing runs.
+/// Requests the decision from the server. Nothing runs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

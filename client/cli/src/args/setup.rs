@@ -58,7 +58,7 @@ pub(crate) enum ProviderChoice {
 /// Check configuration, certificates, tokens, key, model, port, database, disk, clock and tool hosts
 ///
 /// Checks everything that a server on this machine needs, and says what to do about each fault. It changes nothing. It
-/// asks each configured model for one word, which a vendor bills. The exit code is 1 if a check failed.
+/// calls each configured model for one word, which a vendor bills. The exit code is 1 if a check failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -127,10 +127,10 @@ pub(crate) struct DemoArgs {
     pub(crate) prompt: String,
 }
 
-/// Ask whether the server is ready: exits with 0 if it is
+/// Check if the server is ready: exits with 0 if it is
 #[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
-    /// Ask the server that the configuration of this machine starts: the file of AGENTLOOP_CONFIG, and the environment
+    /// Check the server that the configuration of this machine starts: the file of AGENTLOOP_CONFIG, and the environment
     #[arg(long)]
     pub(crate) local: bool,
 }
@@ -145,7 +145,7 @@ Examples:
   agentloop completions zsh > ~/.zfunc/_agentloop        with ~/.zfunc in fpath
   agentloop completions fish > ~/.config/fish/completions/agentloop.fish")]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// The shell that will run the script
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }

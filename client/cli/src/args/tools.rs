@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 /// List the registered tools and the hosts that serve them
 ///
-/// A declaration that is weaker than the one before it is refused: it has a lower effect class, or does not ask for the
+/// A declaration that is weaker than the one before it is refused: it has a lower effect class, or does not require the
 /// approval that the tool required. The list shows it, until you accept it or forget the terms.
 #[derive(Debug, Args)]
 pub(crate) struct ToolsArgs {

@@ -9,7 +9,7 @@ use super::values::{Label, label};
 /// Show tokens, cost, calls and errors over time
 ///
 /// Adds up the usage of runs: tokens, cost, calls and errors in buckets of time, of the last 24 hours by the hour if nothing
-/// else is asked for. A call counts in the bucket in which it ended. Sessions that were deleted count on.
+/// else is given. A call counts in the bucket in which it ended. Sessions that were deleted count on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Signals that ask this process to end, as a stream of events.
+//! Signals that tell this process to end, as a stream of events.
 
 use std::{
     fs,

@@ -11,7 +11,7 @@ use crate::terminal::{
     text::{escape_hidden, members, sanitize, wrap},
 };
 
-/// Widest window.
+/// The most columns of a window, on a screen that is wider.
 pub(super) const COLUMNS_MAX: u16 = 90;
 /// Longest arguments that a question is asked about here, in bytes.
 const ARGUMENTS_SHOWN_MAX: usize = 1_024;

@@ -69,7 +69,7 @@ async fn characters_of_every_width_are_written_and_taken_back() {
 async fn colours_are_of_the_16_or_none() {
     let server = Server::start().await;
     let _host = server.host().await;
-    // Of the sequences, a terminal of 16 colours knows those of one number alone.
+    // A terminal of 16 colours knows the sequences of one number alone.
     let is_colour = |number: u8| matches!(number, 30..=49 | 90..=107);
     for (variables, coloured) in [
         (&[][..], true),

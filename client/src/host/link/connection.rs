@@ -88,7 +88,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The end of the connection. A server that asked the host to go away ends it right after that: the wait still counts.
+    /// The end of the connection. A server that told the host to go away ends it right after that: the wait still counts.
     fn after_go_away(&mut self, ended: ConnectionEnd) -> ConnectionEnd {
         match (ended, self.going_away.take()) {
             (ConnectionEnd::Lost(_), Some(away)) => ConnectionEnd::GoAway(away),

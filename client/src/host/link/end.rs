@@ -9,7 +9,7 @@ use crate::host::error::HostError;
 
 /// Time that a stopped call may take to end, where the server sets none.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(5);
-/// Bound on the wait that a `go_away` asks for.
+/// Bound on the wait that a `go_away` gives.
 const GO_AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// A `go_away` of the server.
@@ -44,7 +44,7 @@ pub(crate) fn duration(given: Option<&prost_types::Duration>) -> Option<Duration
 pub(crate) enum ConnectionEnd {
     /// The connection was lost or could not be made; holds the reason. The host connects again.
     Lost(String),
-    /// The server asked the host to connect again, and not before this time.
+    /// The server told the host to connect again, and not before this time.
     GoAway(GoingAway),
     /// The host has shut down.
     Drained,

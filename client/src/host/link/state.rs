@@ -41,7 +41,7 @@ pub(crate) struct HostState {
     pub(crate) events: mpsc::Receiver<TaskEvent>,
     pub(crate) drain: Drain,
     pub(crate) runtimes: OpenRuntimes,
-    /// Random name of this process.
+    /// Random name of this process, by which the server tells it from an earlier one of the same host.
     pub(crate) instance: String,
     /// Number of the current connection. A response to a request of an earlier connection is dropped.
     connection: u64,

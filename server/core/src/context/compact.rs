@@ -132,7 +132,7 @@ fn trimmed(entries: &[Entry], base: &Compaction, keep_recent: u32, level: u32) -
         Some(bytes) => beginning(&summary, usize::try_from(bytes).unwrap_or(usize::MAX)).to_owned(),
         None => summary,
     };
-    // A strategy that leaves messages out is no extract: an extract keeps every word of users and models.
+    // A result that leaves messages out is no longer an `extract`, which keeps every word of users and models.
     let leaves_out = base.strategy == "extract" && up_to > base.up_to;
     Compaction {
         strategy: if leaves_out { "trim".to_owned() } else { base.strategy.clone() },
@@ -159,7 +159,7 @@ fn boundary(entries: &[Entry], keep_recent: u32) -> EntryNo {
         return already_hidden;
     };
     let may_begin = |at: usize| messages[at].1.role != Role::Tool;
-    // Keep a little more than asked for; if that would hide nothing, keep a little less.
+    // Keep a little more than requested; if that would hide nothing, keep a little less.
     let begin = (1..=wanted)
         .rev()
         .find(|at| may_begin(*at))

@@ -120,7 +120,7 @@ impl Assignment {
     }
 
     /// True while a connected host has not said yet if it begins the call.
-    pub(super) fn is_unanswered(&self) -> bool {
+    pub(super) fn is_unconfirmed(&self) -> bool {
         self.connection.is_some() && !self.accepted
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::host::frame::CallInHand;
 use crate::host::io::{FleetInput, FleetOutput};
 use crate::host::options::FleetOptions;
-use crate::host::pool::Pool;
+use crate::host::pool::TenantPool;
 use crate::host::view::{FleetCounts, HostView, ToolView};
 use crate::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use crate::time::{Millis, Timestamp};
@@ -19,7 +19,7 @@ pub struct Fleet {
     options: FleetOptions,
     /// No host counts as away before this time.
     expected_by: Timestamp,
-    pools: BTreeMap<TenantId, Pool>,
+    pools: BTreeMap<TenantId, TenantPool>,
 }
 
 impl Fleet {
@@ -43,7 +43,7 @@ impl Fleet {
         let pool = self
             .pools
             .entry(tenant.clone())
-            .or_insert_with(|| Pool::new(tenant.clone(), options, expected_by));
+            .or_insert_with(|| TenantPool::new(tenant.clone(), options, expected_by));
         let out = pool.handle(input, now);
         if pool.is_idle() {
             self.pools.remove(tenant);
@@ -64,18 +64,18 @@ impl Fleet {
     /// The time at which [`Fleet::handle_time`] has work to do. `None` if no timer is set.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.pools.values().filter_map(Pool::deadline).min()
+        self.pools.values().filter_map(TenantPool::deadline).min()
     }
 
-    /// Begins a shutdown: no call is granted any more. Offers that are open are still answered.
+    /// Begins a shutdown: no call is granted any more. Hosts may still confirm open offers.
     pub fn stop_granting(&mut self) {
-        self.pools.values_mut().for_each(Pool::stop_granting);
+        self.pools.values_mut().for_each(TenantPool::stop_granting);
     }
 
     /// True while a connected host has not said yet if it begins a call, or room is granted for a call.
     #[must_use]
     pub fn has_open_offers(&self) -> bool {
-        self.pools.values().any(Pool::has_open_offers)
+        self.pools.values().any(TenantPool::has_open_offers)
     }
 
     /// True while a run that offered this call should wait: its host has not confirmed or rejected it, or the run has not
@@ -85,7 +85,7 @@ impl Fleet {
         self.pools.get(tenant).is_some_and(|pool| pool.is_offer_open(call))
     }
 
-    /// Goes on with a shutdown: asks every host to reconnect later. Assigned calls go on.
+    /// Goes on with a shutdown: tells every host to reconnect later. Assigned calls go on.
     #[must_use = "outputs are to be carried out"]
     pub fn go_away(&mut self, reconnect_after: Millis) -> Vec<FleetOutput> {
         self.pools.values_mut().flat_map(|pool| pool.go_away(reconnect_after)).collect()
@@ -94,19 +94,19 @@ impl Fleet {
     /// Ends a shutdown: closes every stream.
     #[must_use = "outputs are to be carried out"]
     pub fn close_all(&mut self) -> Vec<FleetOutput> {
-        self.pools.values_mut().flat_map(Pool::close_all).collect()
+        self.pools.values_mut().flat_map(TenantPool::close_all).collect()
     }
 
     /// A tenant's hosts by id: the connected ones, and those with calls that wait for them to reconnect.
     #[must_use]
     pub fn hosts(&self, tenant: &TenantId) -> Vec<HostView> {
-        self.pools.get(tenant).map(Pool::host_views).unwrap_or_default()
+        self.pools.get(tenant).map(TenantPool::host_views).unwrap_or_default()
     }
 
     /// A tenant's known tools by name, served or not.
     #[must_use]
     pub fn tools(&self, tenant: &TenantId) -> Vec<ToolView> {
-        self.pools.get(tenant).map(Pool::tool_views).unwrap_or_default()
+        self.pools.get(tenant).map(TenantPool::tool_views).unwrap_or_default()
     }
 
     /// Numbers of connected hosts and calls, over all tenants.
@@ -141,7 +141,7 @@ impl Fleet {
 
     /// A tenant's pool, so that tests can check its invariants.
     #[cfg(test)]
-    pub(super) fn pool(&self, tenant: &TenantId) -> Option<&Pool> {
+    pub(super) fn pool(&self, tenant: &TenantId) -> Option<&TenantPool> {
         self.pools.get(tenant)
     }
 }

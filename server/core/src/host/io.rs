@@ -100,7 +100,7 @@ pub enum FleetInput {
     },
     /// A granted call is to be sent to its host.
     Offer {
-        /// The call.
+        /// The call, with all that its host needs to run it.
         request: Box<CallRequest>,
         /// The fault, if the arguments do not fit the schema that the tool has by now. A host that declares other terms gets the
         /// call.

@@ -193,7 +193,7 @@ pub struct ToolCall {
 pub enum FinishReason {
     /// The response is complete, or a stop sequence was written.
     Stop,
-    /// The response asks for tool calls.
+    /// The response requests tool calls.
     ToolCalls,
     /// The limit of output tokens was reached.
     Length,

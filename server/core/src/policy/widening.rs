@@ -4,7 +4,7 @@
 //! to that, and [`Widening`] limits both:
 //!
 //! - **A remembered approval** covers the tool that was approved, and no other.
-//! - **A rule of the request** may ask and deny. If it allows, it takes back what the same request asked for, and nothing
+//! - **A rule of the request** may ask and deny. If it allows, it takes back its own rules that ask, and nothing
 //!   else.
 //!
 //! A question that names approvers is narrower still. No rule of a request takes it back. Its own approvers are added to
@@ -47,7 +47,7 @@ impl Widening {
         self.remember_any_tool || rule.action != PolicyAction::Allow || rule.tool == literal(tool)
     }
 
-    /// The indexes of a request's rules that could allow nothing, because the request asked for nothing before them.
+    /// The indexes of a request's rules that could allow nothing, because no rule of the request before them asks.
     #[must_use]
     pub fn useless_rules(self, rules: &[PolicyRule]) -> Vec<usize> {
         if self.requests_may_allow {

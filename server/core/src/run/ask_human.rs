@@ -35,7 +35,7 @@ fn schema() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct QuestionArguments {
     question: String,
     #[serde(default)]
     options: Vec<String>,
@@ -52,7 +52,7 @@ struct Arguments {
 /// # Errors
 /// The fault in the arguments, for the model.
 pub fn question(arguments: &str) -> Result<QuestionContent, String> {
-    let Arguments { question, options, multiple, form, url } =
+    let QuestionArguments { question, options, multiple, form, url } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
     for (at, option) in options.iter().enumerate() {
         if option.trim().is_empty() {

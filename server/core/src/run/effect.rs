@@ -10,7 +10,7 @@ use crate::run::plan::Situation;
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime};
 
-/// I/O that the machine asks for.
+/// I/O that the machine requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Call the model with the session up to `last_entry`.
@@ -58,7 +58,7 @@ pub enum Effect {
     Prepare,
     /// Cancel the hooks and context sources. Leads to nothing.
     StopPreparing,
-    /// Ask the run's planner for the next instruction. Leads to [`super::input::Input::Planned`].
+    /// Call the run's planner for the next instruction. Leads to [`super::input::Input::Planned`].
     Plan {
         /// Number of the decision, counted from 1.
         decision: u32,
@@ -98,7 +98,7 @@ pub enum Effect {
         /// The runtime to close, as the host knows it.
         runtime: RuntimeId,
     },
-    /// Tell the host the answer to a question of its call. Leads to nothing. A host that is away asks again.
+    /// Tell the host the answer to a question of its call. Leads to nothing. A host that is away repeats its question.
     AnswerInput {
         /// Slot of the call.
         slot: CallSlot,

@@ -202,7 +202,7 @@ pub enum Input {
         request: String,
         /// An open question to approve: running its tool call is the step.
         approve: Option<RequestId>,
-        /// The caller that asks for the step, and approves the question of `approve`.
+        /// The caller that requests the step, and approves the question of `approve`.
         by: Person,
     },
     /// The time that [`crate::run::machine::Machine::deadline`] named has come.
@@ -377,7 +377,7 @@ pub enum CallFacts {
 pub struct ReadyCall {
     /// The effect of running the call twice.
     pub effect: EffectClass,
-    /// True if the tool's declaration asks for an approval.
+    /// True if the tool's declaration requires an approval.
     pub requires_approval: bool,
     /// Time allowed for one attempt, from offer to result.
     pub timeout: Millis,
@@ -400,7 +400,7 @@ pub struct ModelFailure {
     pub message: String,
     /// HTTP status of the provider, if there was one.
     pub status: Option<u16>,
-    /// Wait that the provider asks for.
+    /// Wait that the provider requests.
     pub retry_after: Option<Millis>,
 }
 

@@ -1,4 +1,4 @@
-//! The machine: [`Machine::handle`] decides, [`RunState::apply`] changes the state, effects ask for I/O.
+//! The machine: [`Machine::handle`] decides, [`RunState::apply`] changes the state, effects request I/O.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Transition {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     state: RunState,
-    /// The effects that the driver was asked for and still owes: the last value of [`Machine::wanted`].
+    /// The effects that were requested and that the driver still owes: the last value of [`Machine::wanted`].
     requested: BTreeMap<EffectKey, Effect>,
     /// The latest time that an input came with.
     seen: Timestamp,
@@ -198,7 +198,7 @@ impl Machine {
         effects
     }
 
-    /// The I/O that the state calls for at this time. It depends on nothing else, so a replay asks for the same.
+    /// The I/O that the state calls for at this time. It depends on nothing else, so a replay requests the same.
     fn wanted(&self, now: Timestamp) -> BTreeMap<EffectKey, Effect> {
         if let Some((key, effect)) = self.wanted_of_planner() {
             return BTreeMap::from([(key, effect)]);
@@ -238,7 +238,7 @@ impl Machine {
         }
     }
 
-    /// A planner is asked when an instruction is due; in a stepped run, only after a call of `Step`.
+    /// A planner is called when an instruction is due; in a stepped run, only after a call of `Step`.
     fn wanted_of_planner(&self) -> Option<(EffectKey, Effect)> {
         let spec = self.state.spec();
         if spec.planner.is_none() || (spec.stepped && self.pending_step.is_none()) {
@@ -299,7 +299,7 @@ impl Machine {
     }
 }
 
-/// After a restart nobody knows whether an offer reached its host: the host is asked for the call first.
+/// After a restart nobody knows whether an offer reached its host: the call is first reclaimed from the host.
 fn reclaim(effect: Effect) -> Effect {
     match effect {
         Effect::OfferCall(offer) => Effect::ReclaimCall(offer),

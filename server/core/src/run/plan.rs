@@ -15,7 +15,7 @@ pub use crate::run::human::SelectOption;
 pub enum Situation {
     /// The caller's messages are in the session, and nothing has been done yet.
     Prompted,
-    /// The model has responded and asks for no tool call.
+    /// The model has responded and requests no tool call.
     Responded {
         /// Finish reason of the response.
         finish: FinishReason,

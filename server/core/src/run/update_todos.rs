@@ -32,14 +32,14 @@ fn schema() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
-    todos: Vec<Item>,
+struct TodoArguments {
+    todos: Vec<WrittenItem>,
 }
 
 /// An item as the model writes it. The stored one may get further fields, which a model does not set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item {
+struct WrittenItem {
     id: String,
     content: String,
     status: TodoStatus,
@@ -52,13 +52,13 @@ struct Item {
 /// # Errors
 /// The fault in the arguments, for the model.
 pub fn list(arguments: &str) -> Result<Vec<TodoItem>, String> {
-    let Arguments { todos } =
+    let TodoArguments { todos } =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
     if todos.len() > TODOS_MAX {
         return Err(format!("todos: at most {TODOS_MAX} items"));
     }
     let mut ids = BTreeSet::new();
-    for (at, Item { id, content, .. }) in todos.iter().enumerate() {
+    for (at, WrittenItem { id, content, .. }) in todos.iter().enumerate() {
         if !is_within(id, TODO_ID_CHARS_MAX) {
             return Err(format!("todos[{at}].id: 1 to {TODO_ID_CHARS_MAX} characters"));
         }
@@ -69,7 +69,7 @@ pub fn list(arguments: &str) -> Result<Vec<TodoItem>, String> {
             return Err(format!("todos[{at}].id: another item has it"));
         }
     }
-    let stored = |Item { id, content, status, priority }| TodoItem { id, content, status, priority };
+    let stored = |WrittenItem { id, content, status, priority }| TodoItem { id, content, status, priority };
     Ok(todos.into_iter().map(stored).collect())
 }
 

@@ -13,7 +13,7 @@ pub(super) const DAY: i64 = 24 * 60 * 60;
 pub(super) struct EndWarning {
     /// The certificate, for people.
     certificate: &'static str,
-    /// Those who refuse it after its end.
+    /// The side that refuses it after its end.
     refused_by: &'static str,
     last: Mutex<Option<Warned>>,
 }

@@ -19,11 +19,11 @@ use crate::config::{JwksPlace, JwtOptions};
 use crate::grpc::edge::audit::AuditLog;
 use crate::telemetry::with_causes;
 
-/// Time in which a server must have answered in whole.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Time in which a server must have responded in whole.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(5);
 /// Time in which it must have accepted the connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// The least time between two reads of a file that are asked for by tokens.
+/// The least time between two reads of a file because of tokens.
 const FILE_READ_MIN: Duration = Duration::from_secs(1);
 
 /// The source of the keys, and the check that uses them.
@@ -51,8 +51,8 @@ struct KeyState {
 /// The reason for which a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReloadCause {
-    /// The operator asks for it.
-    Asked,
+    /// The operator requests it.
+    Requested,
     /// A token names a key that is not known.
     UnknownKey,
     /// The time for it may have come.
@@ -106,7 +106,7 @@ impl Jwks {
             // It may have stood still until its time was over.
             state.fetching = None;
         }
-        // Looking at a file costs nothing, so that does not put off what a token asks for.
+        // Looking at a file costs nothing, so that does not put off a read that a token needs.
         if cause != ReloadCause::Tick || matches!(self.options.jwks, JwksPlace::Url(_)) {
             state.tried = Some(Instant::now());
         }
@@ -119,7 +119,7 @@ impl Jwks {
     fn pause(&self, cause: ReloadCause, has_keys: bool) -> Duration {
         let is_file = matches!(self.options.jwks, JwksPlace::File(_));
         match cause {
-            ReloadCause::Asked => Duration::ZERO,
+            ReloadCause::Requested => Duration::ZERO,
             ReloadCause::UnknownKey if is_file => FILE_READ_MIN,
             ReloadCause::Tick if is_file => Duration::ZERO,
             ReloadCause::UnknownKey => self.options.refresh_min.duration(),
@@ -181,12 +181,12 @@ async fn fetch(url: String) -> Result<Vec<u8>, String> {
         .user_agent(concat!("agentloop/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_WITHIN)
-        .timeout(ANSWER_WITHIN)
+        .timeout(RESPONSE_WITHIN)
         .build()
         .map_err(|error| with_causes(&error))?;
     let mut response = client.get(url).send().await.map_err(|error| with_causes(&error))?;
     if response.status() != reqwest::StatusCode::OK {
-        return Err(format!("it answered {}", response.status()));
+        return Err(format!("it responded with {}", response.status()));
     }
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| with_causes(&error))? {

@@ -39,7 +39,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Security {
     /// The newest acceptor, if there is TLS.
     pub(super) acceptor: Option<watch::Receiver<Acceptor>>,
-    /// Asked for each RPC, if callers must present credentials.
+    /// Called for each RPC, if callers must present credentials.
     pub(super) authenticator: Option<Arc<Authenticator>>,
     /// Reads the keys of JSON Web Tokens, if there are any.
     pub(super) jwks: Option<Arc<Jwks>>,
@@ -370,7 +370,7 @@ pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToke
     };
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     loop {
-        let asked = async {
+        let requested = async {
             match &mut hangup {
                 Some(hangup) => drop(hangup.recv().await),
                 None => std::future::pending().await,
@@ -378,16 +378,16 @@ pub(super) async fn keep_current(reloader: Arc<Reloader>, stop: CancellationToke
         };
         let cause = tokio::select! {
             () = stop.cancelled() => return,
-            () = asked => ReloadCause::Asked,
+            () = requested => ReloadCause::Requested,
             _ = ticks.tick() => ReloadCause::Tick,
         };
         read_again(reloader.clone(), cause).await;
     }
 }
 
-/// Reads everything again, because an operator asks for it.
+/// Reads everything again, because an operator requests it.
 pub(super) async fn reload(reloader: Arc<Reloader>) {
-    read_again(reloader, ReloadCause::Asked).await;
+    read_again(reloader, ReloadCause::Requested).await;
 }
 
 /// As [`Reloader::reload`], away from the tasks that must not block; and the keys of tokens.

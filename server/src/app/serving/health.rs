@@ -17,10 +17,10 @@ use crate::engine::Engine;
 use crate::lifecycle::Tasks;
 use crate::store::Store;
 
-/// The time between two checks that the store still answers.
+/// The time between two checks that the store still responds.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// The same for a replica that lacks nothing. Each of its beats asks the database, and it notices at once when they are not answered
-/// or a shard has no owner. So the check tells no more than that the store's own connections work.
+/// The same for a replica that lacks nothing. Each of its beats reads the database, and it notices at once when they
+/// fail or a shard has no owner. So the check tells no more than that the store's own connections work.
 const CHECK_REPLICA_EVERY: Duration = Duration::from_secs(60);
 /// Time for which a replica may be without a valid lease, and a shard without an owner, before no more RPCs are to come. Those
 /// that come meanwhile wait: another replica takes the place of one that is lost within this time, or the database is back.
@@ -43,7 +43,7 @@ const READINESS: [&str; 7] = [
 
 /// The parts on which readiness depends.
 pub(in crate::app) struct Readiness {
-    /// A server is ready while its store answers.
+    /// A server is ready while its store responds.
     store: Arc<dyn Store>,
     /// A replica also needs its lease, an owner of each shard, because RPCs may come for all of them, and the tools that it
     /// offers to its runs.
@@ -75,7 +75,7 @@ impl Readiness {
         Self { store, replica: None, engine: None }
     }
 
-    /// The same, which tells this engine when the store answers again.
+    /// The same, which tells this engine when the store responds again.
     pub(in crate::app) fn telling(self, engine: Engine) -> Self {
         Self { engine: Some(engine), ..self }
     }
@@ -97,8 +97,8 @@ impl Readiness {
             replica.check(Instant::now())?;
         }
         match tokio::time::timeout(CHECK_EVERY, self.store.check()).await {
-            Ok(checked) => checked.map_err(|error| format!("the store does not answer: {error}")),
-            Err(_) => Err(format!("the store has not answered for {CHECK_EVERY:?}")),
+            Ok(checked) => checked.map_err(|error| format!("the store does not respond: {error}")),
+            Err(_) => Err(format!("the store has not responded for {CHECK_EVERY:?}")),
         }
     }
 
@@ -116,7 +116,7 @@ impl Readiness {
         }
     }
 
-    /// Resolves when it is time to check again. `ready`: the answer of the last check.
+    /// Resolves when it is time to check again. `ready`: the result of the last check.
     async fn due(&mut self, ready: bool) {
         let after = tokio::time::sleep(self.check_every(ready));
         match &mut self.replica {
@@ -252,7 +252,7 @@ mod tests {
         sender.send_replace(ownership(true, 0, SHARDS));
         assert_eq!(readiness.check().await, Ok(()), "it needs none of its own");
         store.close().await;
-        assert!(readiness.check().await.unwrap_err().starts_with("the store does not answer"));
+        assert!(readiness.check().await.unwrap_err().starts_with("the store does not respond"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The names that an HTTP endpoint answers to, and the origins whose pages it answers. A page in a browser on this machine
+//! The names that an HTTP endpoint serves, and the origins whose pages it serves. A page in a browser on this machine
 //! can make a name of its own lead to loopback (DNS rebinding), and would read what is meant for this machine alone.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::config::MetricsOptions;
 pub(super) struct HostCheck {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// True if addresses are let in beside names: nobody can make an address lead elsewhere.
+    /// True if requests to any IP address are served, too: unlike a name, nobody can make it lead elsewhere.
     any_address: bool,
 }
 

@@ -36,7 +36,7 @@ pub(in crate::app) struct Listeners {
 }
 
 impl Listeners {
-    /// Listens on the configured addresses. Nothing is answered yet.
+    /// Listens on the configured addresses. Nothing is served yet.
     ///
     /// # Errors
     /// [`StartError::Listen`].

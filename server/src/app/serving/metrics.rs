@@ -135,7 +135,7 @@ impl Listener for ScrapeListener {
     }
 }
 
-/// Answers scrapes until the soft stop.
+/// Serves scrapes until the soft stop.
 pub(super) async fn serve(
     listener: TcpListener,
     address: SocketAddr,
@@ -175,11 +175,11 @@ async fn check_host(State(hosts): State<Arc<HostCheck>>, request: Request, next:
     match hosts.check(target, text(headers, HOST), text(headers, ORIGIN)) {
         Ok(()) => next.run(request).await,
         Err(HostProblem::Host) => {
-            let message = "this endpoint does not answer to this host; metrics.allowed_hosts has the names\n";
+            let message = "this endpoint does not serve this host; metrics.allowed_hosts has the names\n";
             (StatusCode::MISDIRECTED_REQUEST, message).into_response()
         }
         Err(HostProblem::Origin) => {
-            let message = "this endpoint does not answer pages of this origin; metrics.allowed_origins has the origins\n";
+            let message = "this endpoint does not serve pages of this origin; metrics.allowed_origins has the origins\n";
             (StatusCode::FORBIDDEN, message).into_response()
         }
     }

@@ -45,7 +45,7 @@ use crate::tool::RemoteTools;
 
 /// The time between two keepalive pings on an idle connection.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
-/// A connection that does not answer a keepalive ping for this long is closed.
+/// A connection that does not return a keepalive ping for this long is closed.
 const KEEPALIVE_WAIT: Duration = Duration::from_secs(20);
 /// All headers of a request together, in bytes.
 const HEADERS_BYTES_MAX: u32 = 16 * 1024;
@@ -62,7 +62,7 @@ pub(super) struct Services {
     pub(super) facts: ServerFacts,
     /// Time after which a transfer of a blob that stands still is ended.
     pub(super) blobs_idle: Duration,
-    /// Those that share the database, if it is shared.
+    /// The replicas that share the database, if it is shared.
     pub(super) shared_database: Option<SharedDatabase>,
 }
 

@@ -1,5 +1,5 @@
 //! The two versions of the reflection service. Each is built for its first call: the contract's descriptors with all their
-//! comments take some MiB in memory, and most servers are never asked for them.
+//! comments take some MiB in memory, and nobody ever requests them from most servers.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};

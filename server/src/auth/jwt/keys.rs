@@ -20,10 +20,10 @@ pub struct BadKeySet(String);
 
 /// Public keys that check signatures.
 #[derive(Debug, Clone, Default)]
-pub struct KeySet(Vec<Key>);
+pub struct KeySet(Vec<PublicKey>);
 
 #[derive(Debug, Clone)]
-pub(super) struct Key {
+pub(super) struct PublicKey {
     id: Option<String>,
     /// Tells it from every other key, whatever a set says of it beside.
     pub(super) print: KeyPrint,
@@ -105,8 +105,8 @@ impl KeySet {
         &'a self,
         id: Option<&'a str>,
         algorithm: Algorithm,
-    ) -> impl Iterator<Item = &'a Key> {
-        let fits = move |key: &&Key| {
+    ) -> impl Iterator<Item = &'a PublicKey> {
+        let fits = move |key: &&PublicKey| {
             key.algorithms.contains(&algorithm) && id.is_none_or(|id| key.id.as_deref() == Some(id))
         };
         self.0.iter().filter(fits).take(KEYS_TRIED_MAX)
@@ -114,7 +114,7 @@ impl KeySet {
 }
 
 /// Reads a key of a set; `None` if it checks no signature that is known here.
-fn key(value: Value) -> Option<Key> {
+fn key(value: Value) -> Option<PublicKey> {
     let print = print(&value);
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     let mut algorithms = match &jwk.algorithm {
@@ -147,7 +147,7 @@ fn key(value: Value) -> Option<Key> {
         algorithms.retain(|algorithm| *algorithm == named);
     }
     let key = DecodingKey::from_jwk(&jwk).ok()?;
-    (!algorithms.is_empty()).then(|| Key { id: jwk.common.key_id, print, algorithms, key })
+    (!algorithms.is_empty()).then(|| PublicKey { id: jwk.common.key_id, print, algorithms, key })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub struct JwtRules {
     pub host: HostGrant,
 }
 
-/// Reads the keys of tokens again. Asked when a token names a key that is not known.
+/// Reads the keys of tokens again. Called when a token names a key that is not known.
 #[async_trait]
 pub trait KeySource: Send + Sync + 'static {
     /// Reads them, unless that was tried a moment ago. Callers at one time share one attempt.

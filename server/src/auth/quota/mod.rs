@@ -49,7 +49,7 @@ pub enum Quota {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaBound {
     /// The principals whose use is added up.
-    pub scope: Scope,
+    pub scope: QuotaScope,
     /// The holder whose use is compared with the bound.
     pub holder: Holder,
     /// The most that the holder may use.
@@ -58,14 +58,14 @@ pub struct QuotaBound {
 
 /// The principals whose use a quota adds up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
+pub enum QuotaScope {
     /// Each principal alone. Keys without prefix.
     Principal,
     /// All principals of a tenant together. Keys with `tenant_` in front.
     Tenant,
 }
 
-impl Scope {
+impl QuotaScope {
     /// The narrower one first: a refusal names the quota that the caller can do something about.
     pub const ALL: [Self; 2] = [Self::Principal, Self::Tenant];
 }
@@ -85,7 +85,7 @@ impl Quota {
 
     /// The key in `[quotas]`, which refusals and metrics name.
     #[must_use]
-    pub fn name(self, scope: Scope) -> &'static str {
+    pub fn name(self, scope: QuotaScope) -> &'static str {
         let (own, tenant) = match self {
             Self::RequestsPerSecond => ("requests_per_second", "tenant_requests_per_second"),
             Self::LiveRuns => ("live_runs", "tenant_live_runs"),
@@ -97,8 +97,8 @@ impl Quota {
             Self::CostMicros => ("cost_micros", "tenant_cost_micros"),
         };
         match scope {
-            Scope::Principal => own,
-            Scope::Tenant => tenant,
+            QuotaScope::Principal => own,
+            QuotaScope::Tenant => tenant,
         }
     }
 
@@ -134,12 +134,12 @@ impl QuotaLimits {
 
     /// `None` means no bound.
     #[must_use]
-    pub fn get(&self, quota: Quota, scope: Scope) -> Option<u64> {
+    pub fn get(&self, quota: Quota, scope: QuotaScope) -> Option<u64> {
         self.bounds[quota as usize][scope as usize]
     }
 
     /// `None` takes the bound away.
-    pub fn set(&mut self, quota: Quota, scope: Scope, bound: Option<u64>) {
+    pub fn set(&mut self, quota: Quota, scope: QuotaScope, bound: Option<u64>) {
         self.bounds[quota as usize][scope as usize] = bound;
     }
 
@@ -184,10 +184,10 @@ pub struct Holder {
 impl Holder {
     /// The holder in this scope. `None` for a principal without a name: without authentication nobody has one.
     #[must_use]
-    pub fn of(tenant: &TenantId, name: Option<&str>, scope: Scope) -> Option<Self> {
+    pub fn of(tenant: &TenantId, name: Option<&str>, scope: QuotaScope) -> Option<Self> {
         let name = match scope {
-            Scope::Principal => Some(name?.to_owned()),
-            Scope::Tenant => None,
+            QuotaScope::Principal => Some(name?.to_owned()),
+            QuotaScope::Tenant => None,
         };
         Some(Self { tenant: tenant.clone(), name })
     }
@@ -199,7 +199,7 @@ pub struct QuotaUse {
     /// Gives `limit` and `used` their unit.
     pub quota: Quota,
     /// The caller alone, or all of its tenant.
-    pub scope: Scope,
+    pub scope: QuotaScope,
     /// The most that may be used. A lower one than `used` was set later, or stored things grew while they were used.
     pub limit: u64,
     /// The use now; of tokens and cost, in the window under way.
@@ -277,7 +277,7 @@ impl Quotas {
             let max = self.limits().get(quota, scope)?;
             Some(QuotaBound { scope, holder: Holder::of(tenant, name, scope)?, max })
         };
-        Scope::ALL.into_iter().filter_map(bound).collect()
+        QuotaScope::ALL.into_iter().filter_map(bound).collect()
     }
 
     /// The number that this process counts now: RPCs of the last second, or what is held.
@@ -291,7 +291,7 @@ impl Quotas {
 
     /// The error for a quota that is used up. Counts the refusal.
     #[must_use]
-    pub fn refuse(&self, quota: Quota, scope: Scope, retry_after: Duration) -> QuotaExceeded {
+    pub fn refuse(&self, quota: Quota, scope: QuotaScope, retry_after: Duration) -> QuotaExceeded {
         self.0.refused[quota as usize][scope as usize].fetch_add(1, Ordering::Relaxed);
         QuotaExceeded { quota: quota.name(scope), retry_after }
     }
@@ -305,7 +305,7 @@ impl Quotas {
     /// Refusals since the start, by the names of the quotas that have a bound.
     #[must_use]
     pub fn refusals(&self) -> Vec<(&'static str, u64)> {
-        let bounded = Quota::ALL.into_iter().flat_map(|quota| Scope::ALL.map(|scope| (quota, scope)));
+        let bounded = Quota::ALL.into_iter().flat_map(|quota| QuotaScope::ALL.map(|scope| (quota, scope)));
         bounded
             .filter(|(quota, scope)| self.limits().get(*quota, *scope).is_some())
             .map(|(quota, scope)| {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn names_are_those_of_the_configuration_and_differ() {
         let names: std::collections::BTreeSet<_> =
-            Quota::ALL.into_iter().flat_map(|quota| Scope::ALL.map(|scope| quota.name(scope))).collect();
+            Quota::ALL.into_iter().flat_map(|quota| QuotaScope::ALL.map(|scope| quota.name(scope))).collect();
         assert_eq!(names.len(), 2 * Quota::ALL.len());
         for (at, quota) in Quota::ALL.into_iter().enumerate() {
             assert_eq!(quota as usize, at);
@@ -338,8 +338,8 @@ mod tests {
     #[test]
     fn what_is_held_counts_until_it_is_dropped() {
         let mut limits = QuotaLimits::default();
-        limits.set(Quota::LiveRuns, Scope::Principal, Some(1));
-        limits.set(Quota::LiveRuns, Scope::Tenant, Some(2));
+        limits.set(Quota::LiveRuns, QuotaScope::Principal, Some(1));
+        limits.set(Quota::LiveRuns, QuotaScope::Tenant, Some(2));
         let quotas = Quotas::new(limits).unwrap();
         let (red, blue) = (tenant("red"), tenant("blue"));
         let hold = |tenant: &TenantId, name: &str| quotas.hold(Quota::LiveRuns, tenant, Some(name));
@@ -357,10 +357,10 @@ mod tests {
             let holder = Holder::of(&red, Some("ada"), scope).unwrap();
             quotas.used(Quota::LiveRuns, &holder, 2, Instant::now())
         };
-        assert_eq!(Scope::ALL.map(used), [1, 2]);
+        assert_eq!(QuotaScope::ALL.map(used), [1, 2]);
         assert_eq!(quotas.refusals(), [("live_runs", 2), ("tenant_live_runs", 1)]);
         // Without a bound nothing is counted.
         let _stream = quotas.hold(Quota::Streams, &red, Some("ada")).unwrap();
-        assert!(quotas.0.held.get(Quota::Streams, &Holder::of(&red, None, Scope::Tenant).unwrap()) == 0);
+        assert!(quotas.0.held.get(Quota::Streams, &Holder::of(&red, None, QuotaScope::Tenant).unwrap()) == 0);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Holder, QuotaBound, Scope};
+use super::{Holder, QuotaBound, QuotaScope};
 
 /// Parts of an RPC that buckets count in, so that slow rates need no fractions.
 const PARTS: u64 = 1_000_000;
@@ -17,20 +17,20 @@ const FULL_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct RpcRates {
     /// Buckets that were taken from since `since`.
-    current: HashMap<Holder, Bucket>,
-    /// Those that were taken from in the stretch before.
-    previous: HashMap<Holder, Bucket>,
+    current: HashMap<Holder, RateBucket>,
+    /// Buckets that were taken from in the stretch before.
+    previous: HashMap<Holder, RateBucket>,
     since: Option<Instant>,
 }
 
 /// RPCs that may begin at once. It fills at the rate of the quota, up to one second's RPCs.
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
+struct RateBucket {
     parts: u64,
     at: Instant,
 }
 
-impl Bucket {
+impl RateBucket {
     /// The bucket as it is now.
     fn filled(self, rate: u64, now: Instant) -> Self {
         let micros = u64::try_from(now.duration_since(self.at).as_micros()).unwrap_or(u64::MAX);
@@ -41,14 +41,14 @@ impl Bucket {
 }
 
 impl RpcRates {
-    fn bucket(&self, holder: &Holder, rate: u64, now: Instant) -> Bucket {
-        let full = Bucket { parts: rate.saturating_mul(PARTS), at: now };
+    fn bucket(&self, holder: &Holder, rate: u64, now: Instant) -> RateBucket {
+        let full = RateBucket { parts: rate.saturating_mul(PARTS), at: now };
         let known = self.current.get(holder).or_else(|| self.previous.get(holder));
         known.copied().unwrap_or(full).filled(rate, now)
     }
 
     /// Begins a new stretch when it is time, and returns the buckets that are full by now.
-    fn turn(&mut self, now: Instant) -> Option<HashMap<Holder, Bucket>> {
+    fn turn(&mut self, now: Instant) -> Option<HashMap<Holder, RateBucket>> {
         if now.duration_since(*self.since.get_or_insert(now)) < FULL_AFTER {
             return None;
         }
@@ -64,7 +64,7 @@ pub(super) fn take(
     rates: &Mutex<RpcRates>,
     bounds: Vec<QuotaBound>,
     now: Instant,
-) -> Result<(), (Scope, Duration)> {
+) -> Result<(), (QuotaScope, Duration)> {
     if bounds.is_empty() {
         return Ok(());
     }
@@ -78,7 +78,7 @@ pub(super) fn take(
             let micros = (PARTS - bucket.parts).div_ceil(rate.max(1));
             return Err((scope, Duration::from_micros(micros)));
         };
-        taken.push((holder, Bucket { parts: left, at: now }));
+        taken.push((holder, RateBucket { parts: left, at: now }));
     }
     rates.current.extend(taken);
     drop(rates);
@@ -110,9 +110,9 @@ mod tests {
             Self { rates: Mutex::default(), own, tenant }
         }
 
-        fn take(&self, name: &str, tenant: &str, now: Instant) -> Result<(), (Scope, Duration)> {
+        fn take(&self, name: &str, tenant: &str, now: Instant) -> Result<(), (QuotaScope, Duration)> {
             let tenant = TenantId::parse(tenant).unwrap();
-            let bounds = [(Scope::Principal, self.own), (Scope::Tenant, self.tenant)];
+            let bounds = [(QuotaScope::Principal, self.own), (QuotaScope::Tenant, self.tenant)];
             let bounds = bounds.into_iter().filter_map(|(scope, max)| {
                 Some(QuotaBound { scope, holder: Holder::of(&tenant, Some(name), scope)?, max: max? })
             });
@@ -130,14 +130,14 @@ mod tests {
         let (rpcs, now) = (Rpcs::new(Some(2), None), Instant::now());
         assert!(rpcs.take("ada", "red", now).is_ok() && rpcs.take("ada", "red", now).is_ok());
         let refused = rpcs.take("ada", "red", now).unwrap_err();
-        assert_eq!(refused, (Scope::Principal, Duration::from_millis(500)));
+        assert_eq!(refused, (QuotaScope::Principal, Duration::from_millis(500)));
         assert!(rpcs.take("bob", "red", now).is_ok(), "another's RPCs do not count");
         assert!(rpcs.take("ada", "red", now + Duration::from_millis(499)).is_err());
         assert!(rpcs.take("ada", "red", now + Duration::from_millis(500)).is_ok());
         let later = now + Duration::from_secs(3_600);
         assert!(rpcs.take("ada", "red", later).is_ok() && rpcs.take("ada", "red", later).is_ok());
         assert!(rpcs.take("ada", "red", later).is_err(), "no more than one second's RPCs are saved");
-        let ada = Holder::of(&TenantId::parse("red").unwrap(), Some("ada"), Scope::Principal).unwrap();
+        let ada = Holder::of(&TenantId::parse("red").unwrap(), Some("ada"), QuotaScope::Principal).unwrap();
         assert_eq!(used(&rpcs.rates, &ada, 2, later), 2);
         assert_eq!(used(&rpcs.rates, &ada, 2, later + Duration::from_millis(500)), 1);
     }
@@ -146,7 +146,7 @@ mod tests {
     fn a_rate_of_none_refuses_every_rpc_and_the_highest_none() {
         let now = Instant::now();
         let refused = Rpcs::new(Some(0), None).take("ada", "red", now).unwrap_err();
-        assert_eq!(refused, (Scope::Principal, FULL_AFTER));
+        assert_eq!(refused, (QuotaScope::Principal, FULL_AFTER));
         assert!(Rpcs::new(Some(u64::MAX), None).take("ada", "red", now).is_ok());
     }
 
@@ -156,7 +156,7 @@ mod tests {
         for name in ["ada", "ada", "bob"] {
             assert!(rpcs.take(name, "red", now).is_ok());
         }
-        assert_eq!(rpcs.take("bob", "red", now).unwrap_err().0, Scope::Tenant);
+        assert_eq!(rpcs.take("bob", "red", now).unwrap_err().0, QuotaScope::Tenant);
         assert!(rpcs.take("ada", "blue", now).is_ok(), "another tenant's RPCs do not count");
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Holder, Quota, QuotaBound, QuotaLimits, Quotas, Scope};
+use super::{Holder, Quota, QuotaBound, QuotaLimits, QuotaScope, Quotas};
 
 /// The counts by holder. A count of 0 is removed, so that the table does not grow with everybody who ever called.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl UseCounts {
     pub(super) fn highest(&self, limits: &QuotaLimits) -> HashMap<&'static str, f64> {
         let mut highest = HashMap::new();
         for ((quota, holder), count) in &*self.counts() {
-            let scope = if holder.name.is_some() { Scope::Principal } else { Scope::Tenant };
+            let scope = if holder.name.is_some() { QuotaScope::Principal } else { QuotaScope::Tenant };
             let Some(bound) = limits.get(*quota, scope) else { continue };
             let known: &mut f64 = highest.entry(quota.name(scope)).or_default();
             *known = known.max(*count as f64 / bound as f64);
@@ -48,7 +48,7 @@ impl UsePermit {
         quota: Quota,
         bounds: Vec<QuotaBound>,
         compares: bool,
-    ) -> Result<Self, Scope> {
+    ) -> Result<Self, QuotaScope> {
         if bounds.is_empty() {
             return Ok(Self { quotas: quotas.clone(), quota, holders: Vec::new() });
         }

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{Found, Section};
+use super::{FoundValue, Section};
 use crate::config::error::Place;
-use crate::config::value::{Raw, Value, json_object};
+use crate::config::value::{ConfigValue, Raw, json_object};
 
 /// A form of value that has others in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ enum Compound {
 }
 
 impl Compound {
-    /// Describes valid values, as [`Value::EXPECTED`] does.
+    /// Describes valid values, as [`ConfigValue::EXPECTED`] does.
     fn expected(self) -> &'static str {
         match self {
             Self::List => "a list of texts, like [\"a\", \"b\"]",
@@ -32,17 +32,17 @@ impl Compound {
 
 impl<'t> Section<'_, 't> {
     /// Reads a key without a default.
-    pub(in crate::config) fn get<V: Value>(&mut self, key: &'static str) -> Option<V> {
+    pub(in crate::config) fn get<V: ConfigValue>(&mut self, key: &'static str) -> Option<V> {
         self.read(key, None, |value| Ok(value))
     }
 
     /// Reads a key with a default.
-    pub(in crate::config) fn get_or<V: Value>(&mut self, key: &'static str, default: V) -> V {
+    pub(in crate::config) fn get_or<V: ConfigValue>(&mut self, key: &'static str, default: V) -> V {
         self.read(key, Some(default.show()), |value| Ok(value)).unwrap_or(default)
     }
 
     /// Reads a key with a default and bounds.
-    pub(in crate::config) fn get_within<V: Value + PartialOrd>(
+    pub(in crate::config) fn get_within<V: ConfigValue + PartialOrd>(
         &mut self,
         key: &'static str,
         default: V,
@@ -54,7 +54,7 @@ impl<'t> Section<'_, 't> {
     }
 
     /// Reads a key with bounds and without a default.
-    pub(in crate::config) fn get_some_within<V: Value + PartialOrd>(
+    pub(in crate::config) fn get_some_within<V: ConfigValue + PartialOrd>(
         &mut self,
         key: &'static str,
         bounds: RangeInclusive<V>,
@@ -63,13 +63,13 @@ impl<'t> Section<'_, 't> {
     }
 
     /// Reads a key whose value must pass a check. The check's error is the message for the operator.
-    pub(in crate::config) fn get_checked<V: Value, T>(
+    pub(in crate::config) fn get_checked<V: ConfigValue, T>(
         &mut self,
         key: &'static str,
         default: Option<&V>,
         check: impl FnOnce(V) -> Result<T, String>,
     ) -> Option<T> {
-        self.read(key, default.map(Value::show), check)
+        self.read(key, default.map(ConfigValue::show), check)
     }
 
     /// Reads a key whose value is one of a few words.
@@ -96,7 +96,7 @@ impl<'t> Section<'_, 't> {
         key: &'static str,
         default: Option<&PathBuf>,
     ) -> Option<PathBuf> {
-        let path = self.read(key, default.map(Value::show), Ok)?;
+        let path = self.read(key, default.map(ConfigValue::show), Ok)?;
         Some(self.resolve(key, path))
     }
 
@@ -173,7 +173,7 @@ impl<'t> Section<'_, 't> {
         key: &'static str,
         form: Compound,
     ) -> Option<(Cow<'t, DeValue<'t>>, Place)> {
-        let Found { raw, place } = self.look_up(key, None)?;
+        let FoundValue { raw, place } = self.look_up(key, None)?;
         let text = match raw {
             Raw::Toml(value) => return Some((Cow::Borrowed(value), place)),
             Raw::Variable(text) => text.trim(),
@@ -199,7 +199,7 @@ impl<'t> Section<'_, 't> {
         }
     }
 
-    fn read<V: Value, T>(
+    fn read<V: ConfigValue, T>(
         &mut self,
         key: &'static str,
         default: Option<String>,
@@ -208,14 +208,14 @@ impl<'t> Section<'_, 't> {
         self.read_as(key, default, V::EXPECTED, check)
     }
 
-    fn read_as<V: Value, T>(
+    fn read_as<V: ConfigValue, T>(
         &mut self,
         key: &'static str,
         default: Option<String>,
         expected: &str,
         check: impl FnOnce(V) -> Result<T, String>,
     ) -> Option<T> {
-        let Found { raw, place } = self.look_up(key, default)?;
+        let FoundValue { raw, place } = self.look_up(key, default)?;
         let Some(value) = V::read(raw) else {
             self.mismatch(key, place, expected, raw);
             return None;
@@ -224,13 +224,13 @@ impl<'t> Section<'_, 't> {
     }
 }
 
-fn within<V: Value + PartialOrd>(value: V, bounds: &RangeInclusive<V>) -> Result<V, String> {
+fn within<V: ConfigValue + PartialOrd>(value: V, bounds: &RangeInclusive<V>) -> Result<V, String> {
     if bounds.contains(&value) {
         return Ok(value);
     }
     Err(format!("expected {}; found {}", expected_within(bounds), value.show()))
 }
 
-fn expected_within<V: Value>(bounds: &RangeInclusive<V>) -> String {
+fn expected_within<V: ConfigValue>(bounds: &RangeInclusive<V>) -> String {
     format!("{}, from {} to {}", V::EXPECTED, bounds.start().show(), bounds.end().show())
 }

@@ -1,5 +1,5 @@
-//! One table of the configuration, read key by key. The reader must ask for every known key: a key in the table that
-//! was never asked for is reported as unknown.
+//! One table of the configuration, read key by key. It must be read for every known key: a key in the table that
+//! was never read is reported as unknown.
 
 mod get;
 
@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::environment::PREFIX;
 use super::error::Place;
 use super::hint::did_you_mean_one_of;
-use super::reader::{ConfigReader, Key};
+use super::reader::{ConfigKey, ConfigReader};
 use super::value::{Raw, found};
 
 /// A table. A missing one reads like an empty one.
@@ -33,7 +33,7 @@ pub(super) struct Section<'r, 't> {
 }
 
 /// A value and its place in the file or environment.
-struct Found<'t> {
+struct FoundValue<'t> {
     raw: Raw<'t>,
     place: Place,
 }
@@ -59,7 +59,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Runs `body`, then reports the keys that it did not ask for.
+    /// Runs `body`, then reports the keys that it did not read.
     pub(super) fn finish_after<T>(mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let value = body(&mut self);
         self.find_unknown_keys();
@@ -126,7 +126,7 @@ impl<'r, 't> Section<'r, 't> {
         read
     }
 
-    /// Reads the tables within this one that nobody has asked for; the operator chooses their names. Those for which `body`
+    /// Reads the tables within this one that nobody has read; the operator chooses their names. Those for which `body`
     /// returns `None` are left out.
     pub(super) fn each_other_table<T>(
         &mut self,
@@ -201,12 +201,12 @@ impl<'r, 't> Section<'r, 't> {
         table
     }
 
-    /// True if the file or the environment sets a key that was asked for.
+    /// True if the file or the environment sets a key that was read.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.set.contains_key(key)
     }
 
-    /// True if the file has this key, asked for or not.
+    /// True if the file has this key, read or not.
     pub(super) fn contains(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
@@ -245,28 +245,28 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Looks a key up in the environment, then in the file, and notes it as known.
-    fn look_up(&mut self, key: &'static str, default: Option<String>) -> Option<Found<'t>> {
+    fn look_up(&mut self, key: &'static str, default: Option<String>) -> Option<FoundValue<'t>> {
         self.known.push(key);
         let found = self.in_environment(key).or_else(|| self.in_file(key));
-        self.reader.note_key(Key { path: join(&self.pattern, key), default, set: found.is_some() });
+        self.reader.note_key(ConfigKey { path: join(&self.pattern, key), default, set: found.is_some() });
         if let Some(found) = &found {
             self.set.insert(key, found.place.clone());
         }
         found
     }
 
-    fn in_environment(&mut self, key: &'static str) -> Option<Found<'t>> {
+    fn in_environment(&mut self, key: &'static str) -> Option<FoundValue<'t>> {
         if !self.overridable {
             return None;
         }
         let name = format!("{PREFIX}{}_{}", self.path, key).to_ascii_uppercase();
         let (text, place) = self.reader.variable(name, &join(&self.path, key))?;
-        Some(Found { raw: Raw::Variable(text), place })
+        Some(FoundValue { raw: Raw::Variable(text), place })
     }
 
-    fn in_file(&self, key: &'static str) -> Option<Found<'t>> {
+    fn in_file(&self, key: &'static str) -> Option<FoundValue<'t>> {
         let value = self.table?.get(key)?;
-        Some(Found { raw: Raw::Toml(value.get_ref()), place: self.reader.at(value.span()) })
+        Some(FoundValue { raw: Raw::Toml(value.get_ref()), place: self.reader.at(value.span()) })
     }
 
     fn find_unknown_keys(&mut self) {

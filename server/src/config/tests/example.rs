@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use super::super::reader::Key;
+use super::super::reader::ConfigKey;
 use super::*;
 
 const EXAMPLE: &str = include_str!("../../../agentloop.example.toml");
@@ -48,7 +48,7 @@ fn everything_set() -> Reading<Config> {
     ]);
     let name = folder.path().join("agentloop.toml");
     let reading = read(&uncommented(), name.to_str().unwrap(), &environment);
-    // Of the keys of the store, some exclude each other.
+    // Some keys of the store exclude each other.
     let problems: Vec<_> = reading.problems.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(
         problems,
@@ -112,7 +112,7 @@ fn default(comment: &str, key: &str) -> Option<String> {
 /// the keys beside it.
 fn known() -> BTreeMap<String, Option<String>> {
     let mut known = BTreeMap::new();
-    for Key { path, default, .. } in everything_set().keys {
+    for ConfigKey { path, default, .. } in everything_set().keys {
         known.entry(path).or_insert(default);
     }
     known
@@ -127,7 +127,7 @@ fn as_it_stands_it_changes_nothing() {
 fn every_key_is_in_it() {
     let keys = everything_set().keys;
     let set: BTreeSet<&str> = keys.iter().filter(|key| key.set).map(|key| key.path.as_str()).collect();
-    let missing: Vec<&Key> = keys.iter().filter(|key| !set.contains(key.path.as_str())).collect();
+    let missing: Vec<&ConfigKey> = keys.iter().filter(|key| !set.contains(key.path.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert!(keys.len() > 60, "the reader noted only {} keys", keys.len());
 }

@@ -223,7 +223,7 @@ fn providers_that_are_not_complete() {
             "agentloop.toml:3:8: providers.b.kind: expected \"openai-responses\" or \"openai\" or \"anthropic\" or \
              \"gemini\" or \"scripted\" or \"replay\", found \"opanai\"",
             "agentloop.toml:6:8: providers.c.kind: expected api_key_env or api_key_file, or the base_url of a server \
-             that asks for no key",
+             that needs no key",
             "agentloop.toml:8:8: providers.d.kind: expected file = \"script\"",
             "agentloop.toml:11:8: providers.e.file: there is no file /no/such/file",
             "agentloop.toml:12:1: providers.f/g: expected a provider's name of 1 to 64 letters, digits, '.', '_' and \
@@ -305,7 +305,7 @@ fn an_answer_that_fills_the_context_window() {
          max_output_tokens = 8192",
         &[
             "agentloop.toml:6:21: providers.a.models.m.max_output_tokens: expected less than context_window = 8192, which is \
-           for request and answer",
+           for request and response",
         ],
     );
 }

@@ -54,14 +54,14 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) quotas: EngineQuotas,
     pub(in crate::engine) jobs: JobQueue,
     pub(in crate::engine) callers: Callers,
-    /// Those of them that call `Run` or `RunStream`.
+    /// The callers of `Run` and `RunStream` alone.
     pub(in crate::engine) waiting_rpcs: Callers,
     /// End subscriptions in shards that are given away.
     pub(in crate::engine) shard_stops: ShardStops,
     pub(in crate::engine) watchers: Watchers,
     /// Number of sessions that were deleted because of their age or number.
     pub(in crate::engine) retired_sessions: AtomicU64,
-    pub(in crate::engine) failures: Failures,
+    pub(in crate::engine) failures: RunFailures,
     pub(in crate::engine) recovery_bounds: RecoveryBounds,
 }
 
@@ -72,7 +72,7 @@ pub(in crate::engine) struct RunMemory {
     pub(in crate::engine) journal_gate: JournalGate,
 }
 
-/// Those who watch lists of runs, or a session.
+/// Watchers of lists of runs, and of sessions.
 #[derive(Default)]
 pub(in crate::engine) struct Watchers {
     pub(in crate::engine) runs: Arc<RunWatchers>,
@@ -83,7 +83,7 @@ pub(in crate::engine) struct Watchers {
 
 /// Failures of runs that are not of their own making.
 #[derive(Default)]
-pub(in crate::engine) struct Failures {
+pub(in crate::engine) struct RunFailures {
     /// Panics of each run's task.
     pub(in crate::engine) panics: RunCounts,
     /// Failures of the store in each run, which set the wait before its next retry.

@@ -73,7 +73,8 @@ impl Default for EngineOptions {
 pub struct Retention {
     /// A session is deleted when nothing was added to it for this long. At least [`KEPT_LEAST`].
     pub max_age: Option<Millis>,
-    /// Of more sessions, those that were used the longest ago are deleted, unless that was within [`KEPT_LEAST`].
+    /// If there are more sessions, those that were used the longest ago are deleted, unless that was within
+    /// [`KEPT_LEAST`].
     pub max_sessions: Option<u64>,
 }
 

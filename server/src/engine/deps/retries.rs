@@ -39,7 +39,7 @@ impl RunRetries {
         }
     }
 
-    /// Ends the waits of all retries: the store answers again.
+    /// Ends the waits of all retries: the store responds again.
     pub(in crate::engine) fn wake_all(&self) {
         self.wakes.send_replace(());
     }

@@ -17,13 +17,13 @@ pub(in crate::engine) struct DeltaCoalescer<S> {
     /// A piece that was read and cannot be joined to the one before it.
     ahead: Option<Result<Delta, ModelError>>,
     /// True if the stream was pending when it was last polled, and will wake this task.
-    asked: bool,
+    polled: bool,
     over: bool,
 }
 
 impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
     pub(in crate::engine) fn new(stream: S) -> Self {
-        Self { stream, ahead: None, asked: false, over: false }
+        Self { stream, ahead: None, polled: false, over: false }
     }
 
     /// The next piece. Must always be called by the same task.
@@ -65,9 +65,9 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
         if self.over {
             return None;
         }
-        let mut asked = std::mem::take(&mut self.asked);
+        let mut polled = std::mem::take(&mut self.polled);
         let stream = &mut self.stream;
-        let next = poll_fn(|cx| match std::mem::take(&mut asked) {
+        let next = poll_fn(|cx| match std::mem::take(&mut polled) {
             true => Poll::Pending,
             false => stream.poll_next_unpin(cx),
         });
@@ -77,7 +77,7 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
     /// Polls the stream once.
     async fn at_hand(&mut self) -> Poll<Option<S::Item>> {
         let next = poll_fn(|cx| Poll::Ready(self.stream.poll_next_unpin(cx))).await;
-        self.asked = next.is_pending();
+        self.polled = next.is_pending();
         next
     }
 }

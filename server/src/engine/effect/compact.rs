@@ -161,8 +161,8 @@ impl CompactionEffect {
         let mut usage = Usage::default();
         let (mut halvings, mut failures) = (0, 0);
         loop {
-            let answer = complete(&*self.deps.models, &request, &transcript).await;
-            match answer.and_then(not_empty) {
+            let response = complete(&*self.deps.models, &request, &transcript).await;
+            match response.and_then(not_empty) {
                 Ok((text, used)) => {
                     usage += used;
                     return Ok((summarized(&self.entries, up_to, &text), usage));
@@ -190,11 +190,11 @@ impl CompactionEffect {
     }
 }
 
-/// An error if the answer has no text.
-fn not_empty(answer: (String, Usage)) -> Result<(String, Usage), ModelError> {
-    match answer.0.trim() {
-        "" => Err(ModelError::new(ModelErrorKind::BadRequest, "the model's answer is empty")),
-        _ => Ok(answer),
+/// An error if the response has no text.
+fn not_empty(response: (String, Usage)) -> Result<(String, Usage), ModelError> {
+    match response.0.trim() {
+        "" => Err(ModelError::new(ModelErrorKind::BadRequest, "the model's response is empty")),
+        _ => Ok(response),
     }
 }
 

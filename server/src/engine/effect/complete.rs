@@ -1,4 +1,4 @@
-//! Asks a model for a text beside the conversation: a summary or a title. Nothing is streamed and no tools are offered.
+//! Calls a model for a text beside the conversation: a summary or a title. Nothing is streamed and no tools are offered.
 
 use std::sync::Arc;
 
@@ -68,19 +68,21 @@ fn unfit(finish: &FinishReason) -> Option<ModelError> {
         FinishReason::Stop => return None,
         FinishReason::ContextWindow => (
             ModelErrorKind::ContextOverflow,
-            "the context was full before the answer was complete".to_owned(),
+            "the context was full before the response was complete".to_owned(),
         ),
         FinishReason::Length | FinishReason::CutOff => {
-            (ModelErrorKind::TooLarge, "the answer was cut off".to_owned())
+            (ModelErrorKind::TooLarge, "the response was cut off".to_owned())
         }
-        FinishReason::Refusal => (ModelErrorKind::BadRequest, "the model declined to answer".to_owned()),
+        FinishReason::Refusal => (ModelErrorKind::BadRequest, "the model declined to respond".to_owned()),
         FinishReason::ContentFilter => {
-            (ModelErrorKind::BadRequest, "the provider's filter cut the answer".to_owned())
+            (ModelErrorKind::BadRequest, "the provider's filter cut the response".to_owned())
         }
         FinishReason::ToolCalls => {
             (ModelErrorKind::BadRequest, "the model called a tool that it was not offered".to_owned())
         }
-        FinishReason::Other(word) => (ModelErrorKind::BadRequest, format!("the answer ended with {word:?}")),
+        FinishReason::Other(word) => {
+            (ModelErrorKind::BadRequest, format!("the response ended with {word:?}"))
+        }
     };
     Some(ModelError::new(kind, message))
 }

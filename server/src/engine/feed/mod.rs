@@ -37,7 +37,7 @@ const RECENT_MAX: usize = 64;
 const RECENT_BYTES_MAX: usize = 256 * 1024;
 
 /// The response that a piece or an end is for is not under way.
-const ENDED: AssembleError = AssembleError::Malformed("the answer was ended before");
+const ENDED: AssembleError = AssembleError::Malformed("the response was ended before");
 
 /// The feed of one run. Clones share it.
 #[derive(Clone)]

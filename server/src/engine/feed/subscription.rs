@@ -56,18 +56,18 @@ pub(in crate::engine) fn subscribe(
         last: after,
         last_delta: None,
         ready: VecDeque::new(),
-        mode: if is_complete { Mode::Ended } else { Mode::CatchUp },
+        mode: if is_complete { SubscriptionMode::Ended } else { SubscriptionMode::CatchUp },
     };
     futures_util::stream::unfold(subscription, |mut subscription| async move {
         let item = subscription.next().await?;
         if item.is_err() {
-            subscription.mode = Mode::Ended;
+            subscription.mode = SubscriptionMode::Ended;
         }
         Some((item, subscription))
     })
 }
 
-enum Mode {
+enum SubscriptionMode {
     /// Reads what it has not seen from memory or the journal.
     CatchUp,
     /// Follows the feed's ring.
@@ -88,7 +88,7 @@ struct RunSubscription {
     last_delta: Option<(ModelAttempt, u64)>,
     /// Items to show next.
     ready: VecDeque<FeedItem>,
-    mode: Mode,
+    mode: SubscriptionMode,
 }
 
 impl RunSubscription {
@@ -99,17 +99,17 @@ impl RunSubscription {
                 return Some(Ok(item));
             }
             match self.mode {
-                Mode::Ended => return None,
-                Mode::CatchUp => {
+                SubscriptionMode::Ended => return None,
+                SubscriptionMode::CatchUp => {
                     if let Err(error) = self.catch_up().await {
                         return Some(Err(error));
                     }
                 }
-                Mode::Live => match self.recv().await {
+                SubscriptionMode::Live => match self.recv().await {
                     None if self.deps.shutdown.is_cancelled() => return Some(Err(EngineError::ShuttingDown)),
                     None => return Some(Err(EngineError::Store(StoreError::Elsewhere))),
                     Some(Ok(item)) => self.accept(item),
-                    Some(Err(RecvError::Lagged)) => self.mode = Mode::CatchUp,
+                    Some(Err(RecvError::Lagged)) => self.mode = SubscriptionMode::CatchUp,
                     Some(Err(RecvError::Closed)) => return Some(Err(EngineError::RunNotFound)),
                     Some(Err(RecvError::Stalled)) => return Some(Err(EngineError::SubscriberTooSlow)),
                 },
@@ -151,7 +151,7 @@ impl RunSubscription {
 
     /// Follows the feed from here on, after a snapshot of the model's response so far.
     fn go_live(&mut self) {
-        self.mode = Mode::Live;
+        self.mode = SubscriptionMode::Live;
         if let Some(partial) = self.feed.snapshot(self.deps.clock.now()) {
             self.ready.push_back(FeedItem::transient(partial));
         }
@@ -173,7 +173,9 @@ impl RunSubscription {
     fn accept(&mut self, item: FeedItem) {
         match &item {
             FeedItem::Durable(record) if record.seq <= self.last => {}
-            FeedItem::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
+            FeedItem::Durable(record) if record.seq > self.last.next() => {
+                self.mode = SubscriptionMode::CatchUp
+            }
             FeedItem::Durable(_) => self.ready.push_back(item),
             FeedItem::Transient(transient) => {
                 let is_next = match &transient.what {
@@ -211,7 +213,7 @@ impl RunSubscription {
                 }
                 if matches!(record.event, Event::Finished { .. }) {
                     self.ready.clear();
-                    self.mode = Mode::Ended;
+                    self.mode = SubscriptionMode::Ended;
                 }
             }
             FeedItem::Transient(transient) => match &transient.what {

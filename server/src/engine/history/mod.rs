@@ -12,7 +12,7 @@ use agentloop_core::context::view::{last_compaction, view};
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
-use agentloop_core::run::event::{Added, Event, Record};
+use agentloop_core::run::event::{EntryContent, Event, Record};
 
 pub(in crate::engine) use self::cache::HistoryCache;
 use self::memory::HistoryCharges;
@@ -93,7 +93,7 @@ impl History {
         Ok(history)
     }
 
-    /// True if all entries are in memory. Only then may a caller ask for anything that is derived from them.
+    /// True if all entries are in memory. Only then may a caller read anything that is derived from them.
     pub(in crate::engine) fn is_loaded(&self) -> bool {
         self.entries.len() as u64 == self.last.0
     }
@@ -167,7 +167,7 @@ impl History {
     /// Adds the entries that these events add to the session.
     pub(in crate::engine) fn extend<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
         for record in records {
-            let is_own = matches!(record.event.entry(), Some((_, Added::Own)));
+            let is_own = matches!(record.event.entry(), Some((_, EntryContent::Own)));
             let content = record.event.content();
             // Messages that enter the session at once are read from the store with the rest.
             let content = if is_own && !self.is_loaded() {
@@ -176,8 +176,8 @@ impl History {
                 content.map(|content| self.charge_new_entry(content))
             };
             let content = match record.event.entry() {
-                Some((_, Added::Own)) => content,
-                Some((_, Added::Held(seq))) => self.waiting.remove(&seq),
+                Some((_, EntryContent::Own)) => content,
+                Some((_, EntryContent::Held(seq))) => self.waiting.remove(&seq),
                 None => {
                     self.waiting.extend(content.map(|content| (record.seq, content)));
                     continue;

@@ -27,9 +27,9 @@ pub struct RunView {
 /// A run that has ended, or waits for a human or an operator.
 #[derive(Debug, Clone)]
 pub struct StoppedRun {
-    /// The run's session.
+    /// The session that the run belongs to.
     pub session: SessionId,
-    /// The run's durable state.
+    /// The state as of the last durable event.
     pub state: Box<RunState>,
 }
 
@@ -50,7 +50,8 @@ impl Engine {
         Ok(RunView { row, state, queue_position, waits_for_memory })
     }
 
-    /// Waits until a run has ended, or waits for a human or an operator. The store is asked only for what is not in memory.
+    /// Waits until a run has ended, or waits for a human or an operator. The store is read only for what is not in
+    /// memory.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.

@@ -10,26 +10,26 @@ use tokio::time::Instant;
 use crate::auth::{Holder, Quota};
 use crate::store::{Store, StoreError, UsageQuery, UsageRow};
 
-/// A reading of the store counts for this many times the time that it took, so that asking takes at most a 50th of the time.
+/// A reading of the store is used this many times as long as it took. So reading takes at most a 50th of the time.
 const VALID_TIMES: u32 = 50;
-/// A reading of the store counts for this long at most.
+/// The longest time for which a reading of the store is used.
 const VALID_MAX: Duration = Duration::from_secs(60);
-/// A reading that took this long is not asked for anew for each refused call.
+/// A reading that takes this long is slow: it is not repeated for each call that it refuses.
 const SLOW: Duration = Duration::from_millis(500);
-/// A slow reading refuses calls for this many times the time that it took. So a caller that tries again and again keeps the
+/// A slow reading refuses calls this many times as long as it took. So a caller that tries again and again keeps the
 /// store busy a tenth of the time.
 const SLOW_TIMES: u32 = 10;
 
 /// A query to the store. Its result serves one or two quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::engine::quota) enum Source {
+pub(in crate::engine::quota) enum UseQuery {
     Sessions,
     Bytes,
     /// Tokens and cost, which one query returns.
     Usage,
 }
 
-impl Source {
+impl UseQuery {
     /// The source of a quota, and the place of its number in the result.
     pub(in crate::engine::quota) fn of(quota: Quota) -> Option<(Self, usize)> {
         match quota {
@@ -47,9 +47,9 @@ impl Source {
 pub(in crate::engine::quota) struct Counter {
     /// Amounts of writes that are not done.
     pub(in crate::engine::quota) under_way: AtomicU64,
-    /// Amounts of writes that were done after the store was asked, or during that.
+    /// Amounts of writes that were done while the store was read, or after that.
     pub(in crate::engine::quota) added: AtomicU64,
-    /// `None` before the first reading. Locked while the store is asked, so that it is asked once at a time.
+    /// `None` before the first reading. Locked while the store is read, so that it is read once at a time.
     pub(in crate::engine::quota) stored: tokio::sync::Mutex<Option<StoredUse>>,
 }
 
@@ -58,8 +58,8 @@ pub(in crate::engine::quota) struct Counter {
 pub(in crate::engine::quota) struct StoredUse {
     /// One number for each quota that its source serves.
     pub(in crate::engine::quota) values: [u64; 2],
-    /// The time just before the store was asked: writes that were done by then are in the reading.
-    pub(in crate::engine::quota) asked: Instant,
+    /// The time just before the store was read: writes that were done by then are in the reading.
+    pub(in crate::engine::quota) begun: Instant,
     /// The time that the store took.
     pub(in crate::engine::quota) took: Duration,
     /// Start of the window that tokens and cost were added up for.
@@ -67,19 +67,19 @@ pub(in crate::engine::quota) struct StoredUse {
 }
 
 impl StoredUse {
-    /// True if it counts at this age.
+    /// True if a reading of this age is used.
     pub(in crate::engine::quota) fn counts_for(&self, age: Duration) -> bool {
         age < (self.took * VALID_TIMES).min(VALID_MAX)
     }
 
-    /// True if at this age a call is refused by it, although something may have been deleted since.
+    /// True if it may refuse a call at this age without a new reading, although something may have been deleted since.
     pub(in crate::engine::quota) fn refuses_for(&self, age: Duration) -> bool {
         self.took >= SLOW && age < (self.took * SLOW_TIMES).min(VALID_MAX)
     }
 }
 
 /// The quota reserved for something that is about to be stored. Counts as added when it is dropped. A reading of the store
-/// that was asked for later has it, if it was stored.
+/// that began later has it, if it was stored.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaReservation(Vec<(Arc<Counter>, u64)>);
 
@@ -121,16 +121,16 @@ impl QuotaReservation {
 /// Reads from the store how much of a quota a holder has used.
 pub(in crate::engine::quota) async fn read_use(
     store: &dyn Store,
-    source: Source,
+    source: UseQuery,
     holder: &Holder,
     from: Timestamp,
     length: Millis,
 ) -> Result<[u64; 2], StoreError> {
     let (tenant, name) = (&holder.tenant, holder.name.as_deref());
     Ok(match source {
-        Source::Sessions => [store.session_count(tenant, name).await?, 0],
-        Source::Bytes => [store.stored_bytes(tenant, name).await?, 0],
-        Source::Usage => {
+        UseQuery::Sessions => [store.session_count(tenant, name).await?, 0],
+        UseQuery::Bytes => [store.stored_bytes(tenant, name).await?, 0],
+        UseQuery::Usage => {
             let query = UsageQuery {
                 from,
                 before: Timestamp(from.0 + length.0),
@@ -152,7 +152,7 @@ mod tests {
 
     fn took(milliseconds: u64) -> StoredUse {
         let took = Duration::from_millis(milliseconds);
-        StoredUse { values: [0, 0], asked: Instant::now(), took, window: Timestamp(0) }
+        StoredUse { values: [0, 0], begun: Instant::now(), took, window: Timestamp(0) }
     }
 
     #[test]

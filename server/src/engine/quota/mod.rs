@@ -1,5 +1,5 @@
-//! Quotas on stored things: sessions, bytes, and the tokens and cost of a window. The store is asked, because it also has the
-//! usage from before this process. An addition of this process counts from the moment at which it is allowed.
+//! Quotas on stored things: sessions, bytes, and the tokens and cost of a window. The store is read, because it also
+//! has the usage from before this process. An addition of this process counts from the moment at which it is allowed.
 
 mod counter;
 
@@ -13,10 +13,10 @@ use agentloop_core::time::{Millis, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaUse, Quotas, Scope, UsePermit};
+use crate::auth::{Holder, Quota, QuotaBound, QuotaExceeded, QuotaScope, QuotaUse, Quotas, UsePermit};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::quota::counter::{Counter, QuotaReservation, Source, StoredUse, read_use};
+use crate::engine::quota::counter::{Counter, QuotaReservation, StoredUse, UseQuery, read_use};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::QuotaReading;
 
@@ -29,7 +29,7 @@ const HOLDERS_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(in crate::engine) struct EngineQuotas {
     quotas: Option<Quotas>,
-    stored: Mutex<HashMap<(Source, Holder), Arc<Counter>>>,
+    stored: Mutex<HashMap<(UseQuery, Holder), Arc<Counter>>>,
 }
 
 /// The caller whose use is compared with its quotas.
@@ -44,7 +44,7 @@ struct QuotaCaller<'a> {
 
 /// A number of the store about one holder.
 struct Figure<'a> {
-    source: Source,
+    source: UseQuery,
     /// The place of the number in the result of the source.
     place: usize,
     holder: &'a Holder,
@@ -99,7 +99,7 @@ impl EngineQuotas {
         counts: bool,
     ) -> Result<QuotaReservation, EngineError> {
         let mut reservation = QuotaReservation::default();
-        let (Some(quotas), Some((source, place))) = (&self.quotas, Source::of(quota)) else {
+        let (Some(quotas), Some((source, place))) = (&self.quotas, UseQuery::of(quota)) else {
             return Ok(reservation);
         };
         for QuotaBound { scope, holder, max } in quotas.bounds_of(quota, caller.tenant, caller.name) {
@@ -123,8 +123,8 @@ impl EngineQuotas {
         Ok(reservation)
     }
 
-    /// The figure now, with what is being added. `counter` is its holder's, and `stored` its reading. The store is asked if
-    /// its last reading is too old, or was asked for before `since`.
+    /// The figure now, with what is being added. `counter` is its holder's, and `stored` its reading. The store is read
+    /// if its last reading is too old, or began before `since`.
     async fn used(
         &self,
         figure: &Figure<'_>,
@@ -135,20 +135,20 @@ impl EngineQuotas {
         let Figure { source, place, holder, caller } = *figure;
         let (window, length) = self.window(caller.now);
         let is_valid = |stored: &StoredUse| {
-            let is_about_now = source != Source::Usage || stored.window == window;
+            let is_about_now = source != UseQuery::Usage || stored.window == window;
             is_about_now
-                && stored.counts_for(stored.asked.elapsed())
+                && stored.counts_for(stored.begun.elapsed())
                 && since
-                    .is_none_or(|since| stored.asked >= since || stored.refuses_for(stored.asked.elapsed()))
+                    .is_none_or(|since| stored.begun >= since || stored.refuses_for(stored.begun.elapsed()))
         };
         let values = match stored.filter(is_valid) {
             Some(stored) => stored.values,
             None => {
-                let asked = Instant::now();
+                let begun = Instant::now();
                 let added = counter.added.load(Ordering::Relaxed);
                 let values = read_use(caller.store, source, holder, window, length).await?;
                 counter.added.fetch_sub(added, Ordering::Relaxed);
-                *stored = Some(StoredUse { values, asked, took: asked.elapsed(), window });
+                *stored = Some(StoredUse { values, begun, took: begun.elapsed(), window });
                 values
             }
         };
@@ -177,11 +177,11 @@ impl EngineQuotas {
         let stored = self.stored.lock();
         let mut parts = Vec::new();
         for ((source, holder), counter) in &*stored {
-            // A reading that is being asked for is seen the next time.
+            // A reading that is under way is seen the next time.
             let Some(stored) = counter.stored.try_lock().ok().and_then(|stored| *stored) else { continue };
-            let scope = if holder.name.is_some() { Scope::Principal } else { Scope::Tenant };
+            let scope = if holder.name.is_some() { QuotaScope::Principal } else { QuotaScope::Tenant };
             for quota in Quota::ALL {
-                if let Some((of, place)) = Source::of(quota)
+                if let Some((of, place)) = UseQuery::of(quota)
                     && of == *source
                     && let Some(bound) = quotas.limits().get(quota, scope)
                 {
@@ -192,7 +192,7 @@ impl EngineQuotas {
         parts
     }
 
-    fn counter(&self, source: Source, holder: &Holder) -> Arc<Counter> {
+    fn counter(&self, source: UseQuery, holder: &Holder) -> Arc<Counter> {
         let mut stored = self.stored.lock();
         if stored.len() >= HOLDERS_MAX && !stored.contains_key(&(source, holder.clone())) {
             stored.retain(|_, counter| Arc::strong_count(counter) > 1);
@@ -294,7 +294,7 @@ impl Engine {
         let mut uses = Vec::new();
         for quota in Quota::ALL {
             for QuotaBound { scope, holder, max: limit } in quotas.bounds_of(quota, tenant, name) {
-                let used = match Source::of(quota) {
+                let used = match UseQuery::of(quota) {
                     None => quotas.used(quota, &holder, limit, Instant::now()),
                     Some((source, place)) => {
                         let counter = deps.quotas.counter(source, &holder);

@@ -37,9 +37,12 @@ impl Engine {
             }
             if row.queue_no.is_some() {
                 let (engine, of, input) = (self.clone(), key.clone(), input());
-                let asked = self
-                    .run_detached("ask queued", async move { engine.deliver_to_queued(&of, input).await });
-                match asked.await? {
+                let delivered =
+                    self.run_detached(
+                        "deliver queued",
+                        async move { engine.deliver_to_queued(&of, input).await },
+                    );
+                match delivered.await? {
                     Some(verdict) => return verdict.map_err(EngineError::Refused),
                     // The run has entered its session meanwhile, or ended.
                     None => continue,

@@ -1,4 +1,4 @@
-//! Runs that end with their caller, because their request asks for that. After a restart of the server, or a failure of its
+//! Runs that end with their caller, because their request says so. After a restart of the server, or a failure of its
 //! store, such a run may come up without a caller. Then it is aborted unless somebody comes back for it in time.
 
 use agentloop_core::id::{RunId, RunKey, TenantId};
@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::feed::CallerGuard;
 
 impl Engine {
-    /// Aborts a run that has come up without a caller, if its request asked for that and nobody comes back for it in time.
+    /// Aborts a run that has come up without a caller, if its request said so and nobody comes back for it in time.
     pub(in crate::engine) fn await_caller(&self, key: &RunKey, state: &RunState) {
         if !ends_with_its_caller(state) || self.deps().callers.has_any(key) {
             return;

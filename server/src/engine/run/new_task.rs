@@ -14,7 +14,7 @@ use crate::engine::history::History;
 use crate::engine::memory::RUN_BYTES;
 use crate::engine::ports::Observer;
 use crate::engine::run::table::{Mailbox, StartPermit};
-use crate::engine::run::task::{RowColumns, RunTask, RunWrite, Running, TaskMemory, Unwritten};
+use crate::engine::run::task::{RowColumns, RunTask, RunWrite, RunningWork, TaskMemory, Unwritten};
 use crate::store::{RunRow, StoreError};
 
 /// The parts of a task that differ from run to run.
@@ -33,7 +33,7 @@ pub(in crate::engine) struct NewRun {
     pub(in crate::engine) task: RunTask,
     /// Not in the table of live runs yet.
     pub(in crate::engine) mailbox: Mailbox,
-    /// The effects that its first input asks for.
+    /// The effects that its first input leads to.
     pub(in crate::engine) effects: Vec<Effect>,
 }
 
@@ -70,7 +70,7 @@ impl Engine {
             history,
             unwritten: Unwritten::default(),
             mailbox: receiver,
-            running: Running::default(),
+            running: RunningWork::default(),
             memory: TaskMemory::new(base_charge),
             step_callers: Vec::new(),
             is_past_failure: false,

@@ -1,9 +1,9 @@
-//! The order in which the runs of a tenant that are taken over ask for memory: one at a time, the oldest first.
+//! The order in which the runs of a tenant that are taken over request memory: one at a time, the oldest first.
 
 use tokio::sync::oneshot;
 
-/// The place of a run among the runs of its tenant that are taken over. The next one may ask when this is dropped: when the
-/// run has the memory that it needs, when it needs none, or when it ends.
+/// The place of a run among the runs of its tenant that are taken over. The next one may request it when this is
+/// dropped: when the run has the memory that it needs, when it needs none, or when it ends.
 #[derive(Debug)]
 pub(in crate::engine) struct RecoveryPlace {
     /// Closed when the run before this one is done. `None` for the first one, and after [`Self::begin`].

@@ -57,7 +57,7 @@ impl Engine {
             TaskEnd::Stopped => self.go_on_if_own(task, key),
             TaskEnd::Lost(StoreError::Conflict | StoreError::Elsewhere) => {
                 tracing::warn!("the run's journal has gone on without its task here, which ends");
-                // Of a server alone it was a write whose answer was lost.
+                // At a server alone it was a write whose result was lost.
                 self.go_on_if_own(task, key);
             }
             TaskEnd::Lost(error) => {

@@ -83,7 +83,7 @@ impl Mailbox {
     }
 }
 
-enum Entry {
+enum TableSlot {
     /// The holder of the permit is starting the task. The token is cancelled when it has started or given up.
     Starting(CancellationToken, StartCount),
     /// The task runs. The token is cancelled when it has ended.
@@ -128,7 +128,7 @@ impl LiveRunsBound {
 
 #[derive(Default)]
 struct LiveTable {
-    entries: HashMap<RunKey, Entry>,
+    entries: HashMap<RunKey, TableSlot>,
     /// Entries that are live, or that have a place and start.
     counted: usize,
     /// The same of each tenant that has any.
@@ -184,17 +184,17 @@ impl LiveRuns {
     /// The mailbox of the run's task, if the run has one now.
     pub(in crate::engine) fn live(&self, key: &RunKey) -> Option<Mailbox> {
         match self.table().entries.get(key) {
-            Some(Entry::Live(mailbox, _)) => Some(mailbox.clone()),
-            Some(Entry::Starting(..)) | None => None,
+            Some(TableSlot::Live(mailbox, _)) => Some(mailbox.clone()),
+            Some(TableSlot::Starting(..)) | None => None,
         }
     }
 
     /// Tells all runs that have a task now which sessions are given away. Ends when each has a place for that in its mailbox: one
     /// whose mailbox is full holds up no other.
     pub(in crate::engine) async fn tell_given_away(&self, given_away: GivenAwayShards) {
-        let of = |entry: &Entry| match entry {
-            Entry::Live(mailbox, _) => Some(mailbox.clone()),
-            Entry::Starting(..) => None,
+        let of = |entry: &TableSlot| match entry {
+            TableSlot::Live(mailbox, _) => Some(mailbox.clone()),
+            TableSlot::Starting(..) => None,
         };
         let mailboxes: Vec<Mailbox> = self.table().entries.values().filter_map(of).collect();
         join_all(mailboxes.into_iter().map(|mailbox| mailbox.give_away(given_away.clone()))).await;
@@ -208,11 +208,11 @@ impl LiveRuns {
     fn try_find(&self, key: &RunKey) -> Result<Lookup, CancellationToken> {
         let entries = &mut self.table().entries;
         match entries.get(key) {
-            Some(Entry::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Lookup::Live),
-            Some(Entry::Live(_, changed) | Entry::Starting(changed, _)) => Err(changed.clone()),
+            Some(TableSlot::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Lookup::Live),
+            Some(TableSlot::Live(_, changed) | TableSlot::Starting(changed, _)) => Err(changed.clone()),
             None => {
                 let changed = CancellationToken::new();
-                entries.insert(key.clone(), Entry::Starting(changed.clone(), StartCount::NotCounted));
+                entries.insert(key.clone(), TableSlot::Starting(changed.clone(), StartCount::NotCounted));
                 Ok(Lookup::NotLive(StartPermit {
                     table: self.clone(),
                     key: key.clone(),
@@ -241,7 +241,7 @@ impl StartPermit {
         let table = &mut *self.table.table();
         let own = table.counted_of.get(&self.key.tenant).copied().unwrap_or_default();
         let checked = bound.check(own, table.counted);
-        let Some(Entry::Starting(_, count @ StartCount::NotCounted)) = table.entries.get_mut(&self.key)
+        let Some(TableSlot::Starting(_, count @ StartCount::NotCounted)) = table.entries.get_mut(&self.key)
         else {
             return Ok(());
         };
@@ -257,7 +257,7 @@ impl StartPermit {
         if let Some(entry) = table.entries.get_mut(&self.key) {
             // A look-up that waits from here on waits for the task's end.
             let ended = CancellationToken::new();
-            let before = std::mem::replace(entry, Entry::Live(mailbox, ended.clone()));
+            let before = std::mem::replace(entry, TableSlot::Live(mailbox, ended.clone()));
             if !before.is_counted() {
                 table.count(&self.key.tenant);
             }
@@ -272,7 +272,7 @@ impl StartPermit {
     }
 }
 
-impl Entry {
+impl TableSlot {
     fn is_counted(&self) -> bool {
         matches!(self, Self::Live(..) | Self::Starting(_, StartCount::Counted))
     }

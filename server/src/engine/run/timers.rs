@@ -17,7 +17,7 @@ use crate::store::StoreError;
 const BATCH: u32 = 256;
 /// The longest sleep, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// The longest sleep while runs are being woken, and the sleep while the store does not answer.
+/// The longest sleep while runs are being woken, and the sleep while the store does not respond.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -69,7 +69,7 @@ async fn wake_due(engine: &Engine) -> Duration {
 }
 
 /// The sleep after so many runs were woken, where the next one is due in that time. Runs that were woken stay due until they have
-/// written something, so the store is not asked at once.
+/// written something, so the store is not read at once.
 fn until_next_look(woken: usize, next: Duration) -> Duration {
     match woken {
         0 => next.clamp(MILLISECOND, SLEEP_MAX),

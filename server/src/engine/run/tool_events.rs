@@ -23,23 +23,23 @@ impl CallSink for Engine {
     async fn report_update(&self, tenant: &TenantId, call: &CallId, update: CallUpdate) -> bool {
         let key = RunKey::new(tenant.clone(), call.run.clone());
         let (input, reach) = match report(call.slot, update) {
-            Report::Input(input, reach) => (input, reach),
-            Report::Progress(progress) => {
+            CallReport::Input(input, reach) => (input, reach),
+            CallReport::Progress(progress) => {
                 self.publish_progress(&key, progress);
                 return true;
             }
         };
         match reach {
-            Reach::Live => {
+            ReportTargets::Live => {
                 // A task that ends meanwhile releases its calls. The run's next task seeks or reclaims a host again.
                 let _taken = self.send_to_live(&key, input).await;
                 true
             }
-            Reach::LiveFirst => {
+            ReportTargets::LiveFirst => {
                 self.send_to_live(&key, input.clone()).await
                     || self.record(&key, call, || input.clone()).await
             }
-            Reach::Recorded => self.record(&key, call, || input.clone()).await,
+            ReportTargets::Recorded => self.record(&key, call, || input.clone()).await,
         }
     }
 
@@ -120,15 +120,15 @@ impl CallSink for Engine {
 }
 
 /// A report of tools on a call, as the run takes it.
-enum Report {
-    Input(Input, Reach),
+enum CallReport {
+    Input(Input, ReportTargets),
     /// For the run's feed. It is no event.
     Progress(LiveProgress),
 }
 
 /// The runs that a report reaches.
-enum Reach {
-    /// Live runs: a run that is made live later asks for its calls anew.
+enum ReportTargets {
+    /// Live runs: a run that is made live later reclaims its calls.
     Live,
     /// Live runs at once; others are made live for it.
     LiveFirst,
@@ -136,39 +136,41 @@ enum Reach {
     Recorded,
 }
 
-fn report(slot: CallSlot, update: CallUpdate) -> Report {
+fn report(slot: CallSlot, update: CallUpdate) -> CallReport {
     let (input, reach) = match update {
         CallUpdate::Granted { host, instance, terms } => {
-            (Input::HostGranted { slot, host, instance, terms }, Reach::Live)
+            (Input::HostGranted { slot, host, instance, terms }, ReportTargets::Live)
         }
-        CallUpdate::Denied { message } => (Input::HostDenied { slot, message }, Reach::Live),
-        CallUpdate::Accepted { attempt, host } => (Input::CallAccepted { slot, attempt, host }, Reach::Live),
+        CallUpdate::Denied { message } => (Input::HostDenied { slot, message }, ReportTargets::Live),
+        CallUpdate::Accepted { attempt, host } => {
+            (Input::CallAccepted { slot, attempt, host }, ReportTargets::Live)
+        }
         CallUpdate::Checkpoint { attempt, checkpoint } => {
-            (Input::CallCheckpoint { slot, attempt, checkpoint }, Reach::Live)
+            (Input::CallCheckpoint { slot, attempt, checkpoint }, ReportTargets::Live)
         }
         CallUpdate::InputNeeded { attempt, question, timeout, resume_state } => {
             let question = *question;
-            (Input::InputNeeded { slot, attempt, question, timeout, resume_state }, Reach::Recorded)
+            (Input::InputNeeded { slot, attempt, question, timeout, resume_state }, ReportTargets::Recorded)
         }
         CallUpdate::Resumable { attempt, resume_no, state } => {
-            (Input::CallResumable { slot, attempt, resume_no, state }, Reach::Recorded)
+            (Input::CallResumable { slot, attempt, resume_no, state }, ReportTargets::Recorded)
         }
         CallUpdate::Lost { attempt, message, ran, busy } => {
-            let reach = if ran == Ran::No { Reach::LiveFirst } else { Reach::Live };
+            let reach = if ran == Ran::No { ReportTargets::LiveFirst } else { ReportTargets::Live };
             (Input::CallLost { slot, attempt, message, ran, busy }, reach)
         }
         CallUpdate::Stopped { attempt, lease, begun } => {
-            let reach = if begun { Reach::Live } else { Reach::Recorded };
+            let reach = if begun { ReportTargets::Live } else { ReportTargets::Recorded };
             (Input::CallStopped { slot, attempt, lease: Digest::claimed(lease), begun }, reach)
         }
         CallUpdate::Progress { attempt, message, fraction } => {
-            return Report::Progress(LiveProgress::Call { slot, attempt, message, fraction });
+            return CallReport::Progress(LiveProgress::Call { slot, attempt, message, fraction });
         }
         CallUpdate::Output { attempt, chunk_seq, stderr, data } => {
-            return Report::Progress(LiveProgress::Output { slot, attempt, chunk_seq, stderr, data });
+            return CallReport::Progress(LiveProgress::Output { slot, attempt, chunk_seq, stderr, data });
         }
     };
-    Report::Input(input, reach)
+    CallReport::Input(input, reach)
 }
 
 /// A weak handle to the engine. The engine owns the tools, so a strong one would keep both alive for ever.
@@ -224,7 +226,7 @@ impl Engine {
         Arc::new(WeakSink(Arc::downgrade(&self.0)))
     }
 
-    /// True if a run's own journal is damaged. The run has ended then: its hosts must not ask for it again and again.
+    /// True if a run's own journal is damaged. The run has ended then: its hosts must not look for it again and again.
     async fn is_damaged_for_good(&self, key: &RunKey) -> bool {
         self.ensure_live(key).await.is_err_and(|error| error.is_damage())
     }

@@ -45,7 +45,7 @@ impl Engine {
                 Err(StoreError::SessionBusy { run }) => {
                     return Err(EngineError::SessionBusy { run: run.clone() });
                 }
-                // The store may have deleted it and lost the answer. If this look-up fails too, memory is kept; the
+                // The store may have deleted it and lost the response. If this look-up fails too, memory is kept; the
                 // caller gets the error and deletes again.
                 Err(_) => matches!(engine.store().session(&tenant, &session).await, Ok(None)),
             };

@@ -204,7 +204,7 @@ impl Engine {
         drop(self.deps().tasks.spawn("queue", async move { engine.advance_queue(&tenant, &session).await }));
     }
 
-    /// Starts the next queued run or interrupts the live one, if the queue asks for it. Retries while the store fails.
+    /// Starts the next queued run or interrupts the live one, if the queue needs it. Retries while the store fails.
     async fn advance_queue(&self, tenant: &TenantId, session: &SessionId) {
         loop {
             match self.advance_queue_once(tenant, session).await {

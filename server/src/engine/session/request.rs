@@ -26,7 +26,7 @@ pub struct StartRequest {
     /// Digest of the whole request. A repetition with another digest is
     /// [`IdReused`](crate::engine::error::EngineError::IdReused).
     pub digest: Digest,
-    /// The caller that asks for the run.
+    /// The caller that requests the run.
     pub author: Author,
     /// The choice for a session that has a live run or a queue.
     pub on_busy: OnBusy,
@@ -36,7 +36,7 @@ pub struct StartRequest {
     pub imports: bool,
 }
 
-/// The caller that asks to start a run. By default an unauthenticated caller, which may enter every session.
+/// The caller that starts a run. By default an unauthenticated caller, which may enter every session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     /// Name that new runs and sessions are recorded with.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::registry::ExtensionKey;
 use super::{
-    ExtensionOffer, ForgetOnDrop, ForwardedRequest, NewConnection, RemoteExtensions, RequestSender,
+    CloseRequestOnDrop, ExtensionOffer, ForwardedRequest, NewConnection, RemoteExtensions, RequestSender,
     ResponseBody,
 };
 use crate::extension::ExtensionError;
@@ -136,12 +136,12 @@ impl RemoteExtensions {
     ) -> Result<ResponseBody, ExtensionError> {
         let (sender, response) = oneshot::channel();
         let new = self.registry.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
-        let _forget = ForgetOnDrop { extensions: self, id: new.id };
+        let _forget = CloseRequestOnDrop { extensions: self, id: new.id };
         if !new.sender.forward(ForwardedRequest { id: new.wire_id, encoded }) {
             return Err(ExtensionError::Lost);
         }
         match tokio::time::timeout(wait, response).await {
-            Ok(answered) => answered.unwrap_or(Err(ExtensionError::Lost)),
+            Ok(response) => response.unwrap_or(Err(ExtensionError::Lost)),
             Err(_late) => Err(ExtensionError::Timeout),
         }
     }

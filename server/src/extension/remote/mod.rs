@@ -196,7 +196,7 @@ impl RemoteExtensions {
             match response.and_then(|body| read(body).map_err(ExtensionError::Nonsense)) {
                 Ok(result) => return Ok(result),
                 Err(error) if error.is_retryable_elsewhere() => {
-                    tracing::debug!(extension = key.name, %error, "an extension failed; asking another host");
+                    tracing::debug!(extension = key.name, %error, "an extension failed; calling another host");
                     failure = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -211,7 +211,7 @@ impl RemoteExtensions {
     ) -> Result<ResponseBody, ExtensionError> {
         let (sender, response) = oneshot::channel();
         let new = self.registry.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
-        let _forget = ForgetOnDrop { extensions: self, id: new.id };
+        let _forget = CloseRequestOnDrop { extensions: self, id: new.id };
         request.id = new.wire_id;
         let max = new.max_frame_bytes;
         if request.size() > max {
@@ -226,12 +226,12 @@ impl RemoteExtensions {
 }
 
 /// Closes a request when its caller stops waiting, for whatever reason.
-struct ForgetOnDrop<'a> {
+struct CloseRequestOnDrop<'a> {
     extensions: &'a RemoteExtensions,
     id: u64,
 }
 
-impl Drop for ForgetOnDrop<'_> {
+impl Drop for CloseRequestOnDrop<'_> {
     fn drop(&mut self) {
         self.extensions.registry.lock().forget(self.id);
     }

@@ -33,7 +33,7 @@ pub(super) struct Registry {
     pub(super) connections: BTreeMap<ConnectionId, ExtensionHost>,
     open: BTreeMap<u64, OpenRequest>,
     last_id: u64,
-    /// Those that mirror the connections.
+    /// Followers that mirror the connections.
     pub(super) followers: Followers<ConnectionId>,
 }
 

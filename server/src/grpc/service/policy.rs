@@ -28,14 +28,14 @@ use crate::grpc::status::{Violations, no_such_agent};
 use crate::mask::Masks;
 use crate::store::{PageRequest, RequestFilter, RuleRow};
 
-/// Request ids that one answer lists.
+/// Request ids that one response lists.
 const MATCHES_MAX: usize = 100;
 /// Open requests that one check reads, so that its cost is bounded however many are open.
 const QUESTIONS_MAX: usize = 2_000;
 /// Open requests read from the store at a time.
 const QUESTIONS_PAGE: u32 = 500;
 
-/// Answers `CheckPolicy` for one caller.
+/// Makes the response of `CheckPolicy` for one caller.
 pub(in crate::grpc) struct PolicyChecker<'a> {
     pub(in crate::grpc) engine: &'a Engine,
     pub(in crate::grpc) agents: &'a Arc<Agents>,
@@ -80,7 +80,7 @@ impl PolicyChecker<'_> {
             Some(candidate) => self.matching(&check, candidate).await?,
             None => Vec::new(),
         };
-        Ok(self.answer(spec, &check, &matching))
+        Ok(self.response(spec, &check, &matching))
     }
 
     /// The run's settings with its remembered rules. For a queued run, as if it entered its session now.
@@ -118,7 +118,7 @@ impl PolicyChecker<'_> {
         Ok(spec)
     }
 
-    fn answer(
+    fn response(
         &self,
         spec: RunSpec,
         check: &PolicyQuery,

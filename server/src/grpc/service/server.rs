@@ -234,12 +234,12 @@ impl server_server::Server for ServerService {
         _request: Request<v1::ListAgentsRequest>,
     ) -> Result<Response<v1::ListAgentsResponse>, Status> {
         let agents = self.agents.iter().map(|(name, spec)| self.agent(name, spec)).collect();
-        let answer = v1::ListAgentsResponse { agents };
-        if answer.encoded_len() > PAGE_BYTES_MAX {
+        let response = v1::ListAgentsResponse { agents };
+        if response.encoded_len() > PAGE_BYTES_MAX {
             let message = "the agents of the configuration do not fit into one message";
             return Err(status(Code::ResourceExhausted, v1::ErrorReason::MessageTooLarge, message, []));
         }
-        Ok(Response::new(answer))
+        Ok(Response::new(response))
     }
 }
 

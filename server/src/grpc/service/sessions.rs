@@ -36,7 +36,7 @@ use crate::store::{
 
 /// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
-/// Largest number of hits that a request may ask for.
+/// Largest number of hits that a request may allow.
 const HITS_MAX: u32 = 100;
 
 /// Labels that a session of a user may be created with, beside those of its user and project.

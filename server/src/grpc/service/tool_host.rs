@@ -176,15 +176,15 @@ impl ToolHostService {
         tenant: &TenantId,
         request: CompleteCallRequest,
     ) -> Result<CompleteCallResponse, ToolHostError> {
-        let answer = match request.outcome {
+        let result = match request.outcome {
             Some(Outcome::Result(result)) => convert::result(result)?,
             Some(Outcome::Failed(failed)) => convert::failed(failed)?,
             None => {
                 return Err(ToolHostError::Malformed { field: "outcome", problem: "is required".to_owned() });
             }
         };
-        let call = answer.call.call.clone();
-        match self.tools.complete(tenant, answer).await {
+        let call = result.call.call.clone();
+        match self.tools.complete(tenant, result).await {
             Ok(Verdict::Unknown) => Err(ToolHostError::NoCall(call)),
             Ok(verdict) => {
                 let verdict = result_verdict(verdict.for_host()).into();

@@ -60,11 +60,11 @@ impl tools_server::Tools for ToolsService {
         let (list, PageRequest { after, .. }) = List::begin(&tenant, &mut message)?;
         let name = message.name;
         audit::about("name", &name);
-        let asked = self.tools.tools_snapshot(&tenant).into_iter().filter(|tool| {
+        let matching = self.tools.tools_snapshot(&tenant).into_iter().filter(|tool| {
             let own = &tool.declaration.name;
             (name.is_empty() || *own == name) && after.as_ref().is_none_or(|after| own > after)
         });
-        let (tools, more) = fitting(asked.map(tool), rows_max);
+        let (tools, more) = fitting(matching.map(tool), rows_max);
         let last = tools.last().filter(|_| more).and_then(|tool| tool.declaration.as_ref());
         let next_page_token = list.token(last.map(|last| last.name.clone()));
         Ok(Response::new(v1::ListToolsResponse { tools, next_page_token }))
@@ -107,7 +107,7 @@ impl tools_server::Tools for ToolsService {
         let caller = Caller::of(&request);
         let session = optional("session_id", request.into_inner().session_id, SessionId::parse)?;
         match &session {
-            // Those for every run name people and calls of others.
+            // Rules for every run name people and calls of others.
             None if caller.reads_only_of().is_some() => {
                 return Ok(Response::new(v1::ListRulesResponse::default()));
             }
@@ -204,7 +204,7 @@ fn rows_max(page_size: u32) -> usize {
     if page_size == 0 { usize::MAX } else { page_size as usize }
 }
 
-/// The first rows, as many as are asked for and fit into a message, at least one; and true if there are more.
+/// The first rows, as many as are requested and fit into a message, at least one; and true if there are more.
 fn fitting<T: Message>(rows: impl Iterator<Item = T>, rows_max: usize) -> (Vec<T>, bool) {
     let (mut page, mut bytes) = (Vec::new(), 0);
     for row in rows {

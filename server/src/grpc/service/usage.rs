@@ -6,14 +6,14 @@ use agentloop_proto::v1 as wire;
 use prost::Message as _;
 use tonic::Status;
 
-use crate::auth::{Quota, QuotaUse, Scope};
+use crate::auth::{Quota, QuotaScope, QuotaUse};
 use crate::engine::Engine;
 use crate::grpc::caller::Caller;
 use crate::grpc::convert::duration;
 use crate::grpc::convert::query::usage;
 use crate::grpc::status::Violations;
 
-/// Answers a request for usage.
+/// Makes the response to a request for usage.
 ///
 /// # Errors
 /// INVALID_ARGUMENT if a field is invalid or there are too many rows; the store's.
@@ -32,14 +32,14 @@ pub(super) async fn usage_of(
     let uses = engine.quota_uses(caller.tenant(), caller.name()).await?;
     let window = engine.quotas().map(|quotas| quotas.limits().window);
     let quotas = uses.into_iter().map(|used| quota(used, caller.name(), window)).collect();
-    let answer = wire::GetUsageResponse { rows, quotas };
-    if answer.encoded_len() > PAGE_BYTES_MAX { Err(too_many()) } else { Ok(answer) }
+    let response = wire::GetUsageResponse { rows, quotas };
+    if response.encoded_len() > PAGE_BYTES_MAX { Err(too_many()) } else { Ok(response) }
 }
 
 fn quota(used: QuotaUse, name: Option<&str>, window: Option<Millis>) -> wire::Quota {
     let holder = match used.scope {
-        Scope::Principal => name.unwrap_or_default(),
-        Scope::Tenant => "tenant",
+        QuotaScope::Principal => name.unwrap_or_default(),
+        QuotaScope::Tenant => "tenant",
     };
     let second = (used.quota == Quota::RequestsPerSecond).then_some(Millis::secs(1));
     wire::Quota {

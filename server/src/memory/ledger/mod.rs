@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-use super::part::{Holding, Part, Parts, WaitingPart};
+use super::part::{Holding, MemoryShare, Parts, WaitingPart};
 use crate::fair::FairQueue;
 
 /// The account of the memory that live runs hold. Clones are one account.
@@ -21,14 +21,14 @@ use crate::fair::FairQueue;
 /// **Every reservation is granted in the end.** While a holder waits for one, it holds nothing but standing charges. So the
 /// next one is granted at the latest when nothing but these is left, and no later one takes its place.
 ///
-/// **Tenants.** In a [`Self::divided`] account, each tenant leaves memory to others, as `Part::needed` says. A reservation that
+/// **Tenants.** In a [`Self::divided`] account, each tenant leaves memory to others, as `MemoryShare::needed` says. A reservation that
 /// waits for this does not hold up those of other tenants. One within its tenant's equal part does not wait behind these, so
 /// each tenant gets its part as memory is given back. One beyond that part may wait as long as others need theirs.
 #[derive(Clone)]
 pub struct MemoryLedger {
     account: Arc<Account>,
     /// The tenant that is charged; none in an account that is not divided.
-    part: Option<Arc<Part>>,
+    part: Option<Arc<MemoryShare>>,
 }
 
 struct Account {
@@ -37,7 +37,7 @@ struct Account {
     /// Bytes of standing charges, which are part of `used`.
     standing: AtomicUsize,
     /// Reservations that wait. Tenants are served in turn.
-    waiting: Mutex<FairQueue<TenantId, Waiting>>,
+    waiting: Mutex<FairQueue<TenantId, WaitingReservation>>,
     /// The length of `waiting`, which is read without its lock. A waiter writes it, and then reads the bytes that are held. A
     /// holder that gives bytes back changes those, and then reads this length. A fence between the two steps of each makes sure
     /// that one of them sees the other's change.
@@ -48,7 +48,7 @@ struct Account {
     parts: Option<Parts>,
 }
 
-struct Waiting {
+struct WaitingReservation {
     part: Option<WaitingPart>,
     bytes: usize,
     granted: oneshot::Sender<Charge>,
@@ -178,7 +178,7 @@ impl MemoryLedger {
     }
 
     /// Charges these bytes as soon as there is enough. Reservations of a tenant are granted in the order in which they were
-    /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever asks for
+    /// made, those of several tenants in turn. More than the bound is granted when nothing else is held: whoever requests
     /// it must refuse it first.
     pub async fn reserve(&self, tenant: &TenantId, bytes: usize) -> Charge {
         let mut waiter = {
@@ -190,7 +190,7 @@ impl MemoryLedger {
             }
             let (sender, granted) = oneshot::channel();
             let part = own.part.map(WaitingPart::new);
-            waiting.push(tenant.clone(), Waiting { part, bytes, granted: sender });
+            waiting.push(tenant.clone(), WaitingReservation { part, bytes, granted: sender });
             self.account.waiting_len.store(waiting.len(), Ordering::Relaxed);
             Waiter { ledger: self, granted: Some(granted) }
         };
@@ -202,7 +202,12 @@ impl MemoryLedger {
     }
 
     /// True if a reservation comes behind those that wait: one of the same tenant, or any if its tenant has its equal part.
-    fn must_wait(&self, waiting: &FairQueue<TenantId, Waiting>, tenant: &TenantId, bytes: usize) -> bool {
+    fn must_wait(
+        &self,
+        waiting: &FairQueue<TenantId, WaitingReservation>,
+        tenant: &TenantId,
+        bytes: usize,
+    ) -> bool {
         !waiting.is_empty() && (waiting.has(tenant) || !self.may_pass(bytes))
     }
 

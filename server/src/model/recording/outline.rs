@@ -32,18 +32,18 @@ pub(super) struct Outline {
 
 impl Outline {
     /// Builds the outline of a request.
-    pub(super) fn of(asked: &RecordedRequest, texts: &mut SharedTexts) -> Self {
-        let tools: Vec<Value> = asked.tools.iter().map(|tool| tool_json(tool)).collect();
-        let options = serde_json::to_string(&asked.options).expect("plain data serialises");
+    pub(super) fn of(requested: &RecordedRequest, texts: &mut SharedTexts) -> Self {
+        let tools: Vec<Value> = requested.tools.iter().map(|tool| tool_json(tool)).collect();
+        let options = serde_json::to_string(&requested.options).expect("plain data serialises");
         let fixed = [
-            ("the model", texts.shared(asked.model.clone())),
-            ("the system prompt", texts.shared(asked.system_prompt.clone())),
+            ("the model", texts.shared(requested.model.clone())),
+            ("the system prompt", texts.shared(requested.system_prompt.clone())),
             ("the list of tools", texts.shared(Value::Array(tools).to_string())),
             ("the options", texts.shared(options)),
         ];
         let mut calls = CallNumbers::default();
         let encode = |message: &Arc<Message>| (message.role, texts.shared(calls.encode(message).to_string()));
-        Self { messages: asked.messages.iter().map(encode).collect(), fixed }
+        Self { messages: requested.messages.iter().map(encode).collect(), fixed }
     }
 
     /// Returns a digest that is equal for requests with equal outlines.
@@ -61,23 +61,27 @@ impl Outline {
     }
 
     /// Describes the first difference between this recorded request and another one; `None` if there is none.
-    pub(super) fn difference(&self, asked: &Self) -> Option<String> {
-        for ((name, recorded), (_, asked)) in self.fixed.iter().zip(&asked.fixed) {
-            if recorded != asked {
-                return Some(format!("{name} differs: {}", excerpts(recorded, asked)));
+    pub(super) fn difference(&self, requested: &Self) -> Option<String> {
+        for ((name, recorded), (_, requested)) in self.fixed.iter().zip(&requested.fixed) {
+            if recorded != requested {
+                return Some(format!("{name} differs: {}", excerpts(recorded, requested)));
             }
         }
-        for (number, ((_, recorded), (role, asked))) in self.messages.iter().zip(&asked.messages).enumerate()
+        for (number, ((_, recorded), (role, requested))) in
+            self.messages.iter().zip(&requested.messages).enumerate()
         {
-            if recorded != asked {
+            if recorded != requested {
                 let number = number + 1;
-                return Some(format!("message {number} ({role:?}) differs: {}", excerpts(recorded, asked)));
+                return Some(format!(
+                    "message {number} ({role:?}) differs: {}",
+                    excerpts(recorded, requested)
+                ));
             }
         }
-        let (recorded, asked) = (self.messages.len(), asked.messages.len());
-        (recorded != asked).then(|| {
+        let (recorded, requested) = (self.messages.len(), requested.messages.len());
+        (recorded != requested).then(|| {
             format!(
-                "the conversation has {recorded} messages there and {asked} here, the same as far as both go"
+                "the conversation has {recorded} messages there and {requested} here, the same as far as both go"
             )
         })
     }
@@ -137,11 +141,11 @@ impl CallNumbers {
 }
 
 /// Shows both texts around the place where they begin to differ.
-fn excerpts(recorded: &str, asked: &str) -> String {
-    let same = recorded.chars().zip(asked.chars()).take_while(|(a, b)| a == b).count();
+fn excerpts(recorded: &str, requested: &str) -> String {
+    let same = recorded.chars().zip(requested.chars()).take_while(|(a, b)| a == b).count();
     let shown = |text: &str| {
         let from = same.saturating_sub(SHOWN_BEFORE);
         text.chars().skip(from).take(SHOWN_BEFORE + SHOWN_AFTER).collect::<String>()
     };
-    format!("{:?} there, {:?} here", shown(recorded), shown(asked))
+    format!("{:?} there, {:?} here", shown(recorded), shown(requested))
 }

@@ -33,7 +33,7 @@ impl Model for RecordingModel {
         let call = CallRecorder {
             provider: self.provider.clone(),
             recording: Arc::clone(&self.recording),
-            asked: Some(RecordedRequest::from(&request)),
+            request: Some(RecordedRequest::from(&request)),
             inner: self.inner.stream(request),
             started: None,
             first: None,
@@ -48,7 +48,7 @@ struct CallRecorder {
     provider: String,
     recording: Arc<RecordingWriter>,
     /// The request; `None` once it is recorded.
-    asked: Option<RecordedRequest>,
+    request: Option<RecordedRequest>,
     inner: BoxStream<'static, Result<Delta, ModelError>>,
     /// Time of the first poll, which sends the request.
     started: Option<Timestamp>,
@@ -79,7 +79,7 @@ impl Stream for CallRecorder {
 
 impl CallRecorder {
     fn write(&mut self, end: CallEnd) {
-        let Some((started, request)) = self.started.zip(self.asked.take()) else { return };
+        let Some((started, request)) = self.started.zip(self.request.take()) else { return };
         self.recording.append(&RecordedCall {
             v: FORMAT,
             provider: std::mem::take(&mut self.provider),

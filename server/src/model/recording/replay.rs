@@ -13,7 +13,7 @@ use super::outline::{Outline, SharedTexts};
 use crate::model::response::failure::short;
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// Replays a recording. Each recorded call answers one request, and after a restart one more.
+/// Replays a recording. Each recorded call serves one request, and after a restart one more.
 #[derive(Debug)]
 pub(crate) struct ReplayModel {
     file: String,
@@ -58,8 +58,8 @@ impl ReplayModel {
 
     /// Returns the first recorded response to this request that was not replayed yet. Cancelled calls come last,
     /// because the rest of their response is unknown.
-    fn response_to(&self, asked: &Outline) -> Result<&RecordedResponse, ModelError> {
-        let digest = asked.digest();
+    fn response_to(&self, requested: &Outline) -> Result<&RecordedResponse, ModelError> {
+        let digest = requested.digest();
         let mut played = self.played.lock();
         let position = |cancelled: bool| {
             self.responses.iter().zip(played.iter()).position(|(response, played)| {
@@ -68,13 +68,14 @@ impl ReplayModel {
                     && matches!(response.end, CallEnd::Cancelled) == cancelled
             })
         };
-        let found =
-            position(false).or_else(|| position(true)).ok_or_else(|| self.no_recording(asked, &digest))?;
+        let found = position(false)
+            .or_else(|| position(true))
+            .ok_or_else(|| self.no_recording(requested, &digest))?;
         played[found] = true;
         Ok(&self.responses[found])
     }
 
-    fn no_recording(&self, asked: &Outline, digest: &Digest) -> ModelError {
+    fn no_recording(&self, requested: &Outline, digest: &Digest) -> ModelError {
         let Self { file, responses, .. } = self;
         let same: Vec<String> = responses
             .iter()
@@ -88,9 +89,9 @@ impl ReplayModel {
             )));
         }
         // The first of several that are equally similar.
-        let nearest = responses.iter().rev().max_by_key(|response| response.outline.likeness(asked));
+        let nearest = responses.iter().rev().max_by_key(|response| response.outline.likeness(requested));
         let difference =
-            nearest.and_then(|response| Some((response.line, response.outline.difference(asked)?)));
+            nearest.and_then(|response| Some((response.line, response.outline.difference(requested)?)));
         ModelError::bad_request(short(&match difference {
             Some((line, difference)) => {
                 format!(
@@ -104,8 +105,8 @@ impl ReplayModel {
 
 impl Model for ReplayModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let asked = Outline::of(&RecordedRequest::from(&request), &mut SharedTexts::default());
-        let items = match self.response_to(&asked) {
+        let requested = Outline::of(&RecordedRequest::from(&request), &mut SharedTexts::default());
+        let items = match self.response_to(&requested) {
             Ok(response) => {
                 let deltas = response.deltas.iter().cloned().map(Ok);
                 deltas.chain(response.end.error().map(Err)).collect()

@@ -36,9 +36,9 @@ pub(in crate::model) enum Piece<'a> {
 }
 
 /// The part of a complete piece that a request holds.
-struct Sent(CompletePiece);
+struct SentPiece(CompletePiece);
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for SentPiece {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -108,7 +108,7 @@ impl EncodedText {
         for piece in &self.complete {
             let end = begin + piece.len();
             if range.start < end && begin < range.end {
-                let whole = Bytes::from_owner(Sent(piece.clone()));
+                let whole = Bytes::from_owner(SentPiece(piece.clone()));
                 let within = range.start.saturating_sub(begin)..range.end.min(end) - begin;
                 found.push(Piece::Shared(whole.slice(within)));
             }

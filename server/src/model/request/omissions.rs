@@ -14,15 +14,15 @@ const NOTICES_MAX: usize = 256;
 pub(in crate::model) struct OmissionLog(Mutex<BTreeMap<String, BTreeSet<&'static str>>>);
 
 impl OmissionLog {
-    /// Returns the supported effort that is nearest to `asked`. Logs a warning if that is another one, or none.
+    /// Returns the supported effort that is nearest to `wanted`. Logs a warning if that is another one, or none.
     pub(in crate::model) fn supported_effort(
         &self,
         model: &str,
         efforts: Efforts,
-        asked: Effort,
+        wanted: Effort,
     ) -> Option<Effort> {
-        let sent = efforts.nearest(asked);
-        if sent != Some(asked) {
+        let sent = efforts.nearest(wanted);
+        if sent != Some(wanted) {
             self.log_omitted(model, "reasoning_effort", sent.map_or("nothing", Effort::as_str));
         }
         sent

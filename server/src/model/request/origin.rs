@@ -122,7 +122,7 @@ pub(in crate::model) fn call_with_state_fallback<C: Adapter>(
             tracing::warn!(
                 model = request.model,
                 error = error.message,
-                "the provider refuses the state of earlier answers; asking once more without it"
+                "the provider refuses the state of earlier responses; sending the request once more without it"
             );
             caller.call(request, StatePolicy::Drop)
         })

@@ -31,8 +31,8 @@ impl Model for OutputLimited {
     fn stream(&self, mut request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let limit = self.limits.get(&request.model).copied();
         request.options.max_output_tokens = match (request.options.max_output_tokens, limit) {
-            (Some(asked), Some(limit)) => Some(asked.min(limit)),
-            (asked, limit) => asked.or(limit),
+            (Some(wanted), Some(limit)) => Some(wanted.min(limit)),
+            (wanted, limit) => wanted.or(limit),
         };
         self.inner.stream(request)
     }
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_asked_for_no_more_than_it_gives() {
+    fn a_request_allows_no_more_than_a_model_gives() {
         let facts = |max_output_tokens| ModelFacts { max_output_tokens, ..ModelFacts::default() };
         let known = [("m-1".to_owned(), facts(Some(100))), ("m-2".to_owned(), facts(None))].into();
-        let asked = Arc::new(Asked::default());
-        let bounded = OutputLimited::wrap(asked.clone(), &known);
+        let wanted = Arc::new(Asked::default());
+        let bounded = OutputLimited::wrap(wanted.clone(), &known);
         for (model, wanted) in
             [("m-1", None), ("m-1", Some(50)), ("m-1", Some(500)), ("m-2", None), ("m-3", Some(500))]
         {
@@ -71,6 +71,6 @@ mod tests {
             request.options.max_output_tokens = wanted;
             drop(bounded.stream(request));
         }
-        assert_eq!(*asked.0.lock(), [Some(100), Some(50), Some(100), None, Some(500)]);
+        assert_eq!(*wanted.0.lock(), [Some(100), Some(50), Some(100), None, Some(500)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Classifies a provider's error: status, codes and words to one [`ModelErrorKind`].
 //!
-//! All providers share one table, because gateways answer with each other's codes.
+//! All providers share one table, because gateways use each other's codes.
 
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::retry::RETRY_AFTER_MAX;
@@ -65,7 +65,7 @@ pub(crate) struct ProviderFailure {
     pub(crate) codes: String,
     /// Reason for people. Its words are not stable.
     pub(crate) message: String,
-    /// Wait that the error itself asks for.
+    /// Wait that the error itself gives.
     pub(crate) retry_after: Option<Millis>,
 }
 
@@ -135,7 +135,7 @@ impl ProviderFailure {
         self.status = self.status.filter(|status| *status >= 300).or(code);
     }
 
-    /// True if a filter of the provider refused the request. That is an answer: a retry or another key would not help.
+    /// True if a filter of the provider refused the request. That is its decision: a retry or another key would not help.
     pub(crate) fn is_content_filter(&self) -> bool {
         self.codes.to_ascii_lowercase().split(' ').any(|code| CONTENT_FILTERS.contains(&code))
     }
@@ -237,21 +237,21 @@ impl ModelError {
     }
 
     /// The response is a JSON document, but not in this provider's format.
-    pub(crate) fn no_answer() -> Self {
+    pub(crate) fn not_a_response() -> Self {
         Self::new(
             ModelErrorKind::BadRequest,
-            "the answer is one JSON document that is no answer of this API; is base_url right?",
+            "the response is one JSON document that is not of this API; is base_url right?",
         )
     }
 
     /// The context was full before the model said anything.
     pub(crate) fn context_full() -> Self {
-        Self::new(ModelErrorKind::ContextOverflow, "the context was full before the answer began")
+        Self::new(ModelErrorKind::ContextOverflow, "the context was full before the response began")
     }
 
     /// The response has more than `max` of `what`.
     pub(crate) fn too_many(max: usize, what: &str) -> Self {
-        Self::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} {what}"))
+        Self::new(ModelErrorKind::TooLarge, format!("the response has more than {max} {what}"))
     }
 
     /// The request cannot be written in the provider's format.

@@ -61,7 +61,7 @@ impl<'de, A: MapAccess<'de>> FieldValue<'_, A> {
 
     /// Reads a whole number that is not negative, also one that is written as `12.0` or `"12"`.
     pub(in crate::model) fn count(self) -> Result<Option<u64>, A::Error> {
-        self.0.next_value().map(|Lenient(Count(count))| count)
+        self.0.next_value().map(|Lenient(CountField(count))| count)
     }
 
     /// Reads an object; `None` if the value is of another type.
@@ -182,9 +182,9 @@ impl<'de> FromAny<'de> for Text<'de> {
 }
 
 #[derive(Default)]
-struct Count(Option<u64>);
+struct CountField(Option<u64>);
 
-impl<'de> FromAny<'de> for Count {
+impl<'de> FromAny<'de> for CountField {
     fn from_count(count: u64) -> Self {
         Self(Some(count))
     }

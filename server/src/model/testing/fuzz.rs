@@ -26,29 +26,29 @@ pub(crate) fn sse(data: &[u8]) {
     assert!(bytes <= 3 * stream.len(), "nothing is made up");
 }
 
-/// An answer in the format of Chat Completions.
+/// A response in the format of Chat Completions.
 pub(crate) fn chat(data: &[u8]) {
     answer::<ChatDecoder>(data);
     template_agrees::<ChatChunk<'_>>(&parsed([split(data).1]));
 }
 
-/// An answer in the format of Messages.
+/// A response in the format of Messages.
 pub(crate) fn messages(data: &[u8]) {
     answer::<MessagesDecoder>(data);
     template_agrees::<MessagesEvent<'_>>(&parsed([split(data).1]));
 }
 
-/// An answer in the format of Responses.
+/// A response in the format of Responses.
 pub(crate) fn responses(data: &[u8]) {
     answer::<ResponsesDecoder>(data);
 }
 
-/// An answer in the format of `generateContent`.
+/// A response in the format of `generateContent`.
 pub(crate) fn gemini(data: &[u8]) {
     answer::<GeminiDecoder>(data);
 }
 
-/// An answer gives the same deltas and the same end wherever it is cut. The deltas form a message, or one error.
+/// A response gives the same deltas and the same end wherever it is cut. The deltas form a message, or one error.
 fn answer<D: Decoder + Default>(data: &[u8]) {
     let (seed, body) = split(data);
     let whole = deltas_of::<D>([body]);

@@ -1,4 +1,4 @@
-//! HTTP requests, and event streams as answers.
+//! HTTP requests, and event streams as responses.
 
 pub(in crate::model) mod http;
 pub(in crate::model) mod sse;

@@ -38,7 +38,7 @@ pub enum CopyError {
     /// Most often a server has the SQLite database open.
     #[error(transparent)]
     Source(#[from] sqlite::OpenError),
-    /// The PostgreSQL database does not answer, refuses the login, or has a schema that this version does not know.
+    /// The PostgreSQL database does not respond, refuses the login, or has a schema that this version does not know.
     #[error(transparent)]
     Target(#[from] postgres::OpenError),
     /// A server has used the PostgreSQL database, or another copy of it is complete.

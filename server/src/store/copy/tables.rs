@@ -5,9 +5,9 @@ use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection, query::Query};
 
-use super::value::{Contents, Kind, Value};
+use super::value::{ColumnKind, Contents, CopiedValue};
 use crate::store::{PROJECT_LABEL, USER_LABEL};
-use Kind::{Bool, Int, Label, RuleChecksum, Shard, Text};
+use ColumnKind::{Bool, Int, Label, RuleChecksum, Shard, Text};
 
 /// Rows that one INSERT takes at most, and bytes of text after which it takes no further one. They are in memory twice.
 const STATEMENT_ROWS: usize = 1_000;
@@ -24,12 +24,12 @@ pub(super) struct CopiedTable {
 /// A column of the copy.
 struct Column {
     name: &'static str,
-    kind: Kind,
+    kind: ColumnKind,
     /// The expression that has the value in the source.
     expression: &'static str,
 }
 
-const fn column(name: &'static str, kind: Kind, expression: &'static str) -> Column {
+const fn column(name: &'static str, kind: ColumnKind, expression: &'static str) -> Column {
     Column { name, kind, expression }
 }
 
@@ -322,7 +322,7 @@ impl CopiedTable {
     }
 
     fn empty(&self) -> Vec<Values> {
-        let of = |kind: Kind| match kind {
+        let of = |kind: ColumnKind| match kind {
             Int | Shard | RuleChecksum => Values::Int(Vec::new()),
             Text | Label(_) => Values::Text(Vec::new()),
             Bool => Values::Bool(Vec::new()),
@@ -334,10 +334,10 @@ impl CopiedTable {
     fn push(&self, row: &SqliteRow, values: &mut [Values]) -> Result<usize, sqlx::Error> {
         let mut bytes = 0;
         for (column, values) in self.columns.iter().zip(values) {
-            match (values, Value::of_source(row, column.name, column.kind)?) {
-                (Values::Int(list), Value::Int(number)) => list.push(number),
-                (Values::Bool(list), Value::Bool(is_so)) => list.push(is_so),
-                (Values::Text(list), Value::Text(text)) => {
+            match (values, CopiedValue::of_source(row, column.name, column.kind)?) {
+                (Values::Int(list), CopiedValue::Int(number)) => list.push(number),
+                (Values::Bool(list), CopiedValue::Bool(is_so)) => list.push(is_so),
+                (Values::Text(list), CopiedValue::Text(text)) => {
                     bytes += text.as_ref().map_or(0, String::len);
                     list.push(text);
                 }
@@ -361,7 +361,7 @@ impl CopiedTable {
         let mut contents = Contents::default();
         let mut found = sqlx::query(AssertSqlSafe(self.select())).bind(i64::MIN).bind(i64::MAX).fetch(source);
         while let Some(row) = found.try_next().await? {
-            let of_source = |column: &Column| Value::of_source(&row, column.name, column.kind);
+            let of_source = |column: &Column| CopiedValue::of_source(&row, column.name, column.kind);
             contents.add(self.columns.iter().map(of_source))?;
         }
         Ok(contents)
@@ -373,7 +373,7 @@ impl CopiedTable {
         let mut contents = Contents::default();
         let mut found = sqlx::query(AssertSqlSafe(sql)).fetch(copy);
         while let Some(row) = found.try_next().await? {
-            let of_copy = |column: &Column| Value::of_copy(&row, column.name, column.kind);
+            let of_copy = |column: &Column| CopiedValue::of_copy(&row, column.name, column.kind);
             contents.add(self.columns.iter().map(of_copy))?;
         }
         Ok(contents)

@@ -13,11 +13,11 @@ use crate::store::RuleRow;
 use crate::store::postgres::{clean, indexed};
 use crate::store::sql::rule::{stored_rule, verified};
 use crate::store::support::checksum;
-use Kind::{Bool, Int, Label, RuleChecksum, Shard, Text};
+use ColumnKind::{Bool, Int, Label, RuleChecksum, Shard, Text};
 
 /// The PostgreSQL type of a column, which decides how its values are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     Int,
     Text,
     Bool,
@@ -30,14 +30,14 @@ pub(super) enum Kind {
 }
 
 /// A value of a row, as PostgreSQL has it.
-pub(super) enum Value {
+pub(super) enum CopiedValue {
     Int(Option<i64>),
     Text(Option<String>),
     Bool(Option<bool>),
 }
 
-impl Value {
-    pub(super) fn of_source(row: &SqliteRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
+impl CopiedValue {
+    pub(super) fn of_source(row: &SqliteRow, name: &str, kind: ColumnKind) -> Result<Self, sqlx::Error> {
         Ok(match kind {
             Int => Self::Int(row.try_get(name)?),
             Shard => Self::Int(Some(shard(row)?)),
@@ -55,7 +55,7 @@ impl Value {
         })
     }
 
-    pub(super) fn of_copy(row: &PgRow, name: &str, kind: Kind) -> Result<Self, sqlx::Error> {
+    pub(super) fn of_copy(row: &PgRow, name: &str, kind: ColumnKind) -> Result<Self, sqlx::Error> {
         Ok(match kind {
             Int | Shard | RuleChecksum => Self::Int(row.try_get(name)?),
             Bool => Self::Bool(row.try_get(name)?),
@@ -90,7 +90,7 @@ pub(super) struct Contents {
 impl Contents {
     pub(super) fn add(
         &mut self,
-        row: impl Iterator<Item = Result<Value, sqlx::Error>>,
+        row: impl Iterator<Item = Result<CopiedValue, sqlx::Error>>,
     ) -> Result<(), sqlx::Error> {
         let mut hash = Sha256::new();
         for value in row {

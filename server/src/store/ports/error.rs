@@ -10,7 +10,7 @@ pub enum StoreError {
     #[error("another owner took the run, or appended to it; read it again")]
     Conflict,
     /// The session is in a shard that this replica does not own. Nothing was written.
-    #[error("another replica owns this session; ask there")]
+    #[error("another replica owns this session; send the request there")]
     Elsewhere,
     /// The tenant has a run of this id already, in this session or another one. Nothing was written.
     #[error("a run of this id exists")]

@@ -139,9 +139,9 @@ pub struct Answerer {
 pub enum AnswersInput {
     /// They may answer no such question.
     None,
-    /// Those of runs that they started.
+    /// They may answer the questions of runs that they started.
     Own,
-    /// Those of every run of the tenant.
+    /// They may answer the questions of every run of the tenant.
     All,
 }
 

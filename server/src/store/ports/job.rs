@@ -77,7 +77,7 @@ impl fmt::Display for JobId {
 pub struct Job {
     /// The run that it follows, and the kind.
     pub id: JobId,
-    /// The run's session.
+    /// The session that the run belongs to. Its title and summary are the work of such jobs.
     pub session: SessionId,
     /// Time at which it is due.
     pub due_at: Timestamp,

@@ -41,7 +41,7 @@ pub struct Append {
 /// A new run, as far as its events do not say it.
 #[derive(Debug, Clone)]
 pub struct CreateRun {
-    /// Digest of everything that the caller asked for. The same digest is the same request.
+    /// Digest of everything that the caller requested. The same digest is the same request.
     pub request_digest: Digest,
     /// Creates the session if it does not exist.
     pub create_session: bool,
@@ -100,7 +100,7 @@ pub struct ClaimedRow {
     pub row: RunRow,
 }
 
-/// Later runs of a session that one answer has at least, if there are so many.
+/// Later runs of a session that one result has at least, if there are so many.
 pub const SESSION_RUNS_MAX: u32 = 16;
 
 /// Some runs of one session, as one moment has them.
@@ -205,8 +205,8 @@ pub trait JournalStore: Send + Sync + 'static {
         }
     }
 
-    /// Runs, newest first. A page may have fewer rows than asked for, or none, although there is a next one: a store looks
-    /// at a bounded number of runs for each page.
+    /// Runs, newest first. A page may have fewer rows than requested, or none, although there is a next one: a store
+    /// looks at a bounded number of runs for each page.
     async fn runs(
         &self,
         tenant: &TenantId,

@@ -31,7 +31,7 @@ pub trait RequestStore: Send + Sync + 'static {
     async fn request(&self, tenant: &TenantId, request: &RequestId)
     -> Result<Option<RequestRow>, StoreError>;
 
-    /// Open questions, oldest first. A page may have fewer rows than asked for, or none, although there is a next one.
+    /// Open questions, oldest first. A page may have fewer rows than requested, or none, although there is a next one.
     async fn pending(
         &self,
         tenant: &TenantId,

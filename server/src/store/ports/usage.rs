@@ -89,7 +89,7 @@ pub struct GroupedRun<'a> {
 }
 
 impl<'a> GroupedRun<'a> {
-    /// Those of a row.
+    /// The values of a row.
     #[must_use]
     pub fn of(run: &'a RunRow) -> Self {
         let RunRow { agent, model, labels, created_by, .. } = run;

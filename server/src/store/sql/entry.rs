@@ -12,7 +12,7 @@ use crate::store::{EntryRow, EntrySource, EntryStretch, ListedEntries, ListedEnt
 /// Entries of a session as they were read.
 pub(in crate::store) struct StoredEntries {
     entries: Vec<StoredEntry>,
-    /// The last entry that exists, at most one more than was asked for.
+    /// The last entry that exists, at most one more than was requested.
     upto: Option<u64>,
 }
 

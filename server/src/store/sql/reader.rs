@@ -9,7 +9,7 @@ use super::column::SqlRow;
 use super::query::Query;
 use crate::store::StoreError;
 
-/// Connections that read. A query sees every write that was answered before it began.
+/// Connections that read. A query sees every write that was acknowledged before it began.
 pub(in crate::store) trait SqlReader: Sync {
     /// The SQL of this database.
     type Dialect: Dialect;

@@ -1,7 +1,7 @@
 //! The embedded store: one SQLite file, one writing task, a few reading connections, and the search index beside it.
 //!
-//! A read sees every write that was answered before it began. An append makes two hops: to the writing task, and from it
-//! to SQLite's own thread.
+//! A read sees every write that was acknowledged before it began. An append makes two hops: to the writing task, and
+//! from it to SQLite's own thread.
 
 mod blobs;
 mod connect;

@@ -17,7 +17,7 @@ pub(in crate::store) struct CheckedPieces {
 }
 
 impl CheckedPieces {
-    /// Those of this blob after so many bytes.
+    /// The pieces of this blob after so many bytes.
     pub(in crate::store) fn new(row: BlobRow, skipped: u64) -> Self {
         Self { row, skipped, read: 0, last: None }
     }

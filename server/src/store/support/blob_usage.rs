@@ -5,9 +5,9 @@ use crate::store::{BlobBounds, StoreError};
 /// Bytes that count against [`BlobBounds::total_bytes`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::store) struct BlobUsage {
-    /// Of stored ones. `None` until they have been counted.
+    /// Bytes of stored blobs. `None` until they have been counted.
     pub(in crate::store) stored: Option<u64>,
-    /// Of those under way.
+    /// Bytes of uploads under way.
     pub(in crate::store) uploading: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Titles of the tool calls of listed entries. An entry has the call as the model asked for it. The title is in the event that
-//! proposed the call. It is read from there, so nothing more is written for it.
+//! Titles of the tool calls of listed entries. An entry has the call as the model requested it. The title is in the
+//! event that proposed the call. It is read from there, so nothing more is written for it.
 
 use agentloop_core::id::{CallId, RunId, TenantId};
 use agentloop_core::run::event::Event;
@@ -8,7 +8,7 @@ use super::codec::{self, StoredEvent};
 use crate::store::CallTitles;
 
 /// Events behind the last entry of a span that are looked through. A call that has no result yet is usually proposed right
-/// behind the message that asks for it.
+/// behind the message that requests it.
 pub(in crate::store) const EVENTS_BEHIND: u32 = 32;
 
 /// The titles that these events have. A damaged event costs no more than its title.

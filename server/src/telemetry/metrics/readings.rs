@@ -96,9 +96,9 @@ impl<F> fmt::Debug for AtScrape<F> {
 }
 
 /// Writes metrics to a scrape's response.
-struct Writer<'a>(DescriptorEncoder<'a>);
+struct MetricsWriter<'a>(DescriptorEncoder<'a>);
 
-impl Writer<'_> {
+impl MetricsWriter<'_> {
     /// One line for each quota. Their names are a closed list.
     fn quotas(&mut self, quotas: &[QuotaReading]) -> fmt::Result {
         if quotas.is_empty() {
@@ -150,7 +150,7 @@ impl Writer<'_> {
 impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = (self.read)();
-        let mut to = Writer(encoder);
+        let mut to = MetricsWriter(encoder);
         to.gauge("live_runs", "Runs at work; those that wait for a human are not among them", now.live_runs)?;
         to.gauge("tool_hosts", "Tool hosts that are connected", now.hosts)?;
         to.gauge("tool_calls_in_flight", "Tool calls at hosts", now.calls)?;

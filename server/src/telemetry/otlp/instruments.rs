@@ -24,7 +24,7 @@ const TOKENS: [f64; 14] = [
     67_108_864.0,
 ];
 
-pub(super) struct Instruments {
+pub(super) struct OtlpInstruments {
     model_duration: Histogram<f64>,
     first_chunk: Histogram<f64>,
     tokens: Histogram<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Instruments {
     compactions: Counter<u64>,
 }
 
-impl Instruments {
+impl OtlpInstruments {
     pub(super) fn new(meter: &Meter) -> Self {
         let seconds = |name: &'static str| {
             meter.f64_histogram(name).with_unit("s").with_boundaries(SECONDS.to_vec()).build()
@@ -51,7 +51,7 @@ impl Instruments {
         }
     }
 
-    pub(super) fn model_answered(
+    pub(super) fn model_responded(
         &self,
         labels: &[KeyValue],
         took: Millis,

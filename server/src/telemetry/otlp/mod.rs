@@ -24,7 +24,7 @@ use super::models::KnownModels;
 use crate::config::TelemetryOptions;
 use crate::mask::Masks;
 use crate::secret::Redactor;
-use instruments::Instruments;
+use instruments::OtlpInstruments;
 pub use run::RunSpans;
 
 /// The instrumentation scope of all spans and metrics.
@@ -42,7 +42,7 @@ pub struct Otlp(Arc<Inner>);
 struct Inner {
     spans: BatchSpanProcessor,
     metrics: SdkMeterProvider,
-    instruments: Instruments,
+    instruments: OtlpInstruments,
     scope: InstrumentationScope,
     models: KnownModels,
     capture_content: bool,
@@ -71,7 +71,7 @@ impl Otlp {
         let metrics =
             SdkMeterProvider::builder().with_periodic_exporter(exporter).with_resource(resource).build();
         let scope = InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
-        let instruments = Instruments::new(&metrics.meter_with_scope(scope.clone()));
+        let instruments = OtlpInstruments::new(&metrics.meter_with_scope(scope.clone()));
         let capture_content = options.capture_content;
         let inner = Inner { spans, metrics, instruments, scope, models, capture_content, redactor, masks };
         Ok(Self(Arc::new(inner)))
@@ -92,7 +92,7 @@ impl Otlp {
         }
     }
 
-    fn instruments(&self) -> &Instruments {
+    fn instruments(&self) -> &OtlpInstruments {
         &self.0.instruments
     }
 

@@ -16,7 +16,7 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::json;
 
-use super::instruments::Instruments;
+use super::instruments::OtlpInstruments;
 use super::span::Span;
 use super::{Otlp, content};
 use crate::telemetry::models::split;
@@ -43,7 +43,7 @@ pub struct RunSpans {
 }
 
 /// Adds to the metrics.
-type Measurement = Box<dyn FnOnce(&Instruments) + Send + Sync>;
+type Measurement = Box<dyn FnOnce(&OtlpInstruments) + Send + Sync>;
 
 /// A model call that has begun and not ended.
 struct CurrentModelCall {
@@ -131,7 +131,7 @@ impl RunSpans {
             Event::ModelCallFailed { error, retry_at, .. } => {
                 self.model_failed(at, error, *retry_at);
             }
-            Event::AssistantMessage { .. } => self.model_answered(record),
+            Event::AssistantMessage { .. } => self.model_responded(record),
             Event::CallProposed { slot, tool, arguments, .. } => {
                 self.proposed(*slot, tool, arguments.as_deref(), at);
             }
@@ -161,7 +161,7 @@ impl RunSpans {
         }
     }
 
-    fn measure(&mut self, add: impl FnOnce(&Instruments) + Send + Sync + 'static) {
+    fn measure(&mut self, add: impl FnOnce(&OtlpInstruments) + Send + Sync + 'static) {
         self.measured.push(Box::new(add));
     }
 
@@ -217,7 +217,7 @@ impl RunSpans {
         self.end(span);
     }
 
-    fn model_answered(&mut self, record: &Record) {
+    fn model_responded(&mut self, record: &Record) {
         let Event::AssistantMessage { message, finish, usage, first_token, duration, .. } = &record.event
         else {
             return;
@@ -231,7 +231,7 @@ impl RunSpans {
             self.calls.insert(call.slot, call_of);
         }
         let (labels, took, first, used) = (self.model_labels(), *duration, *first_token, *usage);
-        self.measure(move |metrics| metrics.model_answered(&labels, took, first, &used));
+        self.measure(move |metrics| metrics.model_responded(&labels, took, first, &used));
         let Some(span) = self.model_span(record.at) else { return };
         let reasons = vec![StringValue::from(content::finish_reason(finish).to_owned())];
         let mut span = span

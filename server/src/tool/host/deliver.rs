@@ -66,7 +66,7 @@ struct QueuesInner {
 // states included, and calls are bounded by queues and credit.
 #[derive(Debug, Default)]
 struct RunQueue {
-    items: VecDeque<Item>,
+    items: VecDeque<QueuedReport>,
     /// Bytes of output and progress, with those that are being delivered.
     bytes: usize,
     /// The newest checkpoint of each attempt that waits. One that comes while another waits takes its place, so a call has one at
@@ -82,7 +82,7 @@ struct AttemptKey {
 }
 
 #[derive(Debug)]
-enum Item {
+enum QueuedReport {
     Update {
         call: CallId,
         update: CallUpdate,
@@ -110,7 +110,7 @@ impl CallReportSender {
             let key = AttemptKey { call, attempt };
             return self.with_queue(run, |queue| {
                 if queue.checkpoints.insert(key.clone(), checkpoint).is_none() {
-                    queue.items.push_back(Item::Checkpoint(key));
+                    queue.items.push_back(QueuedReport::Checkpoint(key));
                 }
             });
         }
@@ -121,14 +121,14 @@ impl CallReportSender {
         }
         self.with_queue(run, |queue| {
             queue.bytes += counted;
-            queue.items.push_back(Item::Update { call, update, counted });
+            queue.items.push_back(QueuedReport::Update { call, update, counted });
         });
     }
 
     /// Queues a result whose host has no stream to acknowledge it on.
     pub(in crate::tool) fn send_result(&self, tenant: TenantId, accepted: AcceptedResult) {
         let run = RunKey::new(tenant, accepted.run().clone());
-        self.with_queue(run, |queue| queue.items.push_back(Item::Result(accepted)));
+        self.with_queue(run, |queue| queue.items.push_back(QueuedReport::Result(accepted)));
     }
 
     /// Returns when everything sent earlier for this run is delivered.
@@ -139,7 +139,7 @@ impl CallReportSender {
                 return;
             };
             let (done, delivered) = oneshot::channel();
-            queue.items.push_back(Item::Flush(done));
+            queue.items.push_back(QueuedReport::Flush(done));
             delivered
         };
         let _ = delivered.await;
@@ -168,7 +168,7 @@ impl RunQueues {
     }
 
     /// Takes the next item of this run. Without one its queue is removed.
-    fn next(&self, run: &RunKey) -> Option<Item> {
+    fn next(&self, run: &RunKey) -> Option<QueuedReport> {
         let mut queues = self.lock();
         let next = queues.of_runs.get_mut(run)?.items.pop_front();
         if next.is_none() {
@@ -241,18 +241,18 @@ pub(in crate::tool) async fn deliver<Told, Recorded>(
         while let Some(item) = queues.next(&run) {
             let tenant = run.tenant.clone();
             match item {
-                Item::Update { call, update, counted } => {
+                QueuedReport::Update { call, update, counted } => {
                     tell(tenant, call, update).await;
                     queues.uncount(&run, counted);
                 }
-                Item::Checkpoint(key) => {
+                QueuedReport::Checkpoint(key) => {
                     if let Some(checkpoint) = queues.take_checkpoint(&run, &key) {
                         let AttemptKey { call, attempt } = key;
                         tell(tenant, call, CallUpdate::Checkpoint { attempt, checkpoint }).await;
                     }
                 }
-                Item::Result(accepted) => record(tenant, accepted).await,
-                Item::Flush(done) => {
+                QueuedReport::Result(accepted) => record(tenant, accepted).await,
+                QueuedReport::Flush(done) => {
                     let _ = done.send(());
                 }
             }

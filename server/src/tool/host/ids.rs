@@ -14,7 +14,7 @@ pub trait HostIds: Debug + Send + Sync + 'static {
     /// Notes that the id of a host is its principal's. `false` if it is that of another principal's host.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store does not respond.
     async fn claim(&self, tenant: &TenantId, host: &HostId, principal: &str)
     -> Result<bool, SinkUnavailable>;
 }

@@ -26,7 +26,8 @@ pub struct RemoteToolsOptions {
     /// The largest frame accepted from a host, in bytes. Default 4 MiB, the limit of a gRPC message, so a larger value
     /// has no effect.
     pub max_frame_bytes: usize,
-    /// The terms that the configuration sets for tools, and the answer to weaker ones. Default: weaker ones are refused.
+    /// The terms that the configuration sets for tools, and the reaction to weaker ones. Default: weaker ones are
+    /// refused.
     pub terms: TermsOptions,
     /// Names of tools that only the hosts of one principal may offer. Default: none.
     pub reserved: Vec<ReservedName>,

@@ -36,14 +36,14 @@ pub enum Outbound {
 
 /// The send queue is full: the host does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::tool) struct Full;
+pub(in crate::tool) struct SendQueueFull;
 
 /// The server's end of the queue. Sending never waits.
 #[derive(Debug)]
 pub(in crate::tool) struct Sender {
     // Bounded by `backlog`.
     frames: mpsc::UnboundedSender<Outbound>,
-    backlog: Arc<Backlog>,
+    backlog: Arc<FrameBacklog>,
     ended: CancellationToken,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::tool) struct Sender {
 #[derive(Debug)]
 pub struct OutboundFrames {
     frames: mpsc::UnboundedReceiver<Outbound>,
-    backlog: Arc<Backlog>,
+    backlog: Arc<FrameBacklog>,
     pause: SendPause,
     ended: CancellationToken,
 }
@@ -85,7 +85,7 @@ impl Drop for PauseGuard<'_> {
 }
 
 #[derive(Debug, Default)]
-struct Backlog {
+struct FrameBacklog {
     frames: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -104,7 +104,7 @@ pub(in crate::tool) struct Channel {
 /// Makes the connected ends of a send queue.
 pub(in crate::tool) fn channel() -> Channel {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
+    let (backlog, ended) = (Arc::new(FrameBacklog::default()), CancellationToken::new());
     let sender = Sender { frames: sender, backlog: backlog.clone(), ended: ended.clone() };
     let pause = SendPause::default();
     let frames = OutboundFrames { frames: receiver, backlog, pause: pause.clone(), ended: ended.clone() };
@@ -112,7 +112,7 @@ pub(in crate::tool) fn channel() -> Channel {
 }
 
 impl Sender {
-    pub(in crate::tool) fn send(&self, frame: ServerFrame) -> Result<(), Full> {
+    pub(in crate::tool) fn send(&self, frame: ServerFrame) -> Result<(), SendQueueFull> {
         self.backlog.add(frame.size())?;
         // If the receiver is gone, it has cancelled the token, which the connection watches.
         let _ = self.frames.send(Outbound::Frame(frame));
@@ -134,7 +134,7 @@ impl Sender {
 /// Sends requests to a host's extensions. They count against the same bounds as frames.
 struct ExtensionSender {
     frames: mpsc::UnboundedSender<Outbound>,
-    backlog: Arc<Backlog>,
+    backlog: Arc<FrameBacklog>,
 }
 
 impl RequestSender for ExtensionSender {
@@ -148,13 +148,13 @@ impl RequestSender for ExtensionSender {
     }
 }
 
-impl Backlog {
-    fn add(&self, size: usize) -> Result<(), Full> {
+impl FrameBacklog {
+    fn add(&self, size: usize) -> Result<(), SendQueueFull> {
         let frames = self.frames.fetch_add(1, Ordering::Relaxed);
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed);
         if frames >= FRAMES_MAX || bytes.saturating_add(size) > BYTES_MAX {
             self.take(size);
-            return Err(Full);
+            return Err(SendQueueFull);
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ mod tests {
         for _ in 0..FRAMES_MAX {
             sender.send(go_away()).unwrap();
         }
-        assert_eq!(sender.send(go_away()), Err(Full));
+        assert_eq!(sender.send(go_away()), Err(SendQueueFull));
         drop((frames.next().await, frames));
         assert!(ended.is_cancelled(), "nobody reads any more");
     }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(sender.send(verdicts(third)), Ok(()));
         frames.next().await;
         assert_eq!(sender.send(verdicts(third)), Ok(()));
-        assert_eq!(sender.send(verdicts(third)), Err(Full));
+        assert_eq!(sender.send(verdicts(third)), Err(SendQueueFull));
     }
 
     #[tokio::test]

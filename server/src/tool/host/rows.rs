@@ -29,6 +29,6 @@ pub trait ToolRows: Send + Sync + 'static {
     /// All of them.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store does not respond.
     async fn read(&self) -> Result<StoredCatalogue, SinkUnavailable>;
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, StoredTool};
 use crate::tool::catalogue::terms::{Declaration, Declarer, TermsBook};
-use crate::tool::host::outbound::{Full, Sender};
+use crate::tool::host::outbound::{SendQueueFull, Sender};
 use crate::tool::host::rows::CheckedRows;
 
 /// Number of a link between an owner of runs and the hub, at the end that gives it. It rises.
@@ -57,7 +57,7 @@ impl HostsState {
         &mut self,
         connection: ConnectionId,
         frame: ServerFrame,
-    ) -> Option<(TenantId, Full)> {
+    ) -> Option<(TenantId, SendQueueFull)> {
         let HostQueue { tenant, sender } = self.streams.get(&connection)?;
         sender.send(frame).err().map(|full| (tenant.clone(), full))
     }
@@ -85,7 +85,7 @@ impl HostsState {
                     new_terms += usize::from(self.terms.known(tenant, name).is_none());
                     if let Some(tool) = forgotten {
                         let out = self.fleet.handle(tenant, FleetInput::Forget { tool }, now);
-                        debug_assert!(out.is_empty(), "forgetting asks for nothing");
+                        debug_assert!(out.is_empty(), "forgetting has no effects");
                     }
                     Ok(tool)
                 }
@@ -172,8 +172,8 @@ impl HostsState {
 }
 
 impl HostsState {
-    /// Asks hosts to connect again. They keep their calls.
-    pub(in crate::tool) fn ask_to_reconnect(
+    /// Tells hosts to connect again. They keep their calls.
+    pub(in crate::tool) fn tell_to_reconnect(
         &mut self,
         connections: impl IntoIterator<Item = ConnectionId>,
         reconnect_after: Millis,

@@ -17,12 +17,12 @@ use agentloop_core::title::title;
 use agentloop_core::tool::Digest;
 use serde::de::IgnoredAny;
 
-use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed, keeps_todos};
+use crate::tool::catalogue::registry::{CatalogueTool, asks_human, is_allowed, keeps_todos};
 use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
 use crate::tool::{BadOutput, CallOrigin, Offered, Seek, Tools};
 
-/// Tool names listed to a model that asks for an unknown tool.
+/// Tool names listed to a model that requests an unknown tool.
 const NAMES_SHOWN_MAX: usize = 20;
 /// Jaro-Winkler similarity from which a name is suggested to the model; 1 means equal.
 const SIMILARITY_MIN: f64 = 0.8;
@@ -136,7 +136,7 @@ impl Tools for RemoteTools {
     }
 }
 
-/// True for the fleet's immediate answer to a seek of this call.
+/// True for the fleet's immediate result of a seek of this call.
 fn is_seek_result(output: &FleetOutput, sought: &CallId) -> bool {
     matches!(output, FleetOutput::Update { call, update: CallUpdate::Granted { .. } | CallUpdate::Denied { .. }, .. } if call == sought)
 }
@@ -190,7 +190,7 @@ impl RemoteTools {
         }
     }
 
-    fn ready_facts(&self, spec: &RunSpec, tool: &Tool, arguments: &str) -> CallFacts {
+    fn ready_facts(&self, spec: &RunSpec, tool: &CatalogueTool, arguments: &str) -> CallFacts {
         let declared = &tool.declaration;
         // The title is stored, and everybody who reads of the call sees it.
         let shown = match declared.title.contains('{') {
@@ -209,7 +209,7 @@ impl RemoteTools {
         })
     }
 
-    /// The message for a model that asks for a tool that is unknown or not allowed in its run.
+    /// The message for a model that requests a tool that is unknown or not allowed in its run.
     fn unknown_tool(&self, tenant: &TenantId, spec: &RunSpec, name: &str) -> String {
         let offered = self.offered(tenant, spec);
         let names: BTreeSet<&str> = offered.tools.iter().map(|tool| tool.name.as_str()).collect();

@@ -13,7 +13,7 @@ pub(super) struct Agenda<E> {
 #[derive(Debug)]
 struct At<E> {
     time: f64,
-    /// Of things at the same time, the one that was noted first comes first.
+    /// The order of things at the same time: the one that was noted first comes first.
     number: u64,
     event: E,
 }

@@ -2,7 +2,7 @@
 
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
-use agentloop_core::run::event::{Added, Event, Record};
+use agentloop_core::run::event::{EntryContent, Event, Record};
 use agentloop_core::run::human::{Answer, PartialApproval, RememberScope};
 use agentloop_core::time::Timestamp;
 use agentloop_server::store::{
@@ -179,8 +179,8 @@ fn new_row(
 fn entry(run: &RunId, model: &str, journal: &[Record], record: &Record) -> Option<EntryRow> {
     let (entry, added) = record.event.entry()?;
     let holder = match added {
-        Added::Own => record,
-        Added::Held(seq) => journal.iter().find(|held| held.seq == seq)?,
+        EntryContent::Own => record,
+        EntryContent::Held(seq) => journal.iter().find(|held| held.seq == seq)?,
     };
     let content: Entry = holder.event.content()?;
     let source = EntrySource::of(&holder.event, model);

@@ -26,7 +26,8 @@ fn blocks(content: &Value) -> Vec<Value> {
     }
 }
 
-/// Of a thought that comes after these messages and these blocks of its own. Marks for the cache are no part of it.
+/// The prefix of a thought that comes after these messages and these blocks of its own. Marks for the cache are no part
+/// of it.
 pub(super) fn of(asked: &Asked, before: &[Value], own: &[Value]) -> Value {
     let system = match &asked.body["system"] {
         Value::Null => json!([]),

@@ -54,7 +54,7 @@ impl App {
         let agent = self.agent();
         match self.known_agents().iter().find(|known| known.name == agent) {
             Some(known) if !known.model.is_empty() => sanitize(&known.model),
-            // Of a server that lists no agents, the last run tells.
+            // If the server lists no agents, the last run tells.
             _ => self
                 .last_model
                 .as_ref()

@@ -89,7 +89,7 @@ pub(crate) enum Choice {
 /// The effect of a key outside of the card.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CardOutcome {
-    /// There is none.
+    /// The card alone has changed, or nothing.
     None,
     /// The keys go to the editor again.
     PutAside,
@@ -97,7 +97,7 @@ pub(crate) enum CardOutcome {
     Decided(Box<SubmitApprovalRequest>),
     /// Send this answer to a question that is not about a tool call.
     Answered(Box<SubmitInputRequest>),
-    /// Ask the server which questions a rule would match.
+    /// Let the server say which questions a rule would match.
     Check(Box<CheckPolicyRequest>),
 }
 

@@ -65,7 +65,7 @@ impl Card {
         }
     }
 
-    /// Asks the server which questions the current draft would match.
+    /// Lets the server say which questions the current draft would match.
     pub(super) fn check(&mut self) -> CardOutcome {
         let Stage::RuleDraft(draft) = &mut self.stage else { return CardOutcome::None };
         match draft.rule() {

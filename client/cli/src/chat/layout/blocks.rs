@@ -92,7 +92,7 @@ fn call_lines(call: &CallBlock, width: usize, options: BlockOptions) -> Vec<Line
     };
     if !text.trim().is_empty() {
         let shown = result_lines(rail, text.trim_end(), width);
-        // Of growing output the end is shown.
+        // The end of growing output is shown.
         lines.extend(if call.is_running() {
             end(shown, options.details)
         } else {

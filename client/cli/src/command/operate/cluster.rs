@@ -30,7 +30,8 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
         )?;
         return Ok(Exit::Completed);
     }
-    // The replica that keeps the hosts may be the one that cannot be called. That is told by the rest, so it is asked once.
+    // The replica that keeps the hosts may be the one that cannot be called. That is told by the rest, so it is called
+    // once.
     let hosts = global.client_that_retries(0)?.list_hosts().await;
     let rows: Vec<_> = replicas.iter().map(row).collect();
     let columns =

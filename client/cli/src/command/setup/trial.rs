@@ -48,7 +48,7 @@ impl Trial {
         Ok(Trial { server, client })
     }
 
-    /// Asks the model of this agent for one word.
+    /// Calls the model of this agent for one word.
     pub(crate) async fn try_agent(
         &self,
         agent: &str,
@@ -109,7 +109,7 @@ fn advice(code: RunErrorCode) -> &'static str {
         RunErrorCode::ModelBadRequest => {
             "check the model's name and the provider's kind; server/docs/guide/models.md has both"
         }
-        RunErrorCode::ModelMalformed => "check base_url and kind: the answer is not one of this API",
+        RunErrorCode::ModelMalformed => "check base_url and kind: the response is not one of this API",
         _ => "see server/docs/guide/models.md",
     }
 }

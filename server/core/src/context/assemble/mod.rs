@@ -64,7 +64,7 @@ pub struct AssembledMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AssembleError {
     /// The message is larger than a bound of this server.
-    #[error("the answer has more than {max} {unit}")]
+    #[error("the response has more than {max} {unit}")]
     TooLarge {
         /// The bound that was passed.
         max: usize,
@@ -137,7 +137,7 @@ impl Assembler {
     /// If no delta ended the response.
     pub fn finish(mut self) -> Result<AssembledMessage, AssembleError> {
         let reason =
-            self.finish.take().ok_or(AssembleError::Malformed("the answer ends before it is finished"))?;
+            self.finish.take().ok_or(AssembleError::Malformed("the response ends before it is finished"))?;
         let finish_reason = match (reason, self.calls.is_empty()) {
             (FinishReason::Stop, false) => FinishReason::ToolCalls,
             (FinishReason::ToolCalls, true) => FinishReason::Stop,
@@ -167,7 +167,7 @@ impl Assembler {
 
     fn take(&mut self, delta: &Delta) -> Result<(), AssembleError> {
         if self.finish.is_some() && !matches!(delta, Delta::Usage(_)) {
-            return Err(AssembleError::Malformed("the answer goes on after its end"));
+            return Err(AssembleError::Malformed("the response goes on after its end"));
         }
         match delta {
             Delta::Text { text } => self.text(text),

@@ -1,13 +1,13 @@
 //! Requests of runs about calls that are granted or assigned: offer, reclaim, cancel, release; and recorded results.
 
-use super::{Pool, Timer, first_of};
+use super::{TenantPool, Timer, first_of};
 use crate::host::call::{Assignment, FleetCallState, TrackedCall};
 use crate::host::connection::StoppingCall;
 use crate::host::frame::{CallOutcome, CallRef, CallRequest, CallResult, CancelCause, Ran, ServerFrame};
 use crate::host::io::{CallUpdate, ConnectionId, FleetOutput, UnfitArguments};
 use crate::id::{Attempt, CallId, HostId, RunId};
 
-impl Pool {
+impl TenantPool {
     /// Sends a granted call to its host. `unfit` says that the arguments do not fit the schema of some terms.
     pub(super) fn offer(&mut self, request: CallRequest, unfit: Option<UnfitArguments>) {
         let id = request.call.call.clone();

@@ -3,7 +3,7 @@
 //! Only the newest checkpoint is needed, and each one that is reported to the run is a durable write. So at most one a
 //! second is reported: an early one waits, and is replaced by the next. None waits longer than its host has the call.
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::FleetCallState;
 use crate::host::frame::CallRef;
 use crate::host::io::CallUpdate;
@@ -13,7 +13,7 @@ use crate::time::Millis;
 /// Shortest time between two checkpoints of a call that are reported to its run.
 const CHECKPOINT_INTERVAL: Millis = Millis::secs(1);
 
-impl Pool {
+impl TenantPool {
     /// Takes a checkpoint from a host, and reports it now or when the interval has passed.
     pub(super) fn checkpoint(&mut self, call: &CallRef, checkpoint: Vec<u8>) {
         let now = self.now;

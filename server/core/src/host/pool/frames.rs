@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::questions::NeededInput;
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::FleetCallState;
 use crate::host::frame::{
     CallOutcome, CallRef, CallResult, CancelOutcome, HostFrame, Ran, RejectReason, Resumable, ServerFrame,
@@ -16,7 +16,7 @@ use crate::id::HostId;
 
 /// A call is lost after this many consecutive heartbeats without it. One may have crossed the call's confirmation.
 const MISSED_HEARTBEATS_MAX: u8 = 2;
-/// Most unknown calls of one heartbeat that are answered with a lost lease.
+/// Most unknown calls of one heartbeat whose lease is reported as lost.
 const LEASES_LOST_PER_HEARTBEAT_MAX: usize = 64;
 
 /// The content of a progress frame.
@@ -27,7 +27,7 @@ struct ReportedProgress {
     resumable: Option<Resumable>,
 }
 
-impl Pool {
+impl TenantPool {
     pub(super) fn frame(&mut self, connection: ConnectionId, frame: HostFrame) {
         let now = self.now;
         let Some((host, record)) = self.host_of(connection) else { return };

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::{Assignment, FleetCallState};
 use crate::host::connection::{HostConnection, OfferedTool};
 use crate::host::frame::{CallInHand, CallRef, Disposition, Ran, ServerFrame};
 use crate::host::io::{CallUpdate, CloseReason, ConnectionId, FleetOutput, HostJoin, ServedTool};
 use crate::id::{CallId, HostId};
 
-impl Pool {
+impl TenantPool {
     pub(super) fn join(&mut self, join: HostJoin) {
         if self.hosts.get(&join.host).is_some_and(|host| host.has_newer(&join)) {
             let message = "a newer connection of this process took this one's place".to_owned();
@@ -215,7 +215,7 @@ impl Pool {
             if let Some(FleetCallState::Assigned(assignment)) = self.calls.get(&call).map(|call| &call.state)
             {
                 let call = assignment.call_ref(&call);
-                self.report_lost(&call, Ran::Maybe, format!("host {id} left without answering"));
+                self.report_lost(&call, Ran::Maybe, format!("host {id} left without a result"));
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::FleetCallState;
 use crate::id::{CallId, HostId};
 
-impl Pool {
+impl TenantPool {
     /// Asserts all invariants. Only valid between two inputs.
     pub(in crate::host) fn check(&self) {
         assert!(self.hosts_with_room.is_empty() && self.out.is_empty(), "an input was not finished");

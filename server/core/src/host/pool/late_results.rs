@@ -1,11 +1,11 @@
 //! Results that are on their way while the next attempt of their call already looks for a host.
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::{FleetCallState, TrackedCall};
 use crate::host::frame::CallRef;
 use crate::id::{Attempt, CallId, HostId};
 
-impl Pool {
+impl TenantPool {
     /// A reconnecting host says that it has the result of the last attempt of a call that is queued or pinned.
     ///
     /// The next attempt is not placed until that result arrives or the wait times out. If the result ends the call, its

@@ -31,7 +31,7 @@ use crate::time::Timestamp;
 ///
 /// A call is in `calls` from the moment it seeks a host, or is claimed by one, until its result is handled.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct TenantPool {
     tenant: TenantId,
     options: FleetOptions,
     /// No host counts as away before this time.
@@ -45,7 +45,7 @@ pub(super) struct Pool {
     connections: BTreeMap<ConnectionId, HostId>,
     /// Hosts that sent the result of a cancelled call, by call, until that result is handled.
     unacknowledged: BTreeMap<CallRef, BTreeSet<HostId>>,
-    tools: BTreeMap<String, Tool>,
+    tools: BTreeMap<String, PoolTool>,
     /// Calls that only one host may get, by that host, in order of arrival.
     pinned: BTreeMap<HostId, VecDeque<CallId>>,
     /// Names of the tools whose queue is not empty.
@@ -58,7 +58,7 @@ pub(super) struct Pool {
 
 /// A tool that hosts serve, or that is remembered.
 #[derive(Debug, Default)]
-struct Tool {
+struct PoolTool {
     /// Connected hosts that serve it and are not draining.
     hosts: BTreeSet<HostId>,
     queue: ToolQueue,
@@ -78,7 +78,7 @@ enum Timer {
     Busy(HostId),
 }
 
-impl Pool {
+impl TenantPool {
     pub(super) fn new(tenant: TenantId, options: FleetOptions, expected_by: Timestamp) -> Self {
         Self {
             tenant,

@@ -1,13 +1,13 @@
 //! Calls that only one host may get, because it has the runtime of their run; and opening and closing runtimes.
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::{FleetCallState, TrackedCall};
 use crate::host::frame::{CallRequest, ServerFrame};
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
 use crate::time::Timestamp;
 
-impl Pool {
+impl TenantPool {
     /// Grants a call room on one host, now or as soon as it has some. A disconnected host has the grace period to
     /// reconnect. If the host no longer serves the tool, its runtime is gone too, and any host may get the call.
     pub(super) fn place_on(&mut self, id: CallId, tool: String, host: HostId) {

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::{Assignment, FleetCallState, TrackedCall};
 use crate::host::frame::ServerFrame;
 use crate::host::host_state::HostState;
@@ -15,7 +15,7 @@ use crate::tool::ToolTerms;
 /// quicker.
 const FEW_HOSTS: usize = 8;
 
-impl Pool {
+impl TenantPool {
     pub(super) fn remember(&mut self, tools: Vec<String>) {
         for tool in tools {
             self.tools.entry(tool).or_default();

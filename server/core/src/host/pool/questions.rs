@@ -1,6 +1,6 @@
 //! Questions that running calls put to people, and the replies that their hosts get.
 
-use super::Pool;
+use super::TenantPool;
 use crate::host::frame::{CallRef, InputAnswer, QuestionContent, Resumable, ServerFrame};
 use crate::host::io::{CallUpdate, ConnectionId};
 use crate::id::HostId;
@@ -14,7 +14,7 @@ pub(super) struct NeededInput {
     pub(super) resume_state: Option<Vec<u8>>,
 }
 
-impl Pool {
+impl TenantPool {
     /// Tells the run of a question from one of its calls. A malformed question, or one too many, is refused at once.
     /// The call goes on either way.
     pub(super) fn need_input(
@@ -77,7 +77,7 @@ impl Pool {
         self.hosts_with_room.insert(host);
     }
 
-    /// Sends the reply to the call's host. A host that is away gets none: it asks again once it is back.
+    /// Sends the reply to the call's host. A host that is away gets none: it repeats its question once it is back.
     pub(super) fn answer_input(&mut self, call: CallRef, input: String, answer: InputAnswer) {
         let Some(assignment) = self.assignment(&call) else { return };
         let (host, connection) = (assignment.host.clone(), assignment.connection);

@@ -1,13 +1,13 @@
 //! Timers that go off, pauses of hosts, and shutting down.
 
-use super::{Pool, Timer};
+use super::{TenantPool, Timer};
 use crate::host::call::FleetCallState;
 use crate::host::frame::{CancelCause, Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, FleetOutput};
 use crate::id::{CallId, HostId};
 use crate::time::{Millis, Timestamp};
 
-impl Pool {
+impl TenantPool {
     pub(in crate::host) fn handle_time(&mut self, now: Timestamp) -> Vec<FleetOutput> {
         self.now = now;
         while let Some(timer) = self.timers.pop_due(now) {
@@ -69,8 +69,8 @@ impl Pool {
         self.closing = true;
     }
 
-    /// Goes on with a shutdown: no call is granted any more, and every host is asked to reconnect. Assigned calls go on until
-    /// the streams are closed.
+    /// Goes on with a shutdown: no call is granted any more, and every host is told to reconnect. Assigned calls go on
+    /// until the streams are closed.
     pub(in crate::host) fn go_away(&mut self, reconnect_after: Millis) -> Vec<FleetOutput> {
         self.closing = true;
         let connections: Vec<ConnectionId> = self.connections.keys().copied().collect();

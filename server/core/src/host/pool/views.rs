@@ -1,13 +1,13 @@
 //! Views of a pool, for listings and metrics.
 
-use super::{Pool, Tool, first_of};
+use super::{PoolTool, TenantPool, first_of};
 use crate::host::call::FleetCallState;
 use crate::host::frame::CallInHand;
 use crate::host::host_state::HostState;
 use crate::host::view::{FleetCounts, HostHealth, HostView, ToolView};
 use crate::id::{CallId, HostId, RunId, RuntimeId};
 
-impl Pool {
+impl TenantPool {
     pub(in crate::host) fn host_views(&self) -> Vec<HostView> {
         self.hosts.iter().map(|(id, host)| host_view(id, host)).collect()
     }
@@ -16,7 +16,7 @@ impl Pool {
         self.tools.iter().map(|(name, tool)| self.tool_view(name, tool)).collect()
     }
 
-    fn tool_view(&self, name: &str, tool: &Tool) -> ToolView {
+    fn tool_view(&self, name: &str, tool: &PoolTool) -> ToolView {
         let on_hosts = self.calls.values().filter(|call| call.tool.as_deref() == Some(name)).filter(|call| {
             matches!(call.state, FleetCallState::Reserved { .. } | FleetCallState::Assigned(_))
         });
@@ -46,7 +46,7 @@ impl Pool {
     pub(in crate::host) fn has_open_offers(&self) -> bool {
         self.calls.values().any(|call| match &call.state {
             FleetCallState::Reserved { .. } => true,
-            FleetCallState::Assigned(assignment) => assignment.is_unanswered(),
+            FleetCallState::Assigned(assignment) => assignment.is_unconfirmed(),
             FleetCallState::Queued
             | FleetCallState::Pinned { .. }
             | FleetCallState::AwaitingResult { .. }
@@ -58,7 +58,7 @@ impl Pool {
     /// lost or rejected, and its run is about to be told so.
     pub(in crate::host) fn is_offer_open(&self, call: &CallId) -> bool {
         match self.calls.get(call).map(|call| &call.state) {
-            Some(FleetCallState::Assigned(assignment)) => assignment.is_unanswered(),
+            Some(FleetCallState::Assigned(assignment)) => assignment.is_unconfirmed(),
             Some(FleetCallState::Recording(_)) | None => true,
             Some(
                 FleetCallState::Queued

@@ -53,7 +53,7 @@ fn the_least_loaded_host_wins() {
 #[test]
 fn among_many_hosts_it_is_the_same() {
     let mut bench = Bench::new();
-    // Of each: its calls, its room, its name.
+    // The calls, the room and the name of each.
     let mut hosts: Vec<(usize, Reverse<u64>, String)> =
         (0..40).map(|at| (0, Reverse(1 + at % 5), format!("h{at:02}"))).collect();
     for (at, (_, Reverse(room), host)) in (1..).zip(&hosts) {

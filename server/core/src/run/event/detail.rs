@@ -18,7 +18,7 @@ pub struct Steer {
 
 /// Location of the content of a new entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added {
+pub enum EntryContent {
     /// The event that adds the entry has the content.
     Own,
     /// The [`crate::run::event::Event::MessageHeld`] with this number has the content.

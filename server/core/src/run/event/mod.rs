@@ -26,7 +26,7 @@ use crate::todo::TodoItem;
 use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
-pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
+pub use detail::{AfterAttempt, EntryContent, Observation, Outcome, Steer, Totals};
 use format::{first_attempt, is_first_attempt, is_none, is_nothing, is_zero};
 
 /// Version of the event format, stored beside each event.
@@ -122,7 +122,7 @@ pub enum Event {
         /// The message. Slots of its tool calls are of this run.
         message: SharedMessage,
     },
-    /// A text that no user wrote entered the session: of a context source, or the note after an answer that was cut off.
+    /// A text that no user wrote entered the session: of a context source, or the note after a response that was cut off.
     ContextAdded {
         /// Name of the context source; `cut_off` for the note.
         source: String,
@@ -237,7 +237,7 @@ pub enum Event {
         /// Name of the planner; empty for the built-in loop.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         planner: String,
-        /// Id of the call of `Step` that asked for the instruction.
+        /// Id of the `Step` request that the instruction is for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<String>,
         /// The open question that the step approves: its tool call runs.
@@ -345,7 +345,7 @@ pub enum Event {
         slot: CallSlot,
         /// The last attempt; 0 if no host was offered the call.
         attempt: Attempt,
-        /// The host whose answer is the result; absent if something else settled the call.
+        /// The host that the result is from; absent if something else settled the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<HostId>,
         /// Entry of the result.

@@ -2,20 +2,20 @@
 
 use crate::entry::Entry;
 use crate::id::EntryNo;
-use crate::run::event::{Added, Event};
+use crate::run::event::{EntryContent, Event};
 
 impl Event {
     /// The entry that this event adds to the session, and where its content is; `None` if it adds none.
     #[must_use]
-    pub fn entry(&self) -> Option<(EntryNo, Added)> {
+    pub fn entry(&self) -> Option<(EntryNo, EntryContent)> {
         match self {
             Self::MessageAdded { entry, .. }
             | Self::Imported { entry, .. }
             | Self::ContextAdded { entry, .. }
             | Self::AssistantMessage { entry, .. }
             | Self::CallSettled { entry, .. }
-            | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
-            Self::MessageEntered { entry, held } => Some((*entry, Added::Held(*held))),
+            | Self::Compacted { entry, .. } => Some((*entry, EntryContent::Own)),
+            Self::MessageEntered { entry, held } => Some((*entry, EntryContent::Held(*held))),
             Self::Started { .. }
             | Self::SessionEntered { .. }
             | Self::MessageHeld { .. }

@@ -10,7 +10,7 @@ use crate::tool::{Digest, EffectClass};
 pub struct RoundCall {
     /// The slot of the call in its run.
     pub slot: CallSlot,
-    /// The call as the model asked for it.
+    /// The call as the model requested it.
     pub requested: ToolCall,
     /// Arguments that the call runs with: the model's, a hook's or a person's.
     pub arguments: String,
@@ -109,6 +109,13 @@ pub struct SettlingResult {
     pub digest: Option<Digest>,
 }
 
+impl SettlingResult {
+    /// The result of an attempt if `host` gave it, else one of something else. `digest` is that of the outcome.
+    pub(super) fn of(host: Option<&HostId>, attempt: Attempt, digest: Option<&Digest>) -> Self {
+        Self { attempt: if host.is_some() { attempt } else { Attempt::NONE }, digest: digest.cloned() }
+    }
+}
+
 /// A state that a call goes on from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResumeState {
@@ -132,7 +139,7 @@ pub struct AskedInput {
 /// The state of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallState {
-    /// The model asked for the call; its tool has not been looked up yet.
+    /// The model requested the call; its tool has not been looked up yet.
     Proposed,
     /// A person must approve the call.
     AwaitingApproval {
@@ -198,7 +205,7 @@ pub enum Approval {
 }
 
 impl CallTerms {
-    /// Those of a tool that has not been looked up yet.
+    /// The terms of a tool that has not been looked up yet.
     fn unknown() -> Self {
         Self {
             digest: None,

@@ -8,7 +8,7 @@ use crate::run::state::RunState;
 
 /// The part of the conversation that the run itself must know. The rest is in the session.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Conversation {
+pub(super) struct RunConversation {
     pub(super) last_message: Option<LastMessage>,
     /// By the event that has the message.
     pub(super) waiting: BTreeMap<Seq, WaitingMessage>,

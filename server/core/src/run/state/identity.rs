@@ -9,7 +9,7 @@ use crate::trace::{RunTrace, TraceParent};
 
 /// Set when the run starts, and never changed after that.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Identity {
+pub(super) struct RunIdentity {
     pub(super) run: RunId,
     /// `None` until the run starts.
     pub(super) session: Option<SessionId>,
@@ -23,7 +23,7 @@ pub(super) struct Identity {
     pub(super) hidden_seed: bool,
 }
 
-impl Identity {
+impl RunIdentity {
     pub(super) fn new(run: RunId) -> Self {
         Self {
             run,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning | Queued | Preparing (if hooks or sources are asked)
+//! New          Start                                  ModelRunning | Queued | Preparing (if it has hooks or sources)
 //!              Import                                 Finished(completed)
 //! Queued       Enter                                  ModelRunning | Preparing
 //!              Abort                                  Finished(aborted); its messages never entered the session
@@ -74,10 +74,10 @@ use crate::entry::CompactionReason;
 use crate::id::RunId;
 use crate::run::status::RunError;
 
-use conversation::Conversation;
-use identity::Identity;
+use conversation::RunConversation;
+use identity::RunIdentity;
 use planning::Planning;
-use progress::{Counters, LastNumbers, Times};
+use progress::{Counters, LastRecorded, Times};
 use questions::Questions;
 use requests::CarriedOut;
 use tools::ToolHistory;
@@ -97,16 +97,16 @@ pub use tools::{PlacedRuntime, Repetition};
 /// module, and the getters stand in the file of their group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunState {
-    identity: Identity,
+    identity: RunIdentity,
     /// With the rules that were remembered when the run entered its session.
     spec: Arc<RunSpec>,
     times: Times,
-    position: LastNumbers,
+    position: LastRecorded,
     counters: Counters,
     phase: Phase,
     /// The last failure, until something succeeds.
     last_error: Option<RunError>,
-    conversation: Conversation,
+    conversation: RunConversation,
     context: ContextPressure,
     tools: ToolHistory,
     questions: Questions,
@@ -128,14 +128,14 @@ impl RunState {
     #[must_use]
     pub fn new(run: RunId) -> Self {
         Self {
-            identity: Identity::new(run),
+            identity: RunIdentity::new(run),
             spec: Arc::default(),
             times: Times::default(),
-            position: LastNumbers::default(),
+            position: LastRecorded::default(),
             counters: Counters::default(),
             phase: Phase::New,
             last_error: None,
-            conversation: Conversation::default(),
+            conversation: RunConversation::default(),
             context: ContextPressure::default(),
             tools: ToolHistory::default(),
             questions: Questions::default(),

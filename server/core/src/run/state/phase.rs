@@ -14,7 +14,7 @@ pub enum Phase {
     New,
     /// The run waits until its session is free.
     Queued,
-    /// The caller's messages enter the session, after hooks and context sources were asked.
+    /// The caller's messages enter the session, after hooks and context sources were called.
     Preparing,
     /// The model is responding.
     ModelRunning(ModelCall),
@@ -27,7 +27,7 @@ pub enum Phase {
     },
     /// The context is being compacted.
     Compacting(RunningCompaction),
-    /// The model has responded and asks for no tool call.
+    /// The model has responded and requests no tool call.
     Observed {
         /// Finish reason, as the provider gave it.
         finish: FinishReason,
@@ -86,7 +86,7 @@ pub enum AfterCompaction {
         /// True if the last model call was too large to be sent. It then counts as one iteration with the next one.
         unsent: bool,
     },
-    /// The planner is asked again, in the phase that the compaction interrupted.
+    /// The planner is called again, in the phase that the compaction interrupted.
     Plan(Box<Phase>),
 }
 

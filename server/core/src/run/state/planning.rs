@@ -71,7 +71,7 @@ impl RunState {
         }
     }
 
-    /// True while hooks and context sources must be asked before anything else is done.
+    /// True while hooks and context sources must be called before anything else is done.
     #[must_use]
     pub fn is_unprepared(&self) -> bool {
         self.phase == Phase::Preparing && self.spec.prepares() && self.initial_messages().next().is_some()

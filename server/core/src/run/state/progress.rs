@@ -18,7 +18,7 @@ pub(super) struct Times {
 
 /// The last event of the run and the last entry of its session.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct LastNumbers {
+pub(super) struct LastRecorded {
     pub(super) seq: Seq,
     pub(super) entry: EntryNo,
 }
@@ -42,7 +42,7 @@ pub(super) struct Counters {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallCounts {
-    /// Model calls that ended with an answer, those of compactions included.
+    /// Model calls that ended with a response, those of compactions included.
     pub model_calls: u64,
     /// Attempts of model calls that failed.
     pub failed_model_attempts: u64,

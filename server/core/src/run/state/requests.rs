@@ -1,4 +1,4 @@
-//! Requests that the run has carried out, so that a repeated request is answered and not carried out twice.
+//! Requests that the run has carried out, so that a repeated request gets its response and is not carried out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,7 +27,7 @@ pub(super) fn too_large(
     Ok(())
 }
 
-/// The compaction has ended: the model is called, or the planner is asked. After an overflow, a context that is no
+/// The compaction has ended: the model is called, or the planner. After an overflow, a context that is no
 /// smaller fails the run: the provider would refuse it again.
 pub(super) fn compacted(builder: &mut TransitionBuilder<'_>, done: Compacted) -> Result<(), Refusal> {
     let RunningCompaction { then, reason, strategy, .. } = running(builder, done.number)?.clone();

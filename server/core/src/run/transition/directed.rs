@@ -67,7 +67,7 @@ pub(super) fn step(
     };
     *builder.pending_step = Some(PendingStep { request, approve: approve.cloned() });
     if builder.state().has_approved_call() || builder.state().spec().planner.is_none() {
-        // A person's approval is a decision already: the planner is not asked.
+        // A person's approval is a decision already: the planner is not called.
         plan::decide(builder, &situation, react(&situation), String::new());
     }
     Ok(())

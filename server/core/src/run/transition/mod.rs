@@ -75,14 +75,11 @@ fn dispatch(builder: &mut TransitionBuilder<'_>, input: Input) -> Result<(), Ref
         Input::CallStopped { slot, attempt, lease, begun } => {
             host::stopped(builder, slot, attempt, &lease, begun)
         }
-        Input::Decided { request, decision, digest, by, remember } => {
-            let remember = remember.as_deref();
-            decided::decided(
-                builder,
-                &request,
-                Submission { decision, digest: digest.as_ref(), by, remember },
-            )
-        }
+        Input::Decided { request, decision, digest, by, remember } => decided::decided(
+            builder,
+            &request,
+            Submission { decision, digest: digest.as_ref(), by, remember: remember.as_deref() },
+        ),
         Input::Steer { steer, messages } => messages::steer(builder, steer, messages),
         Input::Abort { cause, reason } => control::abort(builder, cause, reason),
         Input::Resume { request, by } => control::resume(builder, request, by),

@@ -196,10 +196,10 @@ fn update_todos(builder: &mut TransitionBuilder<'_>, call: &ToolCall, arguments:
 fn refused(finish: &FinishReason) -> Option<RunError> {
     match finish {
         FinishReason::Refusal => {
-            Some(RunError::new(RunErrorCode::ModelRefused, "the model declined to answer"))
+            Some(RunError::new(RunErrorCode::ModelRefused, "the model declined to respond"))
         }
         FinishReason::ContentFilter => {
-            Some(RunError::new(RunErrorCode::ContentFiltered, "the provider's filter cut the answer"))
+            Some(RunError::new(RunErrorCode::ContentFiltered, "the provider's filter cut the response"))
         }
         FinishReason::Stop
         | FinishReason::ToolCalls

@@ -20,7 +20,7 @@ pub(in crate::run) struct Recovery {
     /// The last event of the owner before. The next event may have the same time.
     seq: Seq,
     /// The calls of before it that hosts have confirmed to this owner, each with its attempt and the time of that. It is not in
-    /// the journal: the next owner asks the hosts anew.
+    /// the journal: the next owner reclaims it from the hosts.
     confirmed: BTreeMap<CallSlot, (Attempt, Timestamp)>,
 }
 

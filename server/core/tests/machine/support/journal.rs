@@ -2,7 +2,7 @@
 
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::{SharedMessage, ToolResult, ToolStatus};
-use agentloop_core::run::event::{Added, Event, Record};
+use agentloop_core::run::event::{EntryContent, Event, Record};
 
 /// The kinds of events, in order, in one line.
 pub(crate) fn kinds(records: &[Record]) -> String {
@@ -13,8 +13,8 @@ pub(crate) fn kinds(records: &[Record]) -> String {
 pub(crate) fn history(journal: &[Record]) -> Vec<SharedMessage> {
     let content = |record: &Record| record.event.content()?.message().cloned();
     let entered = |record: &Record| match record.event.entry()?.1 {
-        Added::Own => content(record),
-        Added::Held(held) => content(journal.iter().find(|other| other.seq == held)?),
+        EntryContent::Own => content(record),
+        EntryContent::Held(held) => content(journal.iter().find(|other| other.seq == held)?),
     };
     journal.iter().filter_map(entered).collect()
 }

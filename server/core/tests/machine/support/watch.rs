@@ -10,7 +10,7 @@ use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::policy::{PolicyAction, PolicyCall};
 use agentloop_core::run::effect::{CancelCause, Effect, Offer};
-use agentloop_core::run::event::{Added, Event, Ran, Record};
+use agentloop_core::run::event::{EntryContent, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Transition};
@@ -139,8 +139,8 @@ impl Watch {
         match record.event.entry() {
             Some((entry, added)) => {
                 let entered = match added {
-                    Added::Own => content,
-                    Added::Held(held) => self.held.remove(&held),
+                    EntryContent::Own => content,
+                    EntryContent::Held(held) => self.held.remove(&held),
                 };
                 self.history.push(entered.expect("an entry has a content"));
                 assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");

@@ -106,7 +106,7 @@ impl NoteJob<'_> {
         self.save(SessionNotes { title: Some(title), summary: None }).await
     }
 
-    /// The first user message and the answer to it. `None` if the session has no text.
+    /// The first user message and the response to it. `None` if the session has no text.
     async fn beginning(&self) -> Result<Option<String>, JobError> {
         let mut transcript = Transcript::new(TITLE_INPUT_BYTES_MAX);
         let page = self.page(EntryNo(0)).await?;
@@ -136,15 +136,15 @@ impl NoteJob<'_> {
                 before => format!("Summary so far:\n{before}\n\nSince then:\n{transcript}"),
             };
             match self.complete(SUMMARY_PROMPT, &request).await {
-                Ok(answer) if answer.trim().is_empty() => {
+                Ok(text) if text.trim().is_empty() => {
                     return Err(JobError::Retryable {
                         why: "the model gave no summary".to_owned(),
                         after: None,
                     });
                 }
-                Ok(answer) => {
-                    let answer = answer.trim();
-                    answer[..answer.floor_char_boundary(SUMMARY_BYTES_MAX)].clone_into(&mut summary);
+                Ok(text) => {
+                    let text = text.trim();
+                    text[..text.floor_char_boundary(SUMMARY_BYTES_MAX)].clone_into(&mut summary);
                     upto = end;
                     let notes = SessionNotes { title: None, summary: Some((summary.clone(), upto)) };
                     self.save(notes).await?;
@@ -203,12 +203,12 @@ impl NoteJob<'_> {
             system_prompt: prompt,
             max_output_tokens: OUTPUT_TOKENS_MAX,
         };
-        let (answer, usage) = complete(&*self.notes.models, &request, text).await?;
+        let (text, usage) = complete(&*self.notes.models, &request, text).await?;
         tracing::debug!(
             run.id = %self.job.id.run, kind = %self.job.id.kind, tokens_in = usage.input_tokens,
             tokens_out = usage.output_tokens, "the model wrote about a session"
         );
-        Ok(answer)
+        Ok(text)
     }
 }
 
@@ -220,10 +220,10 @@ fn job_error(error: ModelError) -> JobError {
 }
 
 /// The title in a model's response: its first line with words, as plain text.
-fn clean_title(answer: &str) -> String {
+fn clean_title(text: &str) -> String {
     let is_markup = |c: char| c.is_whitespace() || "\"'`*#_“”„‘’«»「」".contains(c);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line = answer.lines().map(words).find(|line| line.chars().any(char::is_alphanumeric));
+    let line = text.lines().map(words).find(|line| line.chars().any(char::is_alphanumeric));
     let plain: String = line.unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
     let plain = plain.strip_prefix("Title:").unwrap_or(&plain);
     let cut: String = plain.trim_matches(is_markup).chars().take(TITLE_CHARS_MAX).collect();

@@ -25,11 +25,11 @@ use crate::store::{Job, JobId, StoreError};
 
 /// Retries of a job after its first attempt.
 const JOB_RETRIES_MAX: u32 = 9;
-/// The longest wait between two attempts, unless the error asks for a longer one.
+/// The longest wait between two attempts, unless the error gives a longer one.
 const JOB_BACKOFF_MAX: Millis = Millis::secs(300);
 /// The most bytes of an error that are stored with the job.
 const ERROR_BYTES_MAX: usize = 1024;
-/// The wait before the store is asked again after it failed. It doubles each time.
+/// The wait before the store is tried again after it failed. It doubles each time.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait of any kind, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);

@@ -49,7 +49,7 @@ impl RunTask {
         }
     }
 
-    /// Starts one effect. Call this only after the transition that asked for it is durable.
+    /// Starts one effect. Call this only after the transition that requested it is durable.
     pub(in crate::engine) fn perform(&mut self, effect: Effect) {
         let tools = self.deps.tools.clone();
         match effect {
@@ -120,10 +120,10 @@ impl RunTask {
 
     fn start_planning(&mut self, decision: u32, situation: Situation) {
         self.start_with_history(move |task, reserved| {
-            let asked = task.ask_planner(decision, situation);
+            let planned = task.call_planner(decision, situation);
             task.running.effect = Some(Box::pin(async move {
                 let _reserved = reserved;
-                asked.await
+                planned.await
             }));
         });
     }

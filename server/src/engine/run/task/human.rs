@@ -46,7 +46,7 @@ impl RunTask {
         }
     }
 
-    /// Asks the executor again about every open question, because the run was taken over.
+    /// Calls the executor again for every open question, because the run was taken over.
     pub(in crate::engine) fn ask_open_questions(&mut self) {
         let open: Vec<Question> = self.machine.state().open_questions().cloned().collect();
         for question in open {

@@ -23,14 +23,14 @@ pub(in crate::engine) struct MemoryWait {
     pub(super) reserved: Pin<Box<dyn Future<Output = WaitEnd> + Send>>,
     /// `None` if only the history is still to be loaded.
     _listed: Option<ListedWait>,
-    /// True if the run has not asked for memory yet. It may hold its history, and gives it up if others want the memory.
+    /// True if the run has not requested memory yet. It may hold its history, and gives it up if others want the memory.
     before_asking: bool,
 }
 
 /// The result of a wait.
 pub(super) enum WaitEnd {
     Reserved(Charge),
-    /// The run may ask for memory.
+    /// The run may request memory.
     MayAsk,
     /// The run alone needs more than all runs may have: this many bytes.
     TooLarge(usize),

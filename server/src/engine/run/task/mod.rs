@@ -71,9 +71,9 @@ pub(in crate::engine) enum TaskEnd {
     Lost(StoreError),
 }
 
-/// Longest wait for offers of a run whose session is given away. Its next owner asks the hosts about those that are open then.
+/// Longest wait for offers of a run whose session is given away. Its next owner reclaims those that are open then.
 const LEAVING_OFFERS_WAIT: Duration = Duration::from_millis(500);
-/// Time between two looks of a run that stops if hosts have answered its offers.
+/// Time between two looks of a run that stops if hosts have confirmed its offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Everything that the task of one live run owns.
@@ -89,9 +89,9 @@ pub(in crate::engine) struct RunTask {
     pub(in crate::engine) unwritten: Unwritten,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) mailbox: mpsc::Receiver<Mail>,
-    pub(in crate::engine) running: Running,
+    pub(in crate::engine) running: RunningWork,
     pub(in crate::engine) memory: TaskMemory,
-    /// Callers of `Step` whose step has not begun yet, because the planner is still asked for its instruction.
+    /// Callers of `Step` whose step has not begun yet, because the planner is still being called.
     pub(in crate::engine) step_callers: Vec<StepCaller>,
     /// True once failures of the store before this task do not count any more.
     pub(in crate::engine) is_past_failure: bool,
@@ -127,7 +127,7 @@ pub(in crate::engine) struct Unwritten {
 
 /// The work that is under way in the task itself.
 #[derive(Default)]
-pub(in crate::engine) struct Running {
+pub(in crate::engine) struct RunningWork {
     /// The model call, planner call, preparation or compaction. A run has at most one.
     pub(in crate::engine) effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// Results of tool calls that `post_tool` hooks are looking at.
@@ -147,7 +147,7 @@ pub(in crate::engine) struct TaskMemory {
 }
 
 impl TaskMemory {
-    /// The memory of a run that has asked for nothing more yet.
+    /// The memory of a run that has requested nothing more yet.
     pub(in crate::engine) fn new(base: Charge) -> Self {
         Self { wait: None, recovery_place: None, _base: base }
     }
@@ -288,7 +288,7 @@ impl RunTask {
     }
 
     /// Closes the mailbox, and records which calls surely did not begin: it is told once, to a run that is live. Nothing is begun
-    /// for them any more. All else that is left is told again to the run's next task, or that one asks for it.
+    /// for them any more. All else that is left is told again to the run's next task, or that one requests it.
     async fn record_unbegun_calls(&mut self) -> Result<(), StoreError> {
         self.mailbox.close();
         while let Some(mail) = self.mailbox.recv().await {
@@ -409,7 +409,7 @@ impl RunTask {
         Ok(self.check_end())
     }
 
-    /// Replies to the callers of `Step`: their step has begun, or the run ended before its planner had answered.
+    /// Replies to the callers of `Step`: their step has begun, or the run ended before its planner had responded.
     fn reply_to_step_callers(&mut self) {
         let state = self.machine.state();
         for StepCaller { request, reply } in self.step_callers.drain(..) {

@@ -1,4 +1,4 @@
-//! Asks a run's planner for the next instruction.
+//! Calls a run's planner for the next instruction.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ struct PlannerCall {
 }
 
 impl RunTask {
-    /// Asks the run's planner. The returned future holds a copy of the state: later changes of the run are not in it.
-    pub(in crate::engine) fn ask_planner(
+    /// Calls the run's planner. The returned future holds a copy of the state: later changes of the run are not in it.
+    pub(in crate::engine) fn call_planner(
         &self,
         decision: u32,
         situation: Situation,
@@ -65,7 +65,7 @@ impl PlannerCall {
             let planner = self.deps.extensions.planner(&self.tenant, name).await?;
             match self.plan(&*planner).await {
                 Err(error) if error.is_retryable_by_run() && tried < ATTEMPTS => {
-                    tracing::info!(planner = name, decision = self.decision, %error, "a planner failed; asking again");
+                    tracing::info!(planner = name, decision = self.decision, %error, "a planner failed; calling it again");
                 }
                 result => return result,
             }
@@ -74,8 +74,8 @@ impl PlannerCall {
 
     async fn plan(&self, planner: &dyn Planner) -> Result<Instruction, ExtensionError> {
         let timeout = planner.timeout();
-        let answer = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
-        match tokio::time::timeout(timeout.duration(), answer).await {
+        let response = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
+        match tokio::time::timeout(timeout.duration(), response).await {
             Err(_) => Err(ExtensionError::Timeout),
             Ok(Err(_)) => Err(ExtensionError::Failed {
                 message: "it panicked; the server's log has the details".to_owned(),

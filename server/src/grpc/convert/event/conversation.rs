@@ -1,4 +1,4 @@
-//! Events that change the session or its context: messages, answers of extensions, compactions.
+//! Events that change the session or its context: messages, responses of extensions, compactions.
 
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::extension::ExtensionCall;

@@ -115,8 +115,12 @@ impl EventConverter {
                 conversation::compaction_failed(strategy, error)
             }
             Event::Compacted { entry, compaction, usage, tokens_before, tokens_after } => {
-                let tokens = TokenChange { before: *tokens_before, after: *tokens_after };
-                conversation::context_compacted(*entry, compaction, *usage, tokens)
+                conversation::context_compacted(
+                    *entry,
+                    compaction,
+                    *usage,
+                    TokenChange { before: *tokens_before, after: *tokens_after },
+                )
             }
             Event::ModelCallStarted { model_call, attempt, last_entry, .. } => {
                 model::call_started(*model_call, *attempt, *last_entry)

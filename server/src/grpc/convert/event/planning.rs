@@ -16,12 +16,12 @@ use crate::grpc::convert::timestamp;
 /// Follows the events of one subscriber, and gives the event that is shown before a model call.
 #[derive(Debug, Default)]
 pub struct PlanningEvents {
-    followed: Option<FollowedRun>,
+    followed: Option<TrackedRun>,
 }
 
 /// The run that the last durable event was of.
 #[derive(Debug)]
-struct FollowedRun {
+struct TrackedRun {
     run: RunId,
     gaps: PlanningGaps,
     /// Status after its last durable event.
@@ -36,7 +36,7 @@ impl PlanningEvents {
         let mut gaps = before.as_ref().map(|followed| followed.gaps).unwrap_or_default();
         let is_gap = gaps.precedes(&record.event, record.status);
         let status = before.map_or(record.status, |followed| followed.status);
-        self.followed = Some(FollowedRun { run: converter.run.clone(), gaps, status: record.status });
+        self.followed = Some(TrackedRun { run: converter.run.clone(), gaps, status: record.status });
         let Event::ModelCallStarted { model_call, .. } = record.event else { return None };
         if !is_gap {
             return None;

@@ -1,4 +1,4 @@
-//! Progress that is shown to subscribers and is not in the journal: pieces of answers, progress and output of calls.
+//! Progress that is shown to subscribers and is not in the journal: pieces of responses, progress and output of calls.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{Attempt, CallSlot};

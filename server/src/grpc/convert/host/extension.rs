@@ -250,7 +250,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
     Some(RunView { row, state: Box::new(RunState::clone(state)), queue_position: 0, waits_for_memory: false })
 }
 
-/// Parses a host's response. One that makes no sense is an error, upon which the next host is asked.
+/// Parses a host's response. One that makes no sense is an error, upon which the next host is called.
 pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
     let result = match response.response {
         Some(Response::Failure(failure)) => {
@@ -266,7 +266,7 @@ pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
         Some(Response::Instruction(reply)) => {
             instruction::from_wire(reply).map(ResponseBody::Instruction).map_err(ExtensionError::Nonsense)
         }
-        None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
+        None => Err(ExtensionError::Nonsense("the response is empty".to_owned())),
     };
     ExtensionResponse { id: response.request_id, result }
 }

@@ -58,7 +58,7 @@ fn about<T>(call: &CallRef, checked: Parsed<T>) -> Parsed<T> {
     checked.map_err(|fault| Malformed { call: Some(call.call.clone()), ..fault })
 }
 
-/// Converts a message from a host: a frame, or the answer of an extension.
+/// Converts a message from a host: a frame, or the response of an extension.
 pub(crate) fn inbound(request: v1::ConnectRequest) -> Parsed<Inbound> {
     match request.frame {
         Some(Frame::ExtensionResponse(response)) => Ok(Inbound::Reply(Box::new(extension::reply(response)))),

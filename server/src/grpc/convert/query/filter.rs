@@ -40,7 +40,7 @@ pub fn run_filter(filter: wire::RunFilter, bad: &mut Violations) -> RunFilter {
     if !filter.parent_run_id.is_empty()
         && bad.take("filter.parent_run_id", RunId::parse(filter.parent_run_id)).is_some()
     {
-        // No run has asked for another one.
+        // No run of another one can match.
         created = NEVER;
     }
     RunFilter {
@@ -64,13 +64,13 @@ const NEVER: TimeRange = TimeRange { from: None, before: Some(Timestamp(0)) };
 /// The caller whose rows a filter names. A caller that sees only its own may name no other.
 ///
 /// # Errors
-/// PERMISSION_DENIED if another caller is named. A list without that caller's rows would look like an answer.
-pub fn only_of(own: Option<&str>, asked: Option<String>) -> Result<Option<String>, Status> {
-    match (own, asked) {
-        (Some(own), Some(asked)) if own != asked => {
+/// PERMISSION_DENIED if another caller is named. A list without that caller's rows would look complete.
+pub fn only_of(own: Option<&str>, wanted: Option<String>) -> Result<Option<String>, Status> {
+    match (own, wanted) {
+        (Some(own), Some(wanted)) if own != wanted => {
             Err(permission_denied("filter.created_by names another caller"))
         }
-        (own, asked) => Ok(own.map(str::to_owned).or(asked)),
+        (own, wanted) => Ok(own.map(str::to_owned).or(wanted)),
     }
 }
 

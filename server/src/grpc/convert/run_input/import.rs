@@ -72,7 +72,7 @@ fn messages(given: Vec<wire::Message>, bad: &mut Violations) -> Vec<SharedMessag
         bad.add("messages", format!("must be 1 to {IMPORTED_MESSAGES_MAX}"));
         return Vec::new();
     }
-    let mut conversation = Conversation::default();
+    let mut conversation = ImportedMessages::default();
     for (at, message) in given.into_iter().enumerate() {
         conversation.add(&format!("messages[{at}]"), message, bad);
     }
@@ -87,20 +87,20 @@ fn messages(given: Vec<wire::Message>, bad: &mut Violations) -> Vec<SharedMessag
 
 /// The messages so far, and the calls of the last one that have no result yet.
 #[derive(Default)]
-struct Conversation {
+struct ImportedMessages {
     messages: Vec<SharedMessage>,
-    open: Vec<OpenCall>,
+    open: Vec<UnpairedCall>,
     /// Number of messages of the model.
     model_calls: u32,
 }
 
-struct OpenCall {
+struct UnpairedCall {
     /// The id that the caller gave.
     id: String,
     call: ToolCall,
 }
 
-impl Conversation {
+impl ImportedMessages {
     fn add(&mut self, field: &str, message: wire::Message, bad: &mut Violations) {
         if message.role() != wire::Role::Tool
             && let Some(call) = self.open.pop()
@@ -180,7 +180,7 @@ impl Conversation {
             CallSlot { model_call: self.model_calls, position: u32::try_from(position).unwrap_or(u32::MAX) };
         let provider_id = format!("call_{}_{}", slot.model_call, slot.position);
         let call = ToolCall { slot, provider_id, name, arguments, state: None };
-        self.open.push(OpenCall { id, call: call.clone() });
+        self.open.push(UnpairedCall { id, call: call.clone() });
         Some(call)
     }
 
@@ -202,7 +202,7 @@ impl Conversation {
                 );
                 continue;
             };
-            let OpenCall { call, .. } = self.open.remove(place);
+            let UnpairedCall { call, .. } = self.open.remove(place);
             if !result.name.is_empty() && result.name != call.name {
                 bad.add(format!("{field}.tool_result.name"), "must be that of the call, or empty");
                 continue;

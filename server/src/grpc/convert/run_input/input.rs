@@ -37,7 +37,7 @@ const TOOL_NAMES_MAX: usize = 1_024;
 /// The configured agents, by the name that a caller uses.
 pub type Agents = BTreeMap<String, RunSpec>;
 
-/// The name of the agent that the request asks for; `default` if it names none.
+/// The name of the agent in the request; `default` if it names none.
 #[must_use]
 pub fn agent_name(input: &wire::RunInput) -> &str {
     input.agent.as_deref().unwrap_or("default")
@@ -111,7 +111,7 @@ fn on_busy(input: &wire::RunInput) -> OnBusy {
     }
 }
 
-/// Refuses fields whose meaning this server does not have. Ignoring them would start a run that was not asked for.
+/// Refuses fields whose meaning this server does not have. Ignoring them would start another run than the caller wants.
 fn unserved_fields(input: &wire::RunInput, bad: &mut Violations) {
     const UNSERVED: &str = "is not served: GetServerInfo does not name the feature";
     if input.start_at.is_some() {

@@ -1,5 +1,5 @@
 //! The check of `provider_options_json`. A caller may set a vendor's ordinary options. It may not set what the server writes
-//! itself, nor what changes the model, the conversation, the tools, the form of the answer, or the place of the data.
+//! itself, nor what changes the model, the conversation, the tools, the form of the response, or the place of the data.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::grpc::convert::{json_object, unreadable};
 
 /// Names that no request may set, in lower case and without `_`. The configuration may, because the operator writes it.
 /// The table of the guide (`docs/guide/models.md`) has the same groups.
-const RESERVED: &[&[&str]] = &[MODEL, CONVERSATION, TOOLS, ANSWER, DATA];
+const RESERVED: &[&[&str]] = &[MODEL, CONVERSATION, TOOLS, RESPONSE_FORM, DATA];
 
 /// Another model, another server behind a router, or other weights.
 const MODEL: &[&str] = &[
@@ -94,8 +94,8 @@ const TOOLS: &[&str] = &[
     "websearchoptions",
 ];
 
-/// The form in which the answer comes: the server reads one streamed answer, with its token counts.
-const ANSWER: &[&str] =
+/// The form of the response: the server reads one stream, with its token counts.
+const RESPONSE_FORM: &[&str] =
     &["background", "bestof", "candidatecount", "mockresponse", "n", "stream", "streaming", "streamoptions"];
 
 /// The place of the data, and the others that it goes to.

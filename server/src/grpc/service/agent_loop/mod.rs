@@ -214,14 +214,14 @@ impl AgentLoop for AgentLoopService {
         let converter =
             EventConverter::new(run, done.view.row.session.clone()).masking(self.engine.masks().clone());
         let events = done.records.into_iter().map(|record| converter.durable(&record));
-        let answer = wire::StepResponse {
+        let response = wire::StepResponse {
             events: Vec::new(),
             run: Some(shown_run(&self.engine, &done.view)),
             instruction: Some(instruction::to_wire(&done.instruction)),
         };
         // The run itself takes room too: it repeats the model's message and open questions.
-        let room = GRPC_MESSAGE_BYTES_MAX.saturating_sub(answer.encoded_len());
-        Ok(Response::new(wire::StepResponse { events: take_fitting(room, events), ..answer }))
+        let room = GRPC_MESSAGE_BYTES_MAX.saturating_sub(response.encoded_len());
+        Ok(Response::new(wire::StepResponse { events: take_fitting(room, events), ..response }))
     }
 
     async fn get_run(

@@ -20,7 +20,7 @@ use crate::grpc::service::ownership::{Right, check_run, check_session};
 use crate::grpc::status::{Violations, id_reused, model_not_configured, no_such_agent};
 
 impl AgentLoopService {
-    /// Starts or joins the run. If the request asks for it, the RPC aborts the run on disconnect, as soon as the run exists.
+    /// Starts or joins the run. If the request says so, the RPC aborts the run on disconnect, as soon as the run exists.
     pub(super) async fn start(
         &self,
         caller: &Caller,
@@ -165,7 +165,7 @@ impl AgentLoopService {
         // Invalid ids are reported later, together with other invalid fields.
         let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
         let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
-        // Of what the caller has no right to, nothing is told here. The start says what is wrong.
+        // Nothing is told here that the caller has no right to. The start says what is wrong.
         if let Some(run) = &run
             && check_run(&self.engine, caller, run, Right::Change).await.is_err()
         {

@@ -25,9 +25,9 @@ pub(super) struct Conversation {
     /// The last turn. The next message may still be added to it.
     last_turn: Option<Turn>,
     /// End of the last markable block in `text` before the model's last turn.
-    mark_before_answer: Option<usize>,
+    mark_before_response: Option<usize>,
     /// The same, after the model's last turn began.
-    mark_since_answer: Option<usize>,
+    mark_since_response: Option<usize>,
     ids: CallIds,
     rules: StateRules,
     /// Digest of everything encoded so far, if the model binds thinking to its prefix.
@@ -89,8 +89,8 @@ impl Conversation {
             system: Vec::new(),
             text: EncodedText::default(),
             last_turn: None,
-            mark_before_answer: None,
-            mark_since_answer: None,
+            mark_before_response: None,
+            mark_since_response: None,
             ids: CallIds::plain(CALL_ID_BYTES_MAX),
             rules,
         }
@@ -123,11 +123,11 @@ impl Conversation {
             turn.markable = last_end(&turn.blocks);
             mark_in_last_turn = turn.write(&mut text);
         }
-        let mark_since_answer = if mark_in_last_turn.is_none() { self.mark_since_answer } else { None };
+        let mark_since_response = if mark_in_last_turn.is_none() { self.mark_since_response } else { None };
         match marks {
             CacheMarks::Set => ConversationEnd {
                 text,
-                marks_in_text: [self.mark_before_answer, mark_since_answer],
+                marks_in_text: [self.mark_before_response, mark_since_response],
                 mark_in_last_turn,
                 asks_to_go_on,
             },
@@ -271,7 +271,7 @@ impl Conversation {
             self.close();
         }
         if self.last_turn.is_none() && speaker == Speaker::Assistant {
-            self.mark_before_answer = self.mark_since_answer.take().or(self.mark_before_answer);
+            self.mark_before_response = self.mark_since_response.take().or(self.mark_before_response);
         }
         self.last_turn.get_or_insert_with(|| Turn::new(speaker))
     }
@@ -279,7 +279,7 @@ impl Conversation {
     fn close(&mut self) {
         if let Some(turn) = self.last_turn.take() {
             let mark = turn.write(self.text.writer());
-            self.mark_since_answer = mark.map(|mark| self.text.position(mark)).or(self.mark_since_answer);
+            self.mark_since_response = mark.map(|mark| self.text.position(mark)).or(self.mark_since_response);
         }
     }
 }

@@ -43,13 +43,13 @@ struct Provider {
     name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
-    dialect: Dialect,
+    dialect: ProviderDialect,
     tools: ToolListCache,
 }
 
 /// Options and model traits that a request depends on.
 #[derive(Debug, Default)]
-struct Dialect {
+struct ProviderDialect {
     options: AnthropicOptions,
     default_max_tokens: Option<u32>,
     traits: BTreeMap<String, TraitOverrides>,
@@ -69,7 +69,7 @@ impl AnthropicModel {
         if !options.betas.is_empty() {
             endpoint = endpoint.with_header("anthropic-beta", &options.betas.join(","))?;
         }
-        let dialect = Dialect {
+        let dialect = ProviderDialect {
             options: options.clone(),
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),

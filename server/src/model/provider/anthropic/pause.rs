@@ -137,7 +137,7 @@ impl PausableResponse {
     fn resume(&mut self) -> Result<(), ModelError> {
         self.pauses += 1;
         if self.pauses > PAUSES_MAX {
-            let message = format!("the provider paused its answer more than {PAUSES_MAX} times");
+            let message = format!("the provider paused its response more than {PAUSES_MAX} times");
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
         }
         self.usage_before += std::mem::take(&mut self.usage);

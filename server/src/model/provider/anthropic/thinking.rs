@@ -28,7 +28,7 @@ pub(super) enum Thinking {
         #[serde(skip_serializing_if = "Option::is_none")]
         display: Option<&'static str>,
     },
-    /// The model is asked not to think.
+    /// The request forbids the model to think.
     Disabled,
 }
 
@@ -99,27 +99,27 @@ fn by_budget(options: &ModelOptions, effort: Option<ReasoningEffort>) -> Thinkin
 
 fn adaptive(
     model: &str,
-    asked: Option<ReasoningEffort>,
+    wanted: Option<ReasoningEffort>,
     claude: &Claude,
     must_not_think: bool,
     omissions: &OmissionLog,
 ) -> ThinkingChoice {
     const NO_THINKING: ThinkingChoice = ThinkingChoice { thinking: None, effort: None, thinking_tokens: 0 };
     let traits = &claude.traits;
-    let not = must_not_think || asked == Some(ReasoningEffort::None);
+    let not = must_not_think || wanted == Some(ReasoningEffort::None);
     match traits.thinks {
         ThinkingMode::Never => return NO_THINKING,
-        ThinkingMode::WhenAsked if not || asked.is_none() => return NO_THINKING,
+        ThinkingMode::WhenAsked if not || wanted.is_none() => return NO_THINKING,
         ThinkingMode::ByDefault if not => {
             return ThinkingChoice { thinking: Some(Thinking::Disabled), ..NO_THINKING };
         }
         ThinkingMode::WhenAsked | ThinkingMode::ByDefault | ThinkingMode::Always => {}
     }
-    let effort = asked.and_then(|asked| omissions.supported_effort(model, traits.efforts, asked.into()));
+    let effort = wanted.and_then(|wanted| omissions.supported_effort(model, traits.efforts, wanted.into()));
     let display = claude.hides_thoughts.then_some("summarized");
-    let thinking_tokens = match asked {
+    let thinking_tokens = match wanted {
         Some(ReasoningEffort::None) => thinking_tokens(ReasoningEffort::Low),
-        Some(asked) => thinking_tokens(asked),
+        Some(wanted) => thinking_tokens(wanted),
         None => thinking_tokens(ReasoningEffort::High),
     };
     ThinkingChoice {

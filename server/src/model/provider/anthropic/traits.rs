@@ -1,7 +1,7 @@
 //! Table of Claude models: thinking, effort, sampling and forced tools.
 //!
 //! Sources: the migration guides and the pages on extended and adaptive thinking under
-//! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which answers the same for one model.
+//! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which says the same of one model.
 
 use agentloop_core::model_traits::{
     Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
@@ -16,7 +16,7 @@ pub(super) struct Claude {
     pub(super) traits: ModelTraits,
     /// True if thinking is requested by a token budget, not by an effort.
     pub(super) by_budget: bool,
-    /// True if it hides its thinking unless the request asks for it.
+    /// True if it hides its thinking unless the request wants it.
     pub(super) hides_thoughts: bool,
     /// True if it accepts only one of temperature and `top_p`.
     pub(super) one_of_sampling: bool,

@@ -113,7 +113,7 @@ impl Conversation {
     }
 
     fn assistant(&mut self, message: &Message) {
-        let parts = self.answer(message);
+        let parts = self.response(message);
         if parts.is_empty() {
             return;
         }
@@ -127,7 +127,7 @@ impl Conversation {
     }
 
     /// Encodes the parts of a response.
-    fn answer(&mut self, message: &Message) -> Vec<u8> {
+    fn response(&mut self, message: &Message) -> Vec<u8> {
         let mut parts = Vec::new();
         let mut calls = 0;
         self.calls.clear();

@@ -44,13 +44,13 @@ struct Provider {
     name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
-    dialect: Dialect,
+    dialect: ProviderDialect,
     tools: ToolListCache,
 }
 
 /// Properties of the provider's models that a request depends on.
 #[derive(Debug, Default)]
-struct Dialect {
+struct ProviderDialect {
     default_max_tokens: Option<u32>,
     traits: BTreeMap<String, TraitOverrides>,
     omissions: OmissionLog,
@@ -64,7 +64,7 @@ impl GeminiModel {
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: GEMINI_BASE_URL, key_header: "x-goog-api-key" };
         let endpoint = Endpoint::for_provider(provider, vendor, base_path)?;
-        let dialect = Dialect {
+        let dialect = ProviderDialect {
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),
             omissions: OmissionLog::default(),

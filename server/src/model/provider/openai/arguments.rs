@@ -2,7 +2,7 @@
 
 use serde::de::IgnoredAny;
 
-/// Scanner of growing arguments. Each byte is scanned once, however often the result is asked for.
+/// Scanner of growing arguments. Each byte is scanned once, however often the result is read.
 #[derive(Debug, Default)]
 pub(super) struct ArgumentsScan {
     /// Number of scanned bytes.

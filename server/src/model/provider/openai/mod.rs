@@ -38,13 +38,13 @@ struct Provider {
     name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
-    dialect: Dialect,
+    dialect: ProviderDialect,
     tools: ToolListCache,
 }
 
 /// Differences of one server from the protocol: the options, and what follows from the endpoint.
 #[derive(Debug, Clone)]
-struct Dialect {
+struct ProviderDialect {
     options: OpenAiOptions,
     /// True for OpenAI's own servers, which check requests more strictly than other servers.
     official: bool,
@@ -53,7 +53,7 @@ struct Dialect {
     default_max_tokens: Option<u32>,
 }
 
-impl Dialect {
+impl ProviderDialect {
     fn max_tokens_field(&self) -> &str {
         let default = if self.official { "max_completion_tokens" } else { "max_tokens" };
         self.options.max_tokens_field.as_deref().unwrap_or(default)
@@ -112,7 +112,7 @@ impl OpenAiModel {
                 "OpenAI's newer models accept tools only in the Responses API; set kind = \"openai-responses\" to use it"
             );
         }
-        let dialect = Dialect {
+        let dialect = ProviderDialect {
             options: options.clone(),
             official,
             signatures: signatures(&endpoint),

@@ -25,7 +25,7 @@ pub(super) struct ReasoningState {
 
 /// Stored state of a tool call.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct CallState {
+pub(super) struct StoredCallState {
     pub(super) extra_content: Box<RawValue>,
 }
 
@@ -76,8 +76,8 @@ impl StateRules {
     /// call of a message.
     pub(super) fn extra_content(&self, call: &ToolCall, is_first: bool) -> Option<String> {
         let own = self.origin.own_data(call.state.as_ref()).filter(|_| self.policy == StatePolicy::Keep);
-        let own = own.and_then(|data| serde_json::from_str::<CallState>(data).ok());
-        if let Some(CallState { extra_content }) = own {
+        let own = own.and_then(|data| serde_json::from_str::<StoredCallState>(data).ok());
+        if let Some(StoredCallState { extra_content }) = own {
             return Some(extra_content.get().to_owned());
         }
         let namespace = self.signs.filter(|_| is_first)?;

@@ -37,7 +37,7 @@ struct Provider {
     name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
-    dialect: Dialect,
+    dialect: ProviderDialect,
     tools: ToolListCache,
     /// True once the server refused to show or encrypt reasoning, which some accounts and models may not do.
     without_reasoning: AtomicBool,
@@ -46,7 +46,7 @@ struct Provider {
 
 /// Properties of the server and its models that a request depends on.
 #[derive(Debug, Default)]
-struct Dialect {
+struct ProviderDialect {
     /// True for OpenAI's own servers.
     official: bool,
     default_max_tokens: Option<u32>,
@@ -71,7 +71,7 @@ impl ResponsesModel {
         let endpoint =
             Endpoint::for_provider(provider, vendor, |base| http::with_suffix(base, "/responses"))?;
         let official = endpoint.is_openai();
-        let dialect = Dialect {
+        let dialect = ProviderDialect {
             official,
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),
@@ -109,7 +109,7 @@ impl Provider {
         }
     }
 
-    /// True if this error refuses reasoning summaries or encrypted content. Later calls do not ask for them.
+    /// True if this error refuses reasoning summaries or encrypted content. Later calls do not request them.
     fn refuses_reasoning(&self, error: &ModelError) -> bool {
         let message = error.message.to_ascii_lowercase();
         let names = |words: &[&str]| words.iter().all(|word| message.contains(word));
@@ -123,7 +123,7 @@ impl Provider {
             tracing::warn!(
                 provider = &*self.name,
                 error = error.message,
-                "the provider does not show or encrypt reasoning for this account or model; later requests do not ask for it"
+                "the provider does not show or encrypt reasoning for this account or model; later requests leave it out"
             );
         }
         refused

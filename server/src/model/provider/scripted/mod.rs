@@ -1,6 +1,6 @@
 //! A model that responds from a script: for trying the server without a key, for demos and for tests.
 //!
-//! It keeps no state: what it answers depends on the request alone, so a run that is continued after a restart goes
+//! It keeps no state: its response depends on the request alone, so a run that is continued after a restart goes
 //! on exactly as it would have. A script is a TOML file with a list of replies. The first one whose conditions all
 //! hold is played; if none does, the call fails as a bad request.
 //!

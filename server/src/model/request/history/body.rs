@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::model::ModelError;
 use crate::model::request::encoded_text::Piece;
-use crate::model::transport::http::RequestBody;
+use crate::model::transport::http::HttpBody;
 
 /// A field of the request whose value is an encoded list.
 pub(in crate::model) struct ListField<'a> {
@@ -58,7 +58,7 @@ pub(in crate::model) fn body(
     mut head: Vec<u8>,
     mut fields: Vec<ListField<'_>>,
     RequestPatch(patch): RequestPatch,
-) -> Result<RequestBody, ModelError> {
+) -> Result<HttpBody, ModelError> {
     let Some(patch) = patch else { return Ok(joined(head, fields)) };
     // A merge patch removes or replaces a list as a whole.
     fields.retain(|field| !patch.contains_key(field.name));
@@ -77,7 +77,7 @@ pub(in crate::model) fn body(
     Ok(joined(head, fields))
 }
 
-fn joined(head: Vec<u8>, fields: Vec<ListField<'_>>) -> RequestBody {
+fn joined(head: Vec<u8>, fields: Vec<ListField<'_>>) -> HttpBody {
     const AROUND: usize = 8;
     let copied = |piece: &Piece<'_>| match piece {
         Piece::Copied(bytes) => bytes.len(),
@@ -98,7 +98,7 @@ fn joined(head: Vec<u8>, fields: Vec<ListField<'_>>) -> RequestBody {
     }
     out.last.push(b'}');
     out.complete.push(out.last.into());
-    RequestBody::new(out.complete)
+    HttpBody::new(out.complete)
 }
 
 /// Joins short pieces, and keeps shared ones as they are.

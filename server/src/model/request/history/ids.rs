@@ -50,8 +50,8 @@ impl CallIds {
 
     /// Returns the id to send for a call.
     pub(in crate::model) fn call(&mut self, id: &str) -> Arc<str> {
-        let asked: Arc<str> = id.into();
-        let base = if self.fits(id) { Arc::clone(&asked) } else { replaced(id) };
+        let stored: Arc<str> = id.into();
+        let base = if self.fits(id) { Arc::clone(&stored) } else { replaced(id) };
         let mut unique = Arc::clone(&base);
         if self.used.contains(&base) {
             // Some servers number the calls of each response from 0, so a long session repeats an id very often.
@@ -62,9 +62,9 @@ impl CallIds {
             }
             self.copies.insert(base, copy);
         }
-        self.text_bytes += unique.len() + if Arc::ptr_eq(&asked, &unique) { 0 } else { asked.len() };
+        self.text_bytes += unique.len() + if Arc::ptr_eq(&stored, &unique) { 0 } else { stored.len() };
         self.used.insert(Arc::clone(&unique));
-        self.sent.insert(asked, Arc::clone(&unique));
+        self.sent.insert(stored, Arc::clone(&unique));
         unique
     }
 

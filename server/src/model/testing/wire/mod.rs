@@ -262,8 +262,8 @@ async fn every_wait_ends() {
 
     let total: fn(&mut ModelRequest) = |request| request.timeouts.total = Millis(50);
     let endless = events("").then(Then::Repeat(b"data: {}\n\n".to_vec()));
-    assert_eq!(late(total, endless).await, "the answer took too long in all");
-    assert_eq!(late(total, silence()).await, "the answer took too long in all");
+    assert_eq!(late(total, endless).await, "the response took too long in all");
+    assert_eq!(late(total, silence()).await, "the response took too long in all");
 }
 
 #[tokio::test]
@@ -291,7 +291,7 @@ async fn answers_that_are_no_stream() {
     assert_eq!(disguised.kind, ModelErrorKind::RateLimited);
     assert!(disguised.message.starts_with("busy (POST "), "{disguised}");
     for (answer, kind, word) in [
-        (json(json!({"error": null})), ModelErrorKind::BadRequest, "no answer of this API"),
+        (json(json!({"error": null})), ModelErrorKind::BadRequest, "not of this API"),
         (json(json!({"choices": []})), ModelErrorKind::BadRequest, "is base_url right?"),
         (answer("200 OK\r\ncontent-type: application/json", "{"), ModelErrorKind::BadRequest, "no JSON"),
         (answer("200 OK\r\ncontent-type: text/html", "<html>"), ModelErrorKind::Malformed, "text/html"),

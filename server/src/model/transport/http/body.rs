@@ -11,9 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 
 /// The body of a request, in pieces. Pieces may be shared with other requests; they are not copied.
 #[derive(Clone)]
-pub(crate) struct RequestBody(VecDeque<Bytes>);
+pub(crate) struct HttpBody(VecDeque<Bytes>);
 
-impl RequestBody {
+impl HttpBody {
     pub(crate) fn new(pieces: Vec<Bytes>) -> Self {
         Self(pieces.into())
     }
@@ -28,18 +28,18 @@ impl RequestBody {
     }
 }
 
-impl From<RequestBody> for reqwest::Body {
-    fn from(RequestBody(mut pieces): RequestBody) -> Self {
+impl From<HttpBody> for reqwest::Body {
+    fn from(HttpBody(mut pieces): HttpBody) -> Self {
         // The client can repeat a body of one piece when a connection turns out to be closed.
         match pieces.len() {
             0 | 1 => pieces.pop_front().unwrap_or_default().into(),
-            _ => Self::wrap(RequestBody(pieces)),
+            _ => Self::wrap(HttpBody(pieces)),
         }
     }
 }
 
 /// Its length is known, so it is sent with `content-length`: not every server takes chunks.
-impl Body for RequestBody {
+impl Body for HttpBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -60,7 +60,7 @@ impl Body for RequestBody {
 }
 
 /// Without the content, which is the conversation.
-impl fmt::Debug for RequestBody {
+impl fmt::Debug for HttpBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestBody").field("bytes", &self.len()).finish_non_exhaustive()
     }
@@ -74,7 +74,7 @@ mod tests {
     fn the_length_of_every_body_is_known() {
         for pieces in [&["one"][..], &["one", "two", "three"]] {
             let body =
-                RequestBody::new(pieces.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect());
+                HttpBody::new(pieces.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect());
             let bytes = pieces.concat().len() as u64;
             assert_eq!(body.to_vec(), pieces.concat().as_bytes());
             let sent = reqwest::Body::from(body);

@@ -65,7 +65,7 @@ impl CallDeadlines {
 }
 
 fn total_error() -> ModelError {
-    ModelError::new(ModelErrorKind::Timeout, "the answer took too long in all")
+    ModelError::new(ModelErrorKind::Timeout, "the response took too long in all")
 }
 
 fn after(now: Instant, wait: Duration) -> Instant {
@@ -121,10 +121,10 @@ mod tests {
         let mut deadlines = start(20, 10, 15);
         deadlines.first_event_arrived();
         piece_after(&mut deadlines, 12).await.unwrap();
-        assert_eq!(patience(&mut deadlines).await, (8, "the answer took too long in all".to_owned()));
+        assert_eq!(patience(&mut deadlines).await, (8, "the response took too long in all".to_owned()));
         let at_once = deadlines.within(std::future::ready(())).await.unwrap_err();
         assert_eq!(
-            at_once.message, "the answer took too long in all",
+            at_once.message, "the response took too long in all",
             "even where there is always something"
         );
     }

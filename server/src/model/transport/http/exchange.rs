@@ -150,7 +150,7 @@ impl<D: Decoder> Exchange<D> {
         let response = deadlines.within(sending).await?.map_err(transport_error)?;
         self.http_status = Some(response.status().as_u16());
         if !response.status().is_success() {
-            let failure = error_answer(response, deadlines).await;
+            let failure = error_response(response, deadlines).await;
             if failure.is_content_filter() {
                 self.ready.push_back(Ok(Delta::Finish { reason: FinishReason::ContentFilter }));
                 return Ok(());
@@ -171,7 +171,7 @@ impl<D: Decoder> Exchange<D> {
             Content::Other(what) => Err(ModelError {
                 status: Some(response.status().as_u16()),
                 ..ModelError::malformed(format!(
-                    "the answer is {what}, not an event stream; is base_url right?"
+                    "the response is {what}, not an event stream; is base_url right?"
                 ))
             }),
         }
@@ -180,7 +180,7 @@ impl<D: Decoder> Exchange<D> {
     async fn read(&mut self) -> Result<(), ModelError> {
         let deadlines = self.deadlines.as_mut().expect("the clock runs since the request was sent");
         let ExchangeState::Streaming(response) = &mut self.state else {
-            unreachable!("what is read is an answer that streams")
+            unreachable!("what is read is a response that streams")
         };
         let chunk = match deadlines.within(response.chunk()).await {
             Ok(Ok(Some(chunk))) => chunk,
@@ -228,7 +228,7 @@ async fn drain(response: &mut Response) {
     let _late = tokio::time::timeout(DRAIN, to_the_end).await;
 }
 
-async fn error_answer(response: Response, deadlines: &mut CallDeadlines) -> ProviderFailure {
+async fn error_response(response: Response, deadlines: &mut CallDeadlines) -> ProviderFailure {
     let status = response.status();
     let retry_after = headers::retry_after(response.headers());
     if status.is_redirection() {
@@ -270,14 +270,16 @@ async fn read_document(
     while let Some(chunk) = deadlines.within(response.chunk()).await?.map_err(transport_error)? {
         deadlines.first_event_arrived();
         if body.len() + chunk.len() > DOCUMENT_BYTES_MAX {
-            let message = format!("the answer has more than {DOCUMENT_BYTES_MAX} bytes");
+            let message = format!("the response has more than {DOCUMENT_BYTES_MAX} bytes");
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
         }
         body.extend_from_slice(&chunk);
     }
     let value: serde_json::Value = serde_json::from_slice(&body).map_err(|e| ModelError {
         status: Some(status),
-        ..ModelError::bad_request(format!("the answer is one document, and no JSON: {e}; is base_url right?"))
+        ..ModelError::bad_request(format!(
+            "the response is one document, and no JSON: {e}; is base_url right?"
+        ))
     })?;
     if value.get("error").is_some_and(|error| !error.is_null()) || value["object"] == "error" {
         return Err(ProviderFailure::from_value(None, &value).into_error(None));

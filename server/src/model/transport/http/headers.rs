@@ -15,7 +15,7 @@ pub(super) enum Content {
     Other(String),
 }
 
-/// Returns the wait that the provider asks for, at most [`RETRY_AFTER_MAX`].
+/// Returns the wait that the provider requests, at most [`RETRY_AFTER_MAX`].
 ///
 /// A date is compared with the response's own `Date` header, so the clocks of client and server need not agree.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Millis> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Url};
 
-pub(crate) use self::body::RequestBody;
+pub(crate) use self::body::HttpBody;
 pub(crate) use self::clients::{ClientOfCall, Http};
 pub(crate) use self::exchange::exchange;
 pub(crate) use self::reader::Decoder;
@@ -38,10 +38,10 @@ impl Default for HttpOptions {
 
 /// URL and headers of a provider's requests. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Endpoint(Arc<Target>);
+pub(crate) struct Endpoint(Arc<RequestTarget>);
 
 #[derive(Clone)]
-struct Target {
+struct RequestTarget {
     url: Url,
     headers: HeaderMap,
     secrets: Arc<[Secret]>,
@@ -80,7 +80,7 @@ pub(crate) fn with_suffix(base: &str, path: &str) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct Post {
     endpoint: Endpoint,
-    body: RequestBody,
+    body: HttpBody,
 }
 
 /// Shows the host only, because the query of the URL may hold a key.
@@ -137,7 +137,7 @@ impl Endpoint {
             map.insert(name, value);
         }
         let secrets = headers.iter().map(|(_, secret)| secret.clone()).collect();
-        Ok(Self(Arc::new(Target { url, headers: map, secrets })))
+        Ok(Self(Arc::new(RequestTarget { url, headers: map, secrets })))
     }
 
     /// Adds a header that is not secret, unless the endpoint already has one of this name.
@@ -180,7 +180,7 @@ impl Endpoint {
         segments: impl IntoIterator<Item = &'a str>,
         query: Option<(&str, &str)>,
     ) -> Self {
-        let mut target = Target::clone(&self.0);
+        let mut target = RequestTarget::clone(&self.0);
         if let Ok(mut path) = target.url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
@@ -191,7 +191,7 @@ impl Endpoint {
     }
 
     /// Creates a request with this body.
-    pub(crate) fn post(&self, body: RequestBody) -> Post {
+    pub(crate) fn post(&self, body: HttpBody) -> Post {
         Post { endpoint: self.clone(), body }
     }
 

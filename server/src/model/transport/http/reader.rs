@@ -151,5 +151,5 @@ fn count_bytes(message_bytes: &mut usize, before: usize, deltas: &mut Vec<Delta>
 }
 
 fn too_large(max: usize) -> ModelError {
-    ModelError::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} bytes"))
+    ModelError::new(ModelErrorKind::TooLarge, format!("the response has more than {max} bytes"))
 }

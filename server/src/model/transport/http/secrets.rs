@@ -8,13 +8,13 @@ use crate::secret::{SeamRedactor, Secret};
 
 /// The text that a delta adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum DeltaTarget {
     Text,
     Reasoning,
     Arguments(u32),
 }
 
-impl Target {
+impl DeltaTarget {
     fn delta(self, text: String) -> Delta {
         match self {
             Self::Text => Delta::Text { text },
@@ -29,20 +29,20 @@ impl Target {
 pub(super) struct SecretFilter {
     redactor: SeamRedactor,
     /// The text that the last piece belongs to.
-    target: Target,
+    target: DeltaTarget,
 }
 
 impl SecretFilter {
     pub(super) fn new(secrets: Arc<[Secret]>) -> Self {
-        Self { redactor: SeamRedactor::new(secrets), target: Target::Text }
+        Self { redactor: SeamRedactor::new(secrets), target: DeltaTarget::Text }
     }
 
     /// Hands over what may be shown once this delta is here.
     pub(super) fn push(&mut self, delta: Delta, mut show: impl FnMut(Delta)) {
         let (target, text) = match delta {
-            Delta::Text { text } => (Target::Text, text),
-            Delta::Reasoning { text } => (Target::Reasoning, text),
-            Delta::ToolCallArguments { index, fragment } => (Target::Arguments(index), fragment),
+            Delta::Text { text } => (DeltaTarget::Text, text),
+            Delta::Reasoning { text } => (DeltaTarget::Reasoning, text),
+            Delta::ToolCallArguments { index, fragment } => (DeltaTarget::Arguments(index), fragment),
             // A report of tokens ends no text, and some providers send one with every piece.
             Delta::Usage(usage) => return show(Delta::Usage(usage)),
             other => {

@@ -145,15 +145,15 @@ impl SseParser {
             return complete;
         }
         match field(line) {
-            Field::Data(value) if event.data.is_none() && self.partial.data.is_none() => {
+            SseField::Data(value) if event.data.is_none() && self.partial.data.is_none() => {
                 event.data = Some(value)
             }
-            Field::Data(value) => {
+            SseField::Data(value) => {
                 self.move_to_partial(event);
                 self.partial.push_data(value);
             }
-            Field::Name(value) => event.name = Some(value),
-            Field::Other => {}
+            SseField::Name(value) => event.name = Some(value),
+            SseField::Other => {}
         }
         false
     }
@@ -167,9 +167,9 @@ impl SseParser {
             false => &line,
         };
         match field(text) {
-            Field::Data(value) => self.partial.push_data(value),
-            Field::Name(value) => value.clone_into(&mut self.partial.name),
-            Field::Other => {}
+            SseField::Data(value) => self.partial.push_data(value),
+            SseField::Name(value) => value.clone_into(&mut self.partial.name),
+            SseField::Other => {}
         }
         line.clear();
         self.line = line;
@@ -224,18 +224,18 @@ impl PartialEvent {
     }
 }
 
-enum Field<'a> {
+enum SseField<'a> {
     Data(&'a [u8]),
     Name(&'a [u8]),
     /// Comments, which have an empty name; `id` and `retry`, which only matter to clients that reconnect.
     Other,
 }
 
-fn field(line: &[u8]) -> Field<'_> {
+fn field(line: &[u8]) -> SseField<'_> {
     if let Some(value) = line.strip_prefix(b"data").and_then(value) {
-        return Field::Data(value);
+        return SseField::Data(value);
     }
-    line.strip_prefix(b"event").and_then(value).map_or(Field::Other, Field::Name)
+    line.strip_prefix(b"event").and_then(value).map_or(SseField::Other, SseField::Name)
 }
 
 /// Returns the value after a field name; `None` if the name is longer.

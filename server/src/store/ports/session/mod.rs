@@ -161,13 +161,13 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Every tenant that has a session.
     async fn tenants_with_sessions(&self) -> Result<Vec<TenantId>, StoreError>;
 
-    /// The number of a tenant's sessions; with a caller, of those that it created. Starts of sessions ask, so a store answers
-    /// from an index.
+    /// The number of a tenant's sessions; with a caller, of those that it created. Starts of sessions read it, so a
+    /// store reads it from an index.
     async fn session_count(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError>;
 
     /// Bytes of a tenant's journals and blobs; with a caller, of the runs that it started and the blobs that are its own. The
-    /// quota `stored_bytes` asks, less often the longer an answer takes. A store keeps the number of each run, so that it need
-    /// not read the events.
+    /// quota `stored_bytes` reads it, less often the longer that takes. A store keeps the number of each run, so that
+    /// it need not read the events.
     async fn stored_bytes(&self, tenant: &TenantId, by: Option<&str>) -> Result<u64, StoreError>;
 
     /// Sessions without a live run to which nothing was added at or after `before`, the longest unused first, at most

@@ -79,7 +79,7 @@ pub(in crate::store) async fn open_questions<R: SqlReader>(
         .map_err(|error| R::failure(format_args!("open questions of {tenant}/{run}"), &error))
 }
 
-/// A page of open questions. It has fewer rows than asked for if they would be larger than a message. Questions that are
+/// A page of open questions. It has fewer rows than requested if they would be larger than a message. Questions that are
 /// damaged are left out: they are their runs' alone.
 pub(in crate::store) async fn pending<R: SqlReader>(
     db: &R,

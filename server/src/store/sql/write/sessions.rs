@@ -229,7 +229,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// True if it was forked by the same request, or shares exactly as much as this one asks for.
+    /// True if it was forked by the same request, or shares exactly as much as this one names.
     fn is_fork_by(&self, new: &NewFork) -> bool {
         self.row.forked_from.as_ref().is_some_and(|(source, shared)| {
             let shares_as_much = *shared == new.at && *shared != EntryNo(0);

@@ -163,7 +163,7 @@ impl Blobs {
         found.map_err(|error| rows::failure(format_args!("blob {digest}"), &error))
     }
 
-    /// Deletes a blob, unless somebody has asked for it since, or refers to it.
+    /// Deletes a blob, unless somebody has used it since, or refers to it.
     async fn sweep(&self, key: BlobKey, before: Timestamp) -> Result<bool, StoreError> {
         let _files = self.lock_files().await;
         if self.write(BlobOp::Retire { key: key.clone(), before }).await? != BlobResult::Done(true) {
@@ -270,7 +270,7 @@ impl BlobStore for SqliteStore {
         let (tenant, only_of) = (tenant.clone(), only_of.map(str::to_owned));
         match self.blobs.write(BlobOp::Claim { tenant, only_of, digests: digests.to_vec(), now }).await? {
             BlobResult::Claimed(sizes) => Ok(sizes),
-            other => unreachable!("a claim is answered with {other:?}"),
+            other => unreachable!("the result of a claim is {other:?}"),
         }
     }
 

@@ -137,7 +137,7 @@ async fn keep(upload: Upload, digest: BlobDigest, now: Timestamp) -> Result<Stor
     blobs.check_bounds(&key, size).await?;
     let announce = BlobOp::Announce { key: key.clone(), size, media_type: new.media_type, now };
     let BlobResult::Announced { existed, is_first, media_type } = blobs.write(announce).await? else {
-        unreachable!("an announcement has its own answer")
+        unreachable!("an announcement has its own result")
     };
     if is_first {
         blobs.usage().add(size);

@@ -123,7 +123,7 @@ impl Index {
 
     /// Ends the task after its current step. Searches that wait fail.
     pub(in crate::store::sqlite) async fn close(&self) {
-        // A task that does not answer has ended.
+        // A task that does not reply has ended.
         let _ended = self.send_command(IndexCommand::Close).await;
     }
 
@@ -131,8 +131,8 @@ impl Index {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> IndexCommand,
     ) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        result.await.map_err(|_| closed())?
     }
 }

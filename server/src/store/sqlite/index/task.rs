@@ -67,13 +67,13 @@ impl SearchConnections {
 /// A command to the task.
 #[derive(Debug)]
 pub(super) enum IndexCommand {
-    /// Fill the index with every message that is acknowledged by now. Answered with connections to it.
+    /// Fill the index with every message that is acknowledged by now. The reply has connections to it.
     Fill(CommandReply<SearchConnections>),
     /// Delete the documents of deleted sessions.
     Delete(CommandReply<()>),
     /// A search over connections of this opening found the index damaged.
     Damaged(u64),
-    /// End the task. Answered when the file is closed.
+    /// End the task. The reply comes when the file is closed.
     Close(CommandReply<()>),
 }
 
@@ -196,13 +196,13 @@ impl IndexTask {
         }
     }
 
-    /// Adds one batch and answers the searches that waited for it. `false`: there is no more to add, or adding fails for
-    /// now.
+    /// Adds one batch and replies to the searches that waited for it. `false`: there is no more to add, or adding fails
+    /// for now.
     async fn fill(&mut self) -> bool {
         match self.add().await {
             Ok(more) => {
                 self.discarded = false;
-                self.answer(!more);
+                self.reply(!more);
                 more
             }
             Err(IndexTaskError::Index(error)) if file::is_damage(&error) && !self.discarded => {
@@ -311,8 +311,8 @@ impl IndexTask {
         Ok(NumberedDocuments { last: read("last")?, count: read("documents")? })
     }
 
-    /// Answers the searches whose messages are in the index.
-    fn answer(&mut self, all: bool) {
+    /// Replies to the searches whose messages are in the index.
+    fn reply(&mut self, all: bool) {
         let Some(file) = &self.file else { return };
         let searchers = SearchConnections { pool: file.searchers().clone(), number: self.number };
         let last = file.last();

@@ -24,9 +24,9 @@ pub(in crate::store::sqlite) async fn inspect(
     db: &mut SqliteConnection,
 ) -> Result<(), OpenError> {
     match identity(db).await.map_err(|error| failure(path, &error))? {
-        Identity { application: APPLICATION_ID, .. } => {}
-        Identity { application: 0, objects: 0 } => return Ok(()),
-        Identity { .. } => {
+        FileMarks { application: APPLICATION_ID, .. } => {}
+        FileMarks { application: 0, objects: 0 } => return Ok(()),
+        FileMarks { .. } => {
             let what = "it is a database of another program".to_owned();
             return Err(OpenError::NotOurs { path: path.into(), what });
         }
@@ -38,21 +38,21 @@ pub(in crate::store::sqlite) async fn inspect(
 }
 
 /// The marks by which a database of this server, an empty one and one of another program are told apart.
-struct Identity {
+struct FileMarks {
     /// Application id of the header; 0 if none was set.
     application: i64,
     /// Number of tables and other objects, without those that an interrupted first migration leaves.
     objects: i64,
 }
 
-async fn identity(db: &mut SqliteConnection) -> Result<Identity, Error> {
+async fn identity(db: &mut SqliteConnection) -> Result<FileMarks, Error> {
     let row = sqlx::query(
         "SELECT (SELECT application_id FROM pragma_application_id) AS application,
                 (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations') AS objects",
     )
     .fetch_one(db)
     .await?;
-    Ok(Identity { application: row.try_get("application")?, objects: row.try_get("objects")? })
+    Ok(FileMarks { application: row.try_get("application")?, objects: row.try_get("objects")? })
 }
 
 async fn is_clean(db: &mut SqliteConnection) -> Result<bool, Error> {

@@ -57,7 +57,7 @@ impl SqlStore for SqliteStore {
         }
     }
 
-    /// The words of the session are gone before the deletion is answered.
+    /// The words of the session are gone before the deletion is acknowledged.
     async fn after_deletion(&self) -> Result<(), StoreError> {
         match &self.index {
             Some(index) => index.delete().await,

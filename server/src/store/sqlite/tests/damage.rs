@@ -76,7 +76,7 @@ async fn a_changed_spec_is_noticed() {
 #[tokio::test]
 async fn an_error_that_cannot_be_read_hides_no_usage() {
     const ERROR: &str = "UPDATE runs SET status = 10, error = '{'";
-    // Of a run that spans several buckets, the journal says what it used.
+    // The journal says what a run used that spans several buckets.
     for also in ["", ", updated_at = updated_at + 3600000"] {
         let (store, _directory) = changed(&format!("{ERROR}{also} WHERE run_no = 1")).await;
         let query = UsageQuery {

@@ -6,7 +6,7 @@ use sqlx::{Row as _, SqliteConnection};
 
 use crate::store::StoreError;
 use crate::store::sqlite::rows;
-use crate::store::sqlite::write::batch::{Value, WriteBatch};
+use crate::store::sqlite::write::batch::{BoundValue, WriteBatch};
 use crate::store::sqlite::write::statements::{
     ANSWER_REQUESTS, INSERT_BLOBS, INSERT_ENTRIES, INSERT_EVENTS, INSERT_JOBS, INSERT_REQUESTS, INSERT_RULES,
     INSERT_RUNS, INSERT_SESSIONS, INSERT_SPECS, INSERT_STEERS, INSERT_TODOS, SELECT_HEADS, UPDATE_RUNS,
@@ -174,7 +174,7 @@ fn write_events(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     batch.push(&INSERT_EVENTS, events.map(|(run, event)| event_values(run, event)));
 }
 
-fn event_values(run: i64, event: &EncodedEvent) -> [Value; 7] {
+fn event_values(run: i64, event: &EncodedEvent) -> [BoundValue; 7] {
     [
         run.into(),
         event.seq.into(),

@@ -17,7 +17,7 @@ const SIZE_MAX: usize = 64;
 
 /// A value that is bound to a column.
 #[derive(Debug, Clone)]
-pub(in crate::store::sqlite) enum Value {
+pub(in crate::store::sqlite) enum BoundValue {
     Null,
     Int(i64),
     Static(&'static str),
@@ -25,37 +25,37 @@ pub(in crate::store::sqlite) enum Value {
     Text(String),
 }
 
-impl From<i64> for Value {
+impl From<i64> for BoundValue {
     fn from(number: i64) -> Self {
         Self::Int(number)
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for BoundValue {
     fn from(flag: bool) -> Self {
         Self::Int(flag.into())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for BoundValue {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<&'static str> for Value {
+impl From<&'static str> for BoundValue {
     fn from(text: &'static str) -> Self {
         Self::Static(text)
     }
 }
 
-impl From<Arc<str>> for Value {
+impl From<Arc<str>> for BoundValue {
     fn from(text: Arc<str>) -> Self {
         Self::Shared(text)
     }
 }
 
-impl<T: Into<Self>> From<Option<T>> for Value {
+impl<T: Into<Self>> From<Option<T>> for BoundValue {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Into::into)
     }
@@ -90,7 +90,7 @@ impl BatchStatement {
 struct StatementRows {
     statement: &'static BatchStatement,
     /// The columns of the first row, then those of the next.
-    values: Vec<Value>,
+    values: Vec<BoundValue>,
 }
 
 impl StatementRows {
@@ -117,10 +117,10 @@ impl WriteBatch {
     pub(in crate::store::sqlite) fn push<const N: usize>(
         &mut self,
         statement: &'static BatchStatement,
-        rows: impl IntoIterator<Item = [Value; N]>,
+        rows: impl IntoIterator<Item = [BoundValue; N]>,
     ) {
         debug_assert_eq!(statement.columns, N);
-        let values: Vec<Value> = rows.into_iter().flatten().collect();
+        let values: Vec<BoundValue> = rows.into_iter().flatten().collect();
         if !values.is_empty() {
             self.0.push(StatementRows { statement, values });
         }
@@ -176,7 +176,7 @@ impl WriteBatch {
             sql.push(';');
             sql.push_str(&statement.sql(rows));
             let padding = rows * statement.columns - values.len();
-            bind(&mut arguments, values.into_iter().chain(std::iter::repeat_n(Value::Null, padding)))?;
+            bind(&mut arguments, values.into_iter().chain(std::iter::repeat_n(BoundValue::Null, padding)))?;
         }
         sql.push(';');
         sql.push_str(after);
@@ -190,7 +190,7 @@ impl WriteBatch {
             let mut values = values.into_iter().peekable();
             while values.peek().is_some() {
                 let mut arguments = SqliteArguments::default();
-                let padded = values.by_ref().chain(std::iter::repeat(Value::Null));
+                let padded = values.by_ref().chain(std::iter::repeat(BoundValue::Null));
                 bind(&mut arguments, padded.take(rows * statement.columns))?;
                 run(db, sql.clone(), arguments).await?;
             }
@@ -199,14 +199,14 @@ impl WriteBatch {
     }
 }
 
-fn bind(arguments: &mut SqliteArguments, values: impl IntoIterator<Item = Value>) -> Result<(), Error> {
+fn bind(arguments: &mut SqliteArguments, values: impl IntoIterator<Item = BoundValue>) -> Result<(), Error> {
     for value in values {
         match value {
-            Value::Null => arguments.add(None::<i64>),
-            Value::Int(number) => arguments.add(number),
-            Value::Static(text) => arguments.add(text),
-            Value::Shared(text) => arguments.add(text),
-            Value::Text(text) => arguments.add(text),
+            BoundValue::Null => arguments.add(None::<i64>),
+            BoundValue::Int(number) => arguments.add(number),
+            BoundValue::Static(text) => arguments.add(text),
+            BoundValue::Shared(text) => arguments.add(text),
+            BoundValue::Text(text) => arguments.add(text),
         }
         .map_err(Error::Encode)?;
     }

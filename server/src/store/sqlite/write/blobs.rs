@@ -59,9 +59,9 @@ pub(in crate::store) enum BlobResult {
         /// Type of the contents, as the row has it.
         media_type: String,
     },
-    /// Of `Claim`: the length of each blob.
+    /// The result of `Claim`: the length of each blob.
     Claimed(Vec<Option<u64>>),
-    /// Of the others: true if there is such a row. Of `Retire`, true if its file may be deleted.
+    /// The result of the others: true if there is such a row; for `Retire`, if its file may be deleted.
     Done(bool),
 }
 

@@ -8,7 +8,7 @@ use crate::store::support::write::{self, OwnOp};
 /// A write that only this store has.
 #[derive(Debug)]
 pub(in crate::store) enum SqliteOp {
-    /// Forgets the numbers of documents that the search index has deleted. Answered with `Done`.
+    /// Forgets the numbers of documents that the search index has deleted. The result is `Done`.
     ForgetDeleted(Vec<i64>),
     Blob(BlobOp),
 }

@@ -3,7 +3,7 @@
 use agentloop_core::id::{Epoch, RunKey, SessionKey};
 use agentloop_core::time::Timestamp;
 
-use crate::store::sqlite::write::batch::{BatchStatement, Value};
+use crate::store::sqlite::write::batch::{BatchStatement, BoundValue};
 use crate::store::support::append::{RunCreation, RunValues, SessionValues};
 use crate::store::support::codec::text;
 use crate::store::support::number::int;
@@ -46,7 +46,7 @@ pub(in crate::store::sqlite) fn new_session(
     session: SessionValues,
     created_at: Timestamp,
     created_by: Option<String>,
-) -> [Value; 9] {
+) -> [BoundValue; 9] {
     [
         session.no.into(),
         tenant.shared().into(),
@@ -71,7 +71,7 @@ pub(in crate::store::sqlite) static UPDATE_SESSIONS: BatchStatement = BatchState
 };
 
 /// A row of [`UPDATE_SESSIONS`].
-pub(in crate::store::sqlite) fn changed_session(session: SessionValues) -> [Value; 5] {
+pub(in crate::store::sqlite) fn changed_session(session: SessionValues) -> [BoundValue; 5] {
     [
         session.no.into(),
         session.last_entry.into(),
@@ -103,7 +103,7 @@ pub(in crate::store::sqlite) fn new_run(
     epoch: Epoch,
     run: RunValues,
     RunCreation { create, spec, at }: &RunCreation<'_>,
-) -> [Value; 25] {
+) -> [BoundValue; 25] {
     [
         run.no.into(),
         run.last_seq.into(),
@@ -146,7 +146,7 @@ pub(in crate::store::sqlite) static UPDATE_RUNS: BatchStatement = BatchStatement
 };
 
 /// A row of [`UPDATE_RUNS`].
-pub(in crate::store::sqlite) fn changed_run(run: RunValues) -> [Value; 13] {
+pub(in crate::store::sqlite) fn changed_run(run: RunValues) -> [BoundValue; 13] {
     [
         run.no.into(),
         run.last_seq.into(),

@@ -1,4 +1,4 @@
-//! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
+//! The one task that writes. It takes all writes that are queued, commits them together, and acknowledges each when it is
 //! durable.
 //!
 //! There is no timer: a commit begins as soon as the one before it is done. Writes queue while one runs, so commits grow

@@ -20,7 +20,7 @@ pub(in crate::store) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
 pub(in crate::store) struct LastNumbers {
     pub(in crate::store) run: i64,
     pub(in crate::store) session: i64,
-    /// Of the documents of the search index.
+    /// The last document of the search index.
     pub(in crate::store) document: i64,
 }
 

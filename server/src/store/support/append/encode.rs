@@ -3,7 +3,7 @@
 use agentloop_core::blob::BlobDigest;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, SessionKey};
 use agentloop_core::message::{Message, Part, Role};
-use agentloop_core::run::event::{Added, Event};
+use agentloop_core::run::event::{EntryContent, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 
@@ -149,8 +149,8 @@ impl EncodedAppend {
     fn derive(&mut self, seq: Seq, event: &Event) {
         let is_searched = is_searched(event);
         match event.entry() {
-            Some((entry, Added::Own)) => self.entries.push(NewEntry { entry, seq, is_searched }),
-            Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, is_searched }),
+            Some((entry, EntryContent::Own)) => self.entries.push(NewEntry { entry, seq, is_searched }),
+            Some((entry, EntryContent::Held(seq))) => self.entries.push(NewEntry { entry, seq, is_searched }),
             None => {}
         }
         if let Event::HumanRequested { question, .. } = event {
@@ -185,7 +185,7 @@ fn is_searched(event: &Event) -> bool {
         | Event::Imported { message, .. } => {
             message.role != Role::Tool && message.parts.iter().any(|part| matches!(part, Part::Text { .. }))
         }
-        other => matches!(other.entry(), Some((_, Added::Held(_)))),
+        other => matches!(other.entry(), Some((_, EntryContent::Held(_)))),
     }
 }
 

@@ -13,60 +13,50 @@ use crate::store::{ClaimedRow, HostClaim, JobId, SessionRow, ToolRow};
 
 /// A write that only one of the stores has.
 pub(in crate::store) trait OwnOp: Debug + Send + 'static {
-    /// The result of one, where that says more than that it is done.
+    /// The result of such a write, if it says more than [`WriteResult::Done`].
     type Result: Debug + Send + 'static;
 
     /// The tenant that it is for; `None` for writes of the server's own.
     fn tenant(&self) -> Option<&TenantId>;
 
-    /// True if a caller's act may consist of it.
+    /// True if it may carry out a caller's act. It then commits the act's row of the audit log, too.
     fn is_act(&self) -> bool;
 
-    /// True for one that touches as many rows as a blob has.
+    /// True if it may touch many rows: as many as a blob has.
     fn is_long(&self) -> bool;
 
-    /// The write as errors name it.
+    /// The words by which errors name the write.
     fn describe(&self) -> &'static str;
 }
 
 /// A write that a store offers; `O` are those that only this store has.
 #[derive(Debug)]
 pub(in crate::store) enum WriteOp<O> {
+    /// Events of a run, with everything that follows from them.
     Append(Box<EncodedAppend>),
-    Claim {
-        tenant: TenantId,
-        run: RunId,
-    },
+    /// Makes this server the owner of a run.
+    Claim { tenant: TenantId, run: RunId },
+    /// Makes, changes or deletes a session.
     Session(SessionOp),
-    DeleteRule {
-        tenant: TenantId,
-        rule: RuleId,
-    },
-    RetryJob {
-        job: JobId,
-        due_at: Timestamp,
-        error: String,
-    },
-    FinishJob {
-        job: JobId,
-    },
-    SaveTools {
-        tenant: TenantId,
-        tools: Vec<ToolRow>,
-    },
-    ForgetTool {
-        tenant: TenantId,
-        name: String,
-    },
+    /// Deletes a remembered rule.
+    DeleteRule { tenant: TenantId, rule: RuleId },
+    /// Records a failed attempt of a job, and when the next one is due.
+    RetryJob { job: JobId, due_at: Timestamp, error: String },
+    /// Deletes a job that is done or given up.
+    FinishJob { job: JobId },
+    /// Inserts or replaces the rows of tools.
+    SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
+    /// Deletes the row of a tool.
+    ForgetTool { tenant: TenantId, name: String },
+    /// Gives a host's id to a principal, unless another one has it.
     ClaimHost(HostClaim),
-    SeeHosts {
-        hosts: Vec<(TenantId, HostId)>,
-        at: Timestamp,
-        free_before: Timestamp,
-    },
+    /// Records when hosts were last seen, and frees the ids of those that were not seen for long.
+    SeeHosts { hosts: Vec<(TenantId, HostId)>, at: Timestamp, free_before: Timestamp },
     /// Rows of the audit log, with nothing else.
     Audit(Vec<AuditEntry>),
+    /// Writes a row that nobody needs, to see that the store can.
     Check,
+    /// A write that only this store has.
     Own(O),
 }
 
@@ -75,12 +65,12 @@ pub(in crate::store) enum WriteOp<O> {
 pub(in crate::store) enum WriteResult<R> {
     /// The result of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `SeeHosts`, `Audit` and `Check`; of some of the store's own.
     Done,
-    /// Of `Claim`. `None`: there is no such run.
+    /// The result of `Claim`. `None`: there is no such run.
     Claimed(Option<Box<ClaimedRow>>),
-    /// Of a [`SessionOp`] that leaves a session: the session as it is now.
+    /// The result of a [`SessionOp`] that leaves a session: the session as it is now.
     Session(Box<SessionRow>),
-    /// Of `SessionOp::Delete`, `SessionOp::SetNotes`, `DeleteRule` and `ForgetTool`: false if there was nothing to change. Of
-    /// `ClaimHost`: false if the id is another principal's.
+    /// The result of `SessionOp::Delete`, `SessionOp::SetNotes`, `DeleteRule` and `ForgetTool`: false if there was
+    /// nothing to change. Of `ClaimHost`: false if the id is another principal's.
     Existed(bool),
     /// The result of the other writes of the store's own.
     Own(R),
@@ -123,7 +113,7 @@ impl<O: OwnOp> WriteOp<O> {
         }
     }
 
-    /// True if a caller's act may consist of it.
+    /// True if it may carry out a caller's act. It then commits the act's row of the audit log, too.
     pub(in crate::store) fn is_act(&self) -> bool {
         match self {
             Self::Append(_) | Self::DeleteRule { .. } | Self::SaveTools { .. } | Self::ForgetTool { .. } => {

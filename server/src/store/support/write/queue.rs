@@ -60,17 +60,17 @@ struct Queued<O: OwnOp> {
 
 /// The permits of each tenant that has writes. Long ones keep others waiting, and so do not take their permits.
 #[derive(Debug, Default)]
-struct WritePermits(Mutex<HashMap<Kind, Arc<Semaphore>>>);
+struct WritePermits(Mutex<HashMap<PermitKind, Arc<Semaphore>>>);
 
 /// A tenant's long writes, or its others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Kind {
+struct PermitKind {
     lane: Lane,
     is_long: bool,
 }
 
 impl WritePermits {
-    fn of(&self, kind: Kind) -> Arc<Semaphore> {
+    fn of(&self, kind: PermitKind) -> Arc<Semaphore> {
         let mut permits = self.0.lock();
         if let Some(permit) = permits.get(&kind) {
             return permit.clone();
@@ -108,7 +108,7 @@ impl<O: OwnOp> WriteSender<O> {
     /// The writer has ended.
     pub(in crate::store) async fn send(&self, request: WriteRequest<O>) -> Result<(), WriterGone> {
         let lane = request.op.tenant().cloned();
-        let kind = Kind { lane: lane.clone(), is_long: request.op.is_long() };
+        let kind = PermitKind { lane: lane.clone(), is_long: request.op.is_long() };
         let permit = self.permits.of(kind).acquire_owned();
         let permit = tokio::select! { biased;
             permit = permit => permit.map_err(|_| WriterGone)?,

@@ -17,30 +17,30 @@ pub(in crate::store) fn closed() -> StoreError {
 impl<O: OwnOp> WriteSender<O> {
     /// Returns when the write is durable or refused. The row of the caller's act goes with it.
     pub(in crate::store) async fn write(&self, op: WriteOp<O>) -> WriteReply<O> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let act = if op.is_act() { audit::unrecorded() } else { None };
         self.send(WriteRequest { op, act, reply }).await.map_err(|WriterGone| closed())?;
-        answer.await.map_err(|_| closed())?
+        result.await.map_err(|_| closed())?
     }
 
     pub(in crate::store) async fn done(&self, op: WriteOp<O>) -> Result<(), StoreError> {
         match self.write(op).await? {
             WriteResult::Done => Ok(()),
-            other => unreachable!("answered with {other:?}"),
+            other => unreachable!("the result is {other:?}"),
         }
     }
 
     pub(in crate::store) async fn existed(&self, op: WriteOp<O>) -> Result<bool, StoreError> {
         match self.write(op).await? {
             WriteResult::Existed(existed) => Ok(existed),
-            other => unreachable!("answered with {other:?}"),
+            other => unreachable!("the result is {other:?}"),
         }
     }
 
     pub(in crate::store) async fn session(&self, op: WriteOp<O>) -> Result<SessionRow, StoreError> {
         match self.write(op).await? {
             WriteResult::Session(row) => Ok(*row),
-            other => unreachable!("answered with {other:?}"),
+            other => unreachable!("the result is {other:?}"),
         }
     }
 
@@ -52,14 +52,14 @@ impl<O: OwnOp> WriteSender<O> {
         let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
         match self.write(op).await? {
             WriteResult::Claimed(claim) => Ok(claim.map(|claim| *claim)),
-            other => unreachable!("answered with {other:?}"),
+            other => unreachable!("the result is {other:?}"),
         }
     }
 
     pub(in crate::store) async fn own(&self, op: O) -> Result<O::Result, StoreError> {
         match self.write(WriteOp::Own(op)).await? {
             WriteResult::Own(result) => Ok(result),
-            other => unreachable!("answered with {other:?}"),
+            other => unreachable!("the result is {other:?}"),
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct StoredTool {
 pub(in crate::tool) struct Catalogue {
     retention: Millis,
     /// The embedder's tools, which every tenant has.
-    own: BTreeMap<String, Tool>,
+    own: BTreeMap<String, CatalogueTool>,
     by_tenant: BTreeMap<TenantId, TenantTools>,
     /// Tools whose row in the store is out of date.
     unsaved: BTreeSet<ToolKey>,
@@ -56,7 +56,7 @@ pub(in crate::tool) struct Catalogue {
 /// The tools of one tenant's hosts, and a cache of what its runs are offered.
 #[derive(Debug, Default)]
 struct TenantTools {
-    tools: BTreeMap<String, Tool>,
+    tools: BTreeMap<String, CatalogueTool>,
     offers: OfferCache,
 }
 
@@ -79,21 +79,21 @@ impl OutputSchema {
 
 /// A tool of the catalogue, with what runs need of its declaration.
 #[derive(Debug, Clone)]
-pub(in crate::tool) struct Tool {
+pub(in crate::tool) struct CatalogueTool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
     pub(in crate::tool) digest: Digest,
     pub(in crate::tool) terms: Arc<ToolTerms>,
     pub(in crate::tool) schema: Arc<Schema>,
     /// `None` if the tool gives no typed output.
     pub(in crate::tool) output_schema: Option<Arc<Schema>>,
-    /// Those of earlier declarations, newest first: calls that were offered under them may still be running.
+    /// Schemas of earlier declarations, newest first: calls that were offered under them may still be running.
     earlier_outputs: Arc<[OutputSchema]>,
     /// True while a connected host serves it, and always for a tool of the server or the embedder.
     served: bool,
     last_seen: Timestamp,
 }
 
-impl Tool {
+impl CatalogueTool {
     /// One of the server's built-in tools, which is always served.
     fn built_in(declaration: ToolDeclaration, now: Timestamp) -> Self {
         let (digest, terms) = (declaration.digest(), Arc::new(declaration.terms()));
@@ -171,7 +171,8 @@ impl Catalogue {
         stored: Vec<StoredTool>,
         now: Timestamp,
     ) -> Self {
-        let own = own.into_iter().map(|tool| (tool.declaration.name.clone(), Tool::served(tool, now)));
+        let own =
+            own.into_iter().map(|tool| (tool.declaration.name.clone(), CatalogueTool::served(tool, now)));
         let own = own.collect();
         let (unsaved, followers) = (BTreeSet::new(), Followers::default());
         let mut catalogue = Self { retention, own, by_tenant: BTreeMap::new(), unsaved, followers };
@@ -201,8 +202,16 @@ impl Catalogue {
         let CheckedTool { declaration, digest, terms, schema, output_schema } = tool;
         let name = declaration.name.clone();
         self.followers.mark(&ToolKey::new(tenant.clone(), name.clone()));
-        let tool =
-            Tool { declaration, digest, terms, schema, output_schema, earlier_outputs, served, last_seen };
+        let tool = CatalogueTool {
+            declaration,
+            digest,
+            terms,
+            schema,
+            output_schema,
+            earlier_outputs,
+            served,
+            last_seen,
+        };
         hosted.tools.insert(name, tool);
     }
 
@@ -309,7 +318,7 @@ impl Catalogue {
     }
 
     /// Finds a tool by name. The embedder's tools take precedence.
-    pub(in crate::tool) fn tool(&self, tenant: &TenantId, name: &str) -> Option<&Tool> {
+    pub(in crate::tool) fn tool(&self, tenant: &TenantId, name: &str) -> Option<&CatalogueTool> {
         self.own.get(name).or_else(|| self.by_tenant.get(tenant)?.tools.get(name))
     }
 
@@ -321,14 +330,14 @@ impl Catalogue {
         digest: &Digest,
     ) -> Option<CheckedTool> {
         let tool = self.tool(tenant, name).filter(|tool| tool.digest == *digest)?;
-        let Tool { declaration, digest, terms, schema, output_schema, .. } = tool.clone();
+        let CatalogueTool { declaration, digest, terms, schema, output_schema, .. } = tool.clone();
         Some(CheckedTool { declaration, digest, terms, schema, output_schema })
     }
 
     /// All known tools of a tenant, by name.
-    pub(in crate::tool) fn tools(&self, tenant: &TenantId) -> impl Iterator<Item = &Tool> {
+    pub(in crate::tool) fn tools(&self, tenant: &TenantId) -> impl Iterator<Item = &CatalogueTool> {
         let hosted = self.by_tenant.get(tenant).into_iter().flat_map(|hosted| &hosted.tools);
-        let all: BTreeMap<&String, &Tool> = self.own.iter().chain(hosted).collect();
+        let all: BTreeMap<&String, &CatalogueTool> = self.own.iter().chain(hosted).collect();
         all.into_values()
     }
 
@@ -355,7 +364,7 @@ impl Catalogue {
     ) -> NotOffered {
         let built_in = [(ASK_HUMAN, asks_human(spec)), (UPDATE_TODOS, keeps_todos(spec))];
         let built_in = || built_in.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| *name);
-        let is_there = |tool: &Tool| tool.served || now < tool.last_seen.after(self.retention);
+        let is_there = |tool: &CatalogueTool| tool.served || now < tool.last_seen.after(self.retention);
         let is_known =
             |name: &str| built_in().any(|own| own == name) || self.tool(tenant, name).is_some_and(is_there);
         let mut seen = BTreeSet::new();

@@ -9,7 +9,7 @@ use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
-use super::{Tool, asks_human, is_allowed, keeps_todos};
+use super::{CatalogueTool, asks_human, is_allowed, keeps_todos};
 use crate::tool::Offered;
 
 /// Lists in the cache. There are about as many as configured agents.
@@ -19,9 +19,9 @@ const OFFERS_CACHED_MAX: usize = 256;
 #[derive(Clone, Copy)]
 pub(super) struct KnownTools<'a> {
     /// The embedder's own tools, by name.
-    pub(super) own: &'a BTreeMap<String, Tool>,
+    pub(super) own: &'a BTreeMap<String, CatalogueTool>,
     /// The tools of the tenant's hosts.
-    pub(super) hosted: &'a BTreeMap<String, Tool>,
+    pub(super) hosted: &'a BTreeMap<String, CatalogueTool>,
 }
 
 /// Tool lists by the settings that decide them.
@@ -95,10 +95,10 @@ fn make(
     now: Timestamp,
     retention: Millis,
 ) -> CachedOffer {
-    let gone_at = |tool: &Tool| tool.last_seen.after(retention);
-    let asking = asks_human(spec).then(|| Tool::built_in(ask_human::declaration(), now));
-    let todos = keeps_todos(spec).then(|| Tool::built_in(update_todos::declaration(), now));
-    let mut shown: BTreeMap<&str, &Tool> = hosted
+    let gone_at = |tool: &CatalogueTool| tool.last_seen.after(retention);
+    let asking = asks_human(spec).then(|| CatalogueTool::built_in(ask_human::declaration(), now));
+    let todos = keeps_todos(spec).then(|| CatalogueTool::built_in(update_todos::declaration(), now));
+    let mut shown: BTreeMap<&str, &CatalogueTool> = hosted
         .iter()
         .chain(own)
         .map(|(name, tool)| (name.as_str(), tool))
@@ -116,7 +116,7 @@ fn make(
 }
 
 /// Sorts tools: those in the run's `tool_order` first, in that order, then the others by name. No tool appears twice.
-fn in_order<'a>(spec: &RunSpec, shown: &BTreeMap<&str, &'a Tool>) -> Vec<&'a Tool> {
+fn in_order<'a>(spec: &RunSpec, shown: &BTreeMap<&str, &'a CatalogueTool>) -> Vec<&'a CatalogueTool> {
     let mut seen = BTreeSet::new();
     let named = spec.tool_order.iter().map(String::as_str);
     named

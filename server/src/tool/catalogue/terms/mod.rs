@@ -2,7 +2,7 @@
 //!
 //! A name's terms are those of its last admitted declaration, or those that the configuration sets. They outlive hosts,
 //! the time for which an unserved tool is offered, and restarts. A weaker declaration has a lower effect class, or does
-//! not ask for the approval that the terms ask for. It is refused until an operator accepts it.
+//! not require the approval that the terms require. It is refused until an operator accepts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(in crate::tool) struct TermsBook {
     by_tenant: BTreeMap<TenantId, BTreeMap<String, KnownTerms>>,
     /// Names whose terms were lost, for tenants that know no others.
     lost: BTreeSet<String>,
-    /// Those of them that a tenant has forgotten.
+    /// Lost names that a tenant has forgotten.
     forgotten: BTreeSet<ToolKey>,
     /// Weaker declarations that were refused since the start.
     refused_count: u64,
@@ -371,7 +371,7 @@ fn weaker(declared: &ToolTerms, effect: EffectClass, requires_approval: bool) ->
         format!("its effect class {declared} is weaker than {known}")
     });
     let approval = (requires_approval && !declared.requires_approval)
-        .then(|| "it does not ask for the approval that the tool required before".to_owned());
+        .then(|| "it does not require the approval that the tool required before".to_owned());
     match (class, approval) {
         (Some(class), Some(approval)) => Some(format!("{class}, and {approval}")),
         (part, other) => part.or(other),

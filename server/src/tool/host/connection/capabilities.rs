@@ -99,7 +99,7 @@ impl RemoteTools {
                 {
                     Err(refused(name, "declared twice".to_owned()))
                 }
-                // `offer_extensions` asks the registry of extensions for the verdict.
+                // `offer_extensions` gets the verdict from the registry of extensions.
                 Capability::Extension { name, .. } => Err(CapabilityVerdict { name, refused: None }),
                 Capability::Tool(tool) if !names.insert(tool.name.clone()) => {
                     Err(refused(tool.name, "declared twice".to_owned()))

@@ -185,7 +185,7 @@ impl HostStream {
         }
     }
 
-    /// Asks the engine what the host is to do with each call it still has. Keeps the host's order.
+    /// Learns from the engine what the host is to do with each call it still has. Keeps the host's order.
     async fn look_up(
         &self,
         calls: Vec<CallInHand>,

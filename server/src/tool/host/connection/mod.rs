@@ -256,7 +256,7 @@ impl HostStream {
         self.tools.send(self.id, ServerFrame::ResultAck { call, verdict });
     }
 
-    /// Asks the host to connect again later. It keeps its calls and results until then.
+    /// Tells the host to connect again later. It keeps its calls and results until then.
     fn go_away(&self, reason: CloseReason, message: &str) {
         let reconnect_after = self.tools.options().reconnect_after;
         self.tools.send(self.id, ServerFrame::GoAway { reconnect_after, reason: message.to_owned() });

@@ -147,7 +147,7 @@ impl RemoteTools {
         state.fleet = Fleet::after_another(self.options.fleet, expected_by);
         for (tenant, tools) in state.catalogue.names() {
             let out = state.fleet.handle(&tenant, FleetInput::Remember { tools }, now);
-            debug_assert!(out.is_empty(), "remembering asks for nothing");
+            debug_assert!(out.is_empty(), "remembering has no effects");
         }
         if state.closing {
             state.fleet.stop_granting();

@@ -29,7 +29,7 @@ use crate::tool::catalogue::registry::{Catalogue, StoredTool};
 use crate::tool::catalogue::terms::TermsBook;
 use crate::tool::host::deliver::{AcceptedResult, CallReportReceiver, CallReportSender, channel};
 use crate::tool::host::ids::HostIds;
-use crate::tool::host::outbound::{Full, Sender};
+use crate::tool::host::outbound::{SendQueueFull, Sender};
 use crate::tool::host::state::{HostQueue, HostsState, Timeline};
 use crate::tool::{CallSink, RemoteToolsOptions};
 
@@ -99,7 +99,7 @@ impl RemoteTools {
         let mut fleet = Fleet::new(options.fleet);
         for (tenant, tools) in catalogue.names() {
             let out = fleet.handle(&tenant, FleetInput::Remember { tools }, now);
-            debug_assert!(out.is_empty(), "remembering asks for nothing");
+            debug_assert!(out.is_empty(), "remembering has no effects");
         }
         let (reports, reports_receiver) = channel();
         let extensions = RemoteExtensions::new(options.fleet.host_wait.duration());
@@ -217,7 +217,7 @@ impl RemoteTools {
         while let Some(output) = todo.pop_front() {
             match output {
                 FleetOutput::Send { connection, frame } => {
-                    if let Some((tenant, Full)) = state.push(connection, frame) {
+                    if let Some((tenant, SendQueueFull)) = state.push(connection, frame) {
                         let reason = CloseReason::NotReading;
                         todo.extend(state.fleet.handle(
                             &tenant,
@@ -247,7 +247,7 @@ impl RemoteTools {
                     let reason = format!("no other host serves the tool {tool} any more: connect again");
                     let waiting = state.differing.remove(&ToolKey::new(tenant, tool)).unwrap_or_default();
                     let after = self.options.reconnect_after;
-                    todo.extend(state.ask_to_reconnect(waiting, after, &reason, now));
+                    todo.extend(state.tell_to_reconnect(waiting, after, &reason, now));
                 }
                 // `enter` has registered the tool.
                 FleetOutput::Served { .. } => {}

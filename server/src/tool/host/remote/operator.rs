@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 
 use super::RemoteTools;
 use crate::tool::FleetCounts;
-use crate::tool::catalogue::registry::{StoredTool, Tool};
+use crate::tool::catalogue::registry::{CatalogueTool, StoredTool};
 use crate::tool::catalogue::terms::TermsError;
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::in_process::in_process;
@@ -26,8 +26,8 @@ pub(in crate::tool) struct AcceptingTerms<'a> {
 }
 
 impl AcceptingTerms<'_> {
-    /// Accepts the terms here, after the store has. The hosts that were refused for them are asked to connect again, and keep their
-    /// calls.
+    /// Accepts the terms here, after the store has. The hosts that were refused for them are told to connect again, and
+    /// keep their calls.
     pub(in crate::tool) fn finish(self) {
         self.tools.accept_terms(&self.row.tenant, &self.row.declaration.name, self.terms);
     }
@@ -59,7 +59,7 @@ impl RemoteTools {
         let now = self.now();
         let mut views: HashMap<String, _> =
             state.fleet.tools(tenant).into_iter().map(|view| (view.name.clone(), view)).collect();
-        let snapshot = |tool: &Tool| {
+        let snapshot = |tool: &CatalogueTool| {
             let view = views.remove(&tool.declaration.name);
             let (hosts, calls, queued) = match view {
                 Some(view) => (view.hosts, view.calls, view.queued),
@@ -142,7 +142,7 @@ impl RemoteTools {
         self.unsaved.notify_one();
         let (after, now) = (self.options.reconnect_after, self.now());
         let reason = format!("the declaration of the tool {name} was accepted: connect again");
-        let out = state.ask_to_reconnect(connections, after, &reason, now);
+        let out = state.tell_to_reconnect(connections, after, &reason, now);
         self.perform(&mut state, out, now);
     }
 

@@ -21,7 +21,7 @@ impl RemoteTools {
     /// Records a result that came by `CompleteCall` instead of a host's stream.
     ///
     /// # Errors
-    /// When the store does not answer; the caller is to try again.
+    /// When the store does not respond; the caller is to try again.
     pub async fn complete(&self, tenant: &TenantId, result: CallResult) -> Result<Verdict, SinkUnavailable> {
         let host = self.lock().fleet.holder(tenant, &result.call.call);
         let host = host.unwrap_or_else(|| HostId::parse(UNARY).expect("it is a valid id"));

@@ -1,4 +1,5 @@
-//! The shutdown of the service for hosts. A host that joins asks if it has begun, and if this replica takes hosts.
+//! The shutdown of the service for hosts. Before a host joins, it is checked if that has begun, and if this replica
+//! takes hosts.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use super::RemoteTools;
 
 /// The wait for this replica to become the one that takes hosts, for a host that was sent here.
 const HUB_WAIT: Duration = Duration::from_secs(5);
-/// Time between two looks of a shutdown if hosts have answered their offers.
+/// Time between two looks of a shutdown if hosts have confirmed their offers.
 const OFFERS_CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// The answer to a host that asks for its welcome.
+/// The reply to a host that wants its welcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tool) enum TakesHosts {
     Yes,
@@ -40,7 +41,7 @@ impl RemoteTools {
         self.lock().fleet.has_open_offers()
     }
 
-    /// Goes on with the shutdown. Hosts are asked to connect elsewhere; no more calls are placed and no hosts accepted.
+    /// Goes on with the shutdown. Hosts are told to connect elsewhere; no more calls are placed and no hosts accepted.
     /// Running calls go on, and their results are recorded.
     pub fn go_away(&self) {
         let mut state = self.lock();

@@ -49,7 +49,7 @@ fn the_models_that_can_be_chosen_are_listed() {
     assert_eq!(send(&mut app, "/model"), [Command::ListAgents, Command::ListProviders]);
     let names: Vec<_> = app.choices(Chosen::Model).into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["", "demo/careful", "demo/fast", "demo/", "local/"]);
-    // Of a provider without a list, the name of the model is typed.
+    // If a provider has no list, the name of the model is typed.
     press(&mut app, KeyCode::Up);
     press(&mut app, KeyCode::Enter);
     assert_eq!((app.editor.text(), app.overlay.is_none()), ("/model local/".into(), true));

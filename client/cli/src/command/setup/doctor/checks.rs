@@ -162,7 +162,7 @@ pub(super) fn audit(file: &Path) -> Check {
     }
 }
 
-/// Asks the PostgreSQL database, as a server does that starts.
+/// Checks the PostgreSQL database, as a server does that starts.
 async fn postgres(configured: &ConfiguredServer) -> Check {
     let advice = "see that it runs and that store.url is right";
     match tokio::time::timeout(ANSWER_MAX, configured.check_postgres()).await {

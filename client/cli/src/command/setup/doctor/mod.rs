@@ -59,7 +59,7 @@ pub(crate) async fn doctor(global: &Global, args: DoctorArgs) -> Result<Exit, Fa
     report.end()
 }
 
-/// Asks each configured model for one word.
+/// Calls each configured model for one word.
 async fn models(configured: &ConfiguredServer, report: &mut Report) -> Result<(), Failure> {
     if !configured.has_providers() {
         let advice = "run `agentloop init`, or set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY";

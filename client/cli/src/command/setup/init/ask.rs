@@ -47,7 +47,7 @@ impl Answers {
     async fn line(&mut self, question: String, secret: bool) -> Result<String, Failure> {
         match self {
             Answers::Stdin => {
-                // Before the question is there: what is typed in between would be seen.
+                // Before the question is printed: a person may type as soon as it is there.
                 let _hidden = if secret && io::stdin().is_terminal() { HiddenInput::start()? } else { None };
                 eprint!("{question}");
                 io::stderr().flush()?;

@@ -64,7 +64,7 @@ async fn set_up(args: InitArgs) -> Result<Exit, Failure> {
     }
     let tried = match &setup.key {
         KeyPlace::Missing(variable) => Ok(Tried::NoKey(variable)),
-        _ if args.no_call => Ok(Tried::NotAsked),
+        _ if args.no_call => Ok(Tried::NotCalled),
         _ => call(&args.config, &setup.model()).await,
     };
     let next = steps(&config, *tried.as_ref().unwrap_or(&Tried::Failed));
@@ -78,7 +78,7 @@ async fn set_up(args: InitArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Asks the configured model for one word.
+/// Calls the configured model for one word.
 async fn call(config: &Path, model: &str) -> Result<Tried, Failure> {
     print::line(&format!("asking {model} for one word …"))?;
     let trial = Trial::start(&ConfiguredServer::load(Some(config))?).await?;

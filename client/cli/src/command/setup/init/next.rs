@@ -7,9 +7,9 @@ use crate::terminal::commands::quoted;
 pub(super) enum Tried {
     /// The model has answered, so the configuration works.
     Answered,
-    /// It was not asked, because the person said so.
-    NotAsked,
-    /// It could not be asked: this environment variable must have the key first.
+    /// It was not called, because the person said so.
+    NotCalled,
+    /// It could not be called: this environment variable must have the key first.
     NoKey(&'static str),
     /// It did not answer, or no server could start with the configuration.
     Failed,
@@ -22,7 +22,7 @@ pub(super) fn steps(config: &str, tried: Tried) -> String {
     let use_it = format!("  agentloop serve --config {quoted}\n  agentloop run 'What can you do?'");
     match tried {
         Tried::Answered => format!("next:\n{use_it}\n{doctor}     if something does not work"),
-        Tried::NotAsked => format!("next:\n{doctor}     tries the model\n{use_it}"),
+        Tried::NotCalled => format!("next:\n{doctor}     tries the model\n{use_it}"),
         Tried::NoKey(variable) => format!(
             "{config} is written, and its model is not tried yet; next:\n  export {variable}=...\n{doctor}     tries \
              the model\nafter that:\n{use_it}"
@@ -51,7 +51,7 @@ mod tests {
         let answered = steps("my file", Tried::Answered);
         assert!(line(&answered, SERVE) < line(&answered, DOCTOR), "{answered}");
         assert!(!answered.contains("after that"), "{answered}");
-        for tried in [Tried::NotAsked, Tried::NoKey("K"), Tried::Failed] {
+        for tried in [Tried::NotCalled, Tried::NoKey("K"), Tried::Failed] {
             let text = steps("my file", tried);
             assert!(line(&text, DOCTOR) < line(&text, SERVE), "{text}");
         }

@@ -52,7 +52,7 @@ impl ProviderChoice {
 /// The place of the API key.
 #[derive(Debug, PartialEq)]
 pub(super) enum KeyPlace {
-    /// The server asks for none.
+    /// The server needs none.
     None,
     /// This environment variable, which is set.
     Variable(&'static str),

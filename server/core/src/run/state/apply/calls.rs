@@ -24,7 +24,7 @@ pub(super) struct Proposed<'a> {
 }
 
 /// The host that a call is offered to, with what it declares.
-pub(super) struct Offered<'a> {
+pub(super) struct OfferTarget<'a> {
     pub(super) host: &'a HostId,
     pub(super) instance: Option<&'a InstanceId>,
     pub(super) output_schema: Option<&'a Digest>,
@@ -65,7 +65,7 @@ impl RunState {
         &mut self,
         slot: CallSlot,
         attempt: Attempt,
-        Offered { host, instance, output_schema }: Offered<'_>,
+        OfferTarget { host, instance, output_schema }: OfferTarget<'_>,
         effect: Option<EffectClass>,
     ) {
         let (at, seq) = (self.now(), self.seq());

@@ -21,7 +21,7 @@ impl RunState {
         let then = match &self.phase {
             Phase::Compacting(before) => before.then.clone(),
             before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
-            // A provider that answers that its context is full was sent the call.
+            // A provider whose response is that its context is full was sent the call.
             Phase::ModelRunning(_) => AfterCompaction::Call { unsent: reason != CompactionReason::Overflow },
             _ => AfterCompaction::Call { unsent: false },
         };

@@ -8,12 +8,11 @@ mod messages;
 mod model;
 mod planning;
 
-use crate::id::Attempt;
 use crate::run::event::{Event, Record};
 use crate::run::state::{RunState, SettlingResult};
 use crate::time::Timestamp;
 
-use calls::{Offered, Proposed};
+use calls::{OfferTarget, Proposed};
 use lifecycle::StartedFields;
 use model::Spent;
 
@@ -75,8 +74,13 @@ impl RunState {
             }
             Event::ModelCallFailed { error, retry_at, .. } => self.model_call_failed(error, *retry_at),
             Event::AssistantMessage { entry, message, finish, usage, duration, full, .. } => {
-                let spent = Spent { usage: *usage, time: *duration };
-                self.assistant_message(*entry, message, finish, spent, *full);
+                self.assistant_message(
+                    *entry,
+                    message,
+                    finish,
+                    Spent { usage: *usage, time: *duration },
+                    *full,
+                );
             }
             Event::Planned { instruction, step, approved, named, .. } => {
                 self.planned(instruction, step.as_deref(), approved.as_ref(), named.as_ref());
@@ -108,9 +112,12 @@ impl RunState {
                 },
             ),
             Event::CallOffered { slot, attempt, host, instance, effect, output_schema, .. } => {
-                let offered =
-                    Offered { host, instance: instance.as_ref(), output_schema: output_schema.as_ref() };
-                self.call_offered(*slot, *attempt, offered, *effect);
+                self.call_offered(
+                    *slot,
+                    *attempt,
+                    OfferTarget { host, instance: instance.as_ref(), output_schema: output_schema.as_ref() },
+                    *effect,
+                );
             }
             Event::CallAccepted { slot, .. } => self.call_accepted(*slot),
             Event::CallCheckpoint { slot, checkpoint, resume_no, .. } => {
@@ -120,9 +127,13 @@ impl RunState {
                 self.call_attempt_failed(*slot, *attempt, *ran, message, *then, *busy);
             }
             Event::CallSettled { slot, attempt, host, outcome, message, duration, .. } => {
-                let by_host = if host.is_some() { *attempt } else { Attempt::NONE };
-                let by = SettlingResult { attempt: by_host, digest: outcome.clone() };
-                self.call_settled(*slot, *attempt, by, message, *duration);
+                self.call_settled(
+                    *slot,
+                    *attempt,
+                    SettlingResult::of(host.as_ref(), *attempt, outcome.as_ref()),
+                    message,
+                    *duration,
+                );
             }
             // The session has the list; the run decides nothing by it.
             Event::TodosUpdated { .. } => {}

@@ -48,7 +48,7 @@ impl RunState {
         self.last_error = None;
         self.conversation.last_message =
             Some(LastMessage { entry, message: message.clone(), finish: Some(finish.clone()) });
-        // Nobody asks without a limit, and each call would be parsed for it.
+        // Nobody reads it without a limit, and each call would be parsed for it.
         let is_counted = self.spec.limits.max_repeated_calls.is_some();
         for call in message.tool_calls().filter(|_| is_counted) {
             self.tools.repetition = Some(Repetition::next(self.tools.repetition.as_ref(), call));

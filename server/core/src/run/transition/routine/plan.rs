@@ -10,7 +10,7 @@ use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 use crate::run::transition::routine::{calls, compaction, finish, model_call, question, waiting};
 
-/// Asks the built-in loop for an instruction, if one is due. A directed run waits for its planner or for `Step`
+/// Calls the built-in loop for an instruction, if one is due. A directed run waits for its planner or for `Step`
 /// instead.
 pub(in crate::run::transition) fn plan(builder: &mut TransitionBuilder<'_>) {
     if builder.state().spec().is_directed() {

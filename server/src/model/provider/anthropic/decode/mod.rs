@@ -22,7 +22,7 @@ use crate::model::transport::sse::SseEvent;
 /// State of one response's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct MessagesDecoder {
-    /// Of the last event with a single text.
+    /// The template of the last event with a single text.
     template: Template<BlockText>,
     open: BTreeMap<u64, OpenBlock>,
     origin: Origin,
@@ -86,7 +86,7 @@ impl Decoder for MessagesDecoder {
             return Err(ModelError::malformed("the stream ends inside a tool call"));
         }
         let Some(reason) = self.finish.take() else {
-            return Err(ModelError::malformed("the stream ends before the answer does"));
+            return Err(ModelError::malformed("the stream ends before the response does"));
         };
         if reason == FinishReason::ContextWindow && !self.has_content {
             return Err(ModelError::context_full());
@@ -106,7 +106,7 @@ impl Decoder for MessagesDecoder {
 
     /// Reads the document as the events that would have streamed it.
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let blocks = document["content"].as_array().ok_or_else(ModelError::no_answer)?;
+        let blocks = document["content"].as_array().ok_or_else(ModelError::not_a_response)?;
         let mut emit = |event: Value| {
             let event = SseEvent { name: "".into(), data: event.to_string().into() };
             self.event(&event, deltas)

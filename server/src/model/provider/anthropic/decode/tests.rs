@@ -146,7 +146,7 @@ fn stop_reasons() {
 #[test]
 fn a_context_that_is_full_from_the_start_is_an_error() {
     let full = r#"{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}"#;
-    let message = "the context was full before the answer began";
+    let message = "the context was full before the response began";
     check_error(&[START, full, STOP], ModelErrorKind::ContextOverflow, message);
     check_error(&[START, TEXT, TEXT_END, full, STOP], ModelErrorKind::ContextOverflow, message);
 }
@@ -158,7 +158,7 @@ fn ends_of_all_kinds() {
     assert_eq!(text(&[START, TEXT, HELLO, TEXT_END, STOP]), "Hello");
     assert_eq!(text(&[START, TEXT, HELLO, TEXT_END, END_TURN, "[DONE]"]), "Hello");
     assert_eq!(text(&[START, END_TURN, STOP, "nonsense"]), "");
-    let cut = "the stream ends before the answer does";
+    let cut = "the stream ends before the response does";
     for lines in [&[][..], &[START], &[START, TEXT, HELLO], &[START, TEXT, HELLO, TEXT_END], &["[DONE]"]] {
         check_error(lines, ModelErrorKind::Malformed, cut);
     }

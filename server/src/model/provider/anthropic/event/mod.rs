@@ -67,7 +67,9 @@ impl<'de> Fields<'de> for MessagesEvent<'de> {
             "index" => self.index = value.count()?.unwrap_or(0),
             "content_block" => self.block = value.json()?,
             "delta" => self.delta = value.object()?.unwrap_or_default(),
-            "message" => self.message_usage = value.object::<Message>()?.and_then(|message| message.usage),
+            "message" => {
+                self.message_usage = value.object::<StartedMessage>()?.and_then(|message| message.usage)
+            }
             "usage" => self.usage = value.object()?,
             _ => value.skip()?,
         }
@@ -126,11 +128,11 @@ impl<'de> Fields<'de> for BlockDelta<'de> {
 
 /// The `message` of a `message_start` event.
 #[derive(Default)]
-struct Message {
+struct StartedMessage {
     usage: Option<Counts>,
 }
 
-impl<'de> Fields<'de> for Message {
+impl<'de> Fields<'de> for StartedMessage {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
         match name {
             "usage" => self.usage = value.object()?,

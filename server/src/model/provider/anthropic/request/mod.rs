@@ -7,7 +7,7 @@ use agentloop_core::agent::ToolChoice;
 use agentloop_core::message::{Part, Role, SharedMessage};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
-use super::Dialect;
+use super::ProviderDialect;
 use super::blocks::text_block;
 use super::messages::{AfterModel, CacheMarks, Conversation, with_mark_in_last};
 use super::state::StateRules;
@@ -18,7 +18,7 @@ use crate::model::request::history::{
     self, ListField, ObjectWriter, RequestPatch, ToolListCache, element, object, response_schema, tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::transport::http::RequestBody;
+use crate::model::transport::http::HttpBody;
 use crate::model::{ModelError, ModelRequest};
 
 /// Decisions about one call that are not in its request.
@@ -26,14 +26,14 @@ use crate::model::{ModelError, ModelRequest};
 pub(super) struct CallContext {
     pub(super) origin: Origin,
     pub(super) policy: StatePolicy,
-    /// True if the last message is a partial answer that the provider should continue.
+    /// True if the last message is a partial response that the provider should continue.
     pub(super) continues: bool,
 }
 
 /// A request as it is sent.
 #[derive(Debug)]
 pub(super) struct EncodedRequest {
-    pub(super) body: RequestBody,
+    pub(super) body: HttpBody,
     /// Digest of everything sent, if the model binds its thinking to it.
     pub(super) prefix: Option<Digest>,
 }
@@ -44,7 +44,7 @@ pub(super) struct EncodedRequest {
 /// If a schema or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
-    dialect: &Dialect,
+    dialect: &ProviderDialect,
     lists: &ToolListCache,
     call: &CallContext,
 ) -> Result<EncodedRequest, ModelError> {
@@ -66,7 +66,7 @@ pub(super) fn body(
     let encoded = if is_usual { &request.encoded } else { &request.encoded.without_cache() };
     encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
         let cached = dialect.options.prompt_cache;
-        // A request may have four marks. If the caller asks the provider to mark the end of the prompt, that
+        // A request may have four marks. If the caller lets the provider mark the end of the prompt, that
         // takes one of them.
         let marked = cached && !patch.has_object("cache_control");
         let marks = if marked { CacheMarks::Set } else { CacheMarks::Omitted };
@@ -98,7 +98,7 @@ fn system(request: &ModelRequest, conversation: &Conversation) -> Vec<u8> {
 /// Encodes everything except tools, system prompt and messages.
 fn head(
     request: &ModelRequest,
-    dialect: &Dialect,
+    dialect: &ProviderDialect,
     claude: &Claude,
     rules: &StateRules,
 ) -> Result<Vec<u8>, ModelError> {

@@ -16,8 +16,8 @@ use crate::model::response::fields::count_of;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 
-/// Arguments of a call that streams them in pieces, which a request has to ask for. They are no JSON, so that the call is
-/// rejected to the model and does not run without its arguments.
+/// Arguments of a call that streams them in pieces, which a request has to switch on. They are no JSON, so that the
+/// call is rejected to the model and does not run without its arguments.
 const STREAMED_ARGUMENTS: &str = "(streamed in pieces, which are not read)";
 
 /// State of one response's stream.
@@ -48,7 +48,7 @@ impl Decoder for GeminiDecoder {
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let Some(reason) = self.finish.take() else {
-            return Err(ModelError::malformed("the stream ends before the answer does"));
+            return Err(ModelError::malformed("the stream ends before the response does"));
         };
         self.end_thought(deltas);
         let reason = match reason {
@@ -67,11 +67,11 @@ impl Decoder for GeminiDecoder {
     /// Reads one response, or a list of the events that a stream would have sent.
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let chunks = document.as_array().map_or(std::slice::from_ref(document), Vec::as_slice);
-        let is_answer = |chunk: &Value| {
+        let is_response = |chunk: &Value| {
             ["candidates", "promptFeedback", "error"].iter().any(|field| chunk.get(field).is_some())
         };
-        if !chunks.iter().any(is_answer) {
-            return Err(ModelError::no_answer());
+        if !chunks.iter().any(is_response) {
+            return Err(ModelError::not_a_response());
         }
         chunks.iter().try_for_each(|chunk| self.handle(chunk, deltas))?;
         self.end(deltas)
@@ -91,7 +91,7 @@ impl GeminiDecoder {
         }
         deltas.extend(usage(&chunk["usageMetadata"]).map(Delta::Usage));
         let candidates = chunk["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // The request asks for one candidate. A server that sends more gives them an index.
+        // The request is for one candidate. A server that sends more gives them an index.
         let candidate = candidates.iter().find(|candidate| candidate["index"].as_u64().unwrap_or(0) == 0);
         if let Some(candidate) = candidate {
             let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -216,7 +216,7 @@ fn usage(usage: &Value) -> Option<Usage> {
 fn finish_reason(reason: &str, message: &Value) -> Result<FinishReason, ModelError> {
     let failed = || {
         let why = message.as_str().map(|why| format!(": {}", short(why))).unwrap_or_default();
-        ModelError::malformed(format!("the answer ends with {reason}{why}"))
+        ModelError::malformed(format!("the response ends with {reason}{why}"))
     };
     Ok(match reason {
         "STOP" => FinishReason::Stop,
@@ -232,7 +232,7 @@ fn finish_reason(reason: &str, message: &Value) -> Result<FinishReason, ModelErr
         | "OTHER"
         | "NO_IMAGE" => return Err(failed()),
         "MISSING_THOUGHT_SIGNATURE" => {
-            return Err(ModelError::bad_request("the answer ends for want of a thought_signature"));
+            return Err(ModelError::bad_request("the response ends for want of a thought_signature"));
         }
         other => FinishReason::Other(short(other)),
     })

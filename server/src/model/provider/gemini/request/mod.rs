@@ -6,7 +6,7 @@ use agentloop_core::agent::{ReasoningEffort, ToolChoice};
 use agentloop_core::model_traits::{Effort, ThinkingMode};
 use agentloop_core::tool::ToolDeclaration;
 
-use super::Dialect;
+use super::ProviderDialect;
 use super::contents::{Conversation, text_part};
 use super::schema::within_subset;
 use super::state::StateRules;
@@ -16,7 +16,7 @@ use crate::model::request::history::{
     self, ListField, ObjectWriter, RequestPatch, ToolListCache, element, object, response_schema, tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::transport::http::RequestBody;
+use crate::model::transport::http::HttpBody;
 use crate::model::{ModelError, ModelRequest};
 
 /// Thinking tokens for each effort, for models that take a budget.
@@ -29,11 +29,11 @@ const BUDGETS: [(Effort, i32); 4] =
 /// If a schema cannot be expressed in the provider's subset, or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
-    dialect: &Dialect,
+    dialect: &ProviderDialect,
     lists: &ToolListCache,
     origin: &Origin,
     policy: StatePolicy,
-) -> Result<RequestBody, ModelError> {
+) -> Result<HttpBody, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let model = gemini(&request.model, dialect.traits.get(&request.model));
     let config = config(request, dialect, &model)?;
@@ -86,7 +86,7 @@ fn head(request: &ModelRequest, conversation: &Conversation, config: &[u8]) -> V
 }
 
 /// Encodes `generationConfig`: sampling, output limit, response schema and thinking.
-fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<Vec<u8>, ModelError> {
+fn config(request: &ModelRequest, dialect: &ProviderDialect, model: &Gemini) -> Result<Vec<u8>, ModelError> {
     let options = &request.options;
     let schema = match &options.response_schema {
         Some(_) if !model.is_newer && !request.tools.is_empty() => {
@@ -123,21 +123,26 @@ fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<V
     Ok(out)
 }
 
-fn thinking(config: &mut ObjectWriter<'_>, request: &ModelRequest, dialect: &Dialect, model: &Gemini) {
-    let asked = request.options.reasoning_effort;
+fn thinking(
+    config: &mut ObjectWriter<'_>,
+    request: &ModelRequest,
+    dialect: &ProviderDialect,
+    model: &Gemini,
+) {
+    let wanted = request.options.reasoning_effort;
     if model.traits.thinks == ThinkingMode::Never {
-        if asked.is_some_and(|asked| asked != ReasoningEffort::None) {
+        if wanted.is_some_and(|wanted| wanted != ReasoningEffort::None) {
             dialect.omissions.log_omitted(&request.model, "reasoning_effort", "nothing");
         }
         return;
     }
     // An unknown model gets only the requested parameters.
-    if !model.is_known && asked.is_none() {
+    if !model.is_known && wanted.is_none() {
         return;
     }
     let omissions = &dialect.omissions;
-    let effort = asked
-        .and_then(|asked| omissions.supported_effort(&request.model, model.traits.efforts, asked.into()));
+    let effort = wanted
+        .and_then(|wanted| omissions.supported_effort(&request.model, model.traits.efforts, wanted.into()));
     config.object("thinkingConfig", |thinking| {
         if model.by_budget {
             let budget = BUDGETS.iter().find(|(of, _)| Some(*of) == effort).map(|(_, budget)| *budget);

@@ -15,7 +15,7 @@ fn origin() -> Origin {
 
 fn written(request: &ModelRequest, policy: StatePolicy) -> Result<Value, String> {
     let origin = Origin::new(&"p".into(), &request.model);
-    let body = body(request, &Dialect::default(), &ToolListCache::default(), &origin, policy);
+    let body = body(request, &ProviderDialect::default(), &ToolListCache::default(), &origin, policy);
     body.map(|body| serde_json::from_slice(&body.to_vec()).unwrap()).map_err(|error| error.message)
 }
 

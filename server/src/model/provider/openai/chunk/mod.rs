@@ -96,7 +96,7 @@ impl<'de> Fields<'de> for ChatChunk<'de> {
         match name {
             "choices" => {
                 let choices: Vec<Choice<'de>> = value.objects()?;
-                // The request asks for one choice. A server that sends more gives them an index.
+                // The request is for one choice. A server that sends more gives them an index.
                 let first = choices.into_iter().find(|choice| choice.index.unwrap_or(0) == 0);
                 let Choice { delta, finish_reason, .. } = first.unwrap_or_default();
                 (self.delta, self.finish_reason) = (delta, finish_reason);

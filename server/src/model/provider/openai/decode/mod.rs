@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::calls::Calls;
 use super::chunk::{CallFragment, CallFunction, ChatChunk, ChatText, ReasoningField};
-use super::state::{CallState, Details, ReasoningState};
+use super::state::{Details, ReasoningState, StoredCallState};
 use crate::model::ModelError;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::short;
@@ -26,7 +26,7 @@ pub(in crate::model) struct ChatDecoder {
     /// Field of the reasoning that is still open.
     reasoning: Option<ReasoningField>,
     details: Details,
-    /// Of the last event with a single text.
+    /// The template of the last event with a single text.
     template: Template<ChatText>,
     /// Finish reason, sent at the end because token counts follow it, and with some servers more text.
     finish: Option<FinishReason>,
@@ -63,7 +63,7 @@ impl Decoder for ChatDecoder {
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let Some(reason) = self.finish.take() else {
-            return Err(ModelError::malformed("the stream ends before the answer does"));
+            return Err(ModelError::malformed("the stream ends before the response does"));
         };
         if reason == FinishReason::ContextWindow && !self.has_content {
             return Err(ModelError::context_full());
@@ -89,7 +89,7 @@ impl Decoder for ChatDecoder {
         let choices = document["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
         let choice =
-            first.filter(|choice| choice["message"].is_object()).ok_or_else(ModelError::no_answer)?;
+            first.filter(|choice| choice["message"].is_object()).ok_or_else(ModelError::not_a_response)?;
         let reason = choice["finish_reason"].as_str().unwrap_or("stop");
         let choice = json!({ "delta": choice["message"], "finish_reason": reason });
         let chunk = json!({ "choices": [choice], "usage": document["usage"] }).to_string();
@@ -178,7 +178,7 @@ impl ChatDecoder {
         let extra = fragment.extra.and_then(|extra| RawValue::from_string(extra.to_owned()).ok());
         let index = self.calls.add(fragment, deltas)?;
         if let Some(extra_content) = extra {
-            let data = serde_json::to_string(&CallState { extra_content }).ok();
+            let data = serde_json::to_string(&StoredCallState { extra_content }).ok();
             let state = data.map(|data| self.origin.state(data));
             self.calls.attach_state(index, state, deltas);
         }

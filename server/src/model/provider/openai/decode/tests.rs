@@ -247,7 +247,7 @@ fn a_context_that_is_full_from_the_start_is_an_error() {
     check_error(
         &[&chunk(r#"{"role":"assistant","content":""}"#, r#""model_context_window_exceeded""#), "[DONE]"],
         ModelErrorKind::ContextOverflow,
-        "the context was full before the answer began",
+        "the context was full before the response began",
     );
 }
 
@@ -275,7 +275,7 @@ fn ends_of_all_kinds() {
     check_text(&[&text, &stop, &text, " [DONE] "], "xx", FinishReason::Stop);
     check_text(&[&text, &stop, "[DONE]", "nonsense"], "x", FinishReason::Stop);
     check_text(&[&stop], "", FinishReason::Stop);
-    let cut = "the stream ends before the answer does";
+    let cut = "the stream ends before the response does";
     check_error(&[&text], ModelErrorKind::Malformed, cut);
     check_error(&["[DONE]"], ModelErrorKind::Malformed, cut);
     check_error(&[], ModelErrorKind::Malformed, cut);

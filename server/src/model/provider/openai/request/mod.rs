@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
 use agentloop_core::tool::ToolDeclaration;
 
-use super::Dialect;
+use super::ProviderDialect;
 use super::messages::{Conversation, system};
 use super::state::StateRules;
 use crate::model::request::encoded_text::Piece;
@@ -14,7 +14,7 @@ use crate::model::request::history::{
     tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::transport::http::RequestBody;
+use crate::model::transport::http::HttpBody;
 use crate::model::{ModelError, ModelRequest};
 
 /// Builds the body of a request.
@@ -23,11 +23,11 @@ use crate::model::{ModelError, ModelRequest};
 /// If a schema or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
-    dialect: &Dialect,
+    dialect: &ProviderDialect,
     lists: &ToolListCache,
     origin: &Origin,
     policy: StatePolicy,
-) -> Result<RequestBody, ModelError> {
+) -> Result<HttpBody, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let head = head(request, dialect)?;
     let mut prompt = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn body(
 }
 
 /// Encodes everything except tools and messages.
-fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError> {
+fn head(request: &ModelRequest, dialect: &ProviderDialect) -> Result<Vec<u8>, ModelError> {
     let mut out = Vec::with_capacity(256);
     let format = request.options.response_schema.as_ref();
     let schema = format.map(response_schema).transpose()?;
@@ -120,7 +120,7 @@ fn tool_choice(head: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     };
 }
 
-fn options(head: &mut ObjectWriter<'_>, options: &ModelOptions, dialect: &Dialect) {
+fn options(head: &mut ObjectWriter<'_>, options: &ModelOptions, dialect: &ProviderDialect) {
     head.optional("temperature", options.temperature).optional("top_p", options.top_p);
     let max_tokens = options.max_output_tokens.or(dialect.default_max_tokens);
     head.optional(dialect.max_tokens_field(), max_tokens);

@@ -11,13 +11,13 @@ use crate::model::testing::fixtures::{
 };
 use crate::model::{EncodedPool, EncodedPrefix};
 
-fn sent(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
+fn sent(request: &ModelRequest, dialect: &ProviderDialect) -> Result<Value, ModelError> {
     let body = body(request, dialect, &ToolListCache::default(), &origin(), StatePolicy::Keep)?;
     Ok(serde_json::from_slice(&body.to_vec()).unwrap())
 }
 
-fn local() -> Dialect {
-    Dialect {
+fn local() -> ProviderDialect {
+    ProviderDialect {
         options: OpenAiOptions::default(),
         official: false,
         signatures: Some("google"),
@@ -25,12 +25,12 @@ fn local() -> Dialect {
     }
 }
 
-fn official() -> Dialect {
-    Dialect { official: true, ..local() }
+fn official() -> ProviderDialect {
+    ProviderDialect { official: true, ..local() }
 }
 
 #[track_caller]
-fn check_messages(messages: Vec<Message>, dialect: &Dialect, expected: Value) {
+fn check_messages(messages: Vec<Message>, dialect: &ProviderDialect, expected: Value) {
     assert_eq!(sent(&request(messages), dialect).unwrap()["messages"], expected);
 }
 
@@ -46,7 +46,7 @@ fn the_least_request() {
         })
     );
     let quiet = OpenAiOptions { include_usage: false, ..OpenAiOptions::default() };
-    let quiet = Dialect { options: quiet, ..local() };
+    let quiet = ProviderDialect { options: quiet, ..local() };
     assert_eq!(sent(&request(vec![]), &quiet).unwrap().get("stream_options"), None);
 }
 
@@ -124,7 +124,7 @@ fn tool_choices() {
 
 #[test]
 fn the_bound_has_the_name_that_the_server_knows() {
-    let limited = |dialect: Dialect, max: Option<u32>| {
+    let limited = |dialect: ProviderDialect, max: Option<u32>| {
         let mut request = request(vec![]);
         request.options.max_output_tokens = max;
         let body = sent(&request, &dialect).unwrap();
@@ -134,7 +134,7 @@ fn the_bound_has_the_name_that_the_server_knows() {
     assert_eq!(limited(official(), Some(5)), [None, Some(5), None]);
     assert_eq!(limited(local(), None), [None, None, None]);
     let named = OpenAiOptions { max_tokens_field: Some("n_predict".to_owned()), ..OpenAiOptions::default() };
-    let named = Dialect { options: named, default_max_tokens: Some(9), ..official() };
+    let named = ProviderDialect { options: named, default_max_tokens: Some(9), ..official() };
     assert_eq!(limited(named.clone(), None), [None, None, Some(9)]);
     assert_eq!(limited(named, Some(5)), [None, None, Some(5)]);
 }
@@ -223,20 +223,20 @@ fn reasoning_goes_back_only_where_it_is_asked_for() {
             assistant(vec![reasoning("why", None, None), text("done")]),
         ]
     };
-    let thoughts = |dialect: &Dialect| {
+    let thoughts = |dialect: &ProviderDialect| {
         let body = sent(&request(history()), dialect).unwrap();
         [0, 1, 2].map(|i| body["messages"][i].get("reasoning_content").cloned())
     };
     assert_eq!(thoughts(&local()), [None, None, None]);
     let asking = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
-    let asking = Dialect { options: asking, ..local() };
+    let asking = ProviderDialect { options: asking, ..local() };
     assert_eq!(thoughts(&asking), [Some(json!("why")), Some(json!("")), None]);
 }
 
 #[test]
 fn reasoning_goes_back_by_the_models_name() {
     use SendReasoning::{Always, Never, WithCalls};
-    let dialect = |send_reasoning| Dialect {
+    let dialect = |send_reasoning| ProviderDialect {
         options: OpenAiOptions { send_reasoning, ..OpenAiOptions::default() },
         ..local()
     };
@@ -274,7 +274,7 @@ fn reasoning_goes_back_to_its_own_model_in_its_own_field() {
     ]);
     request.options.provider_options = None;
     let options = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
-    let body = sent(&request, &Dialect { options, ..local() }).unwrap();
+    let body = sent(&request, &ProviderDialect { options, ..local() }).unwrap();
     assert_eq!(body["messages"][0]["reasoning"], json!("own"));
     assert_eq!(body["messages"][0].get("reasoning_content"), None);
     assert_eq!(body["messages"][1]["reasoning_content"], json!(""));
@@ -310,7 +310,7 @@ fn googles_signatures_go_back_where_they_came_from() {
         assistant(vec![call("c", "f", "{}"), call("d", "f", "{}")]),
         assistant(vec![signed_call(&Origin::new(&"other".into(), "m-1"), "e", own)]),
     ];
-    let signatures = |model: &str, dialect: &Dialect, policy| {
+    let signatures = |model: &str, dialect: &ProviderDialect, policy| {
         let mut request = request(history.clone());
         request.model = model.to_owned();
         let body = super::body(&request, dialect, &ToolListCache::default(), &origin(), policy).unwrap();
@@ -334,10 +334,10 @@ fn googles_signatures_go_back_where_they_came_from() {
     let keep = StatePolicy::Keep;
     assert_eq!(signatures("google/gemini-3.8-flash", &local(), keep), ["google:SIG", "", dummy, "", dummy]);
     assert_eq!(signatures("gemini-4-argon", &local(), StatePolicy::Drop), [dummy, "", dummy, "", dummy]);
-    let vertex = Dialect { signatures: Some("vertex"), ..local() };
+    let vertex = ProviderDialect { signatures: Some("vertex"), ..local() };
     let dummy = "vertex:skip_thought_signature_validator";
     assert_eq!(signatures("google/gemini-4-argon", &vertex, keep), ["google:SIG", "", dummy, "", dummy]);
-    let openrouter = Dialect { signatures: None, ..local() };
+    let openrouter = ProviderDialect { signatures: None, ..local() };
     for (model, dialect) in [("gemini-2.5-pro", &local()), ("gemini-4-argon", &openrouter), ("m-1", &local())]
     {
         assert_eq!(signatures(model, dialect, keep), ["google:SIG", "", "", "", ""], "{model}");
@@ -354,7 +354,7 @@ fn openai_gets_ids_that_it_takes() {
             result("functions.f:0", ToolStatus::Succeeded, "2", vec![]),
         ]
     };
-    let ids = |dialect: &Dialect| {
+    let ids = |dialect: &ProviderDialect| {
         let body = sent(&request(history()), dialect).unwrap();
         let id = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
         (
@@ -372,7 +372,7 @@ fn openai_gets_ids_that_it_takes() {
 
 #[test]
 fn openai_is_told_which_requests_are_of_one_conversation() {
-    let key = |messages: Vec<Message>, dialect: &Dialect| {
+    let key = |messages: Vec<Message>, dialect: &ProviderDialect| {
         let body = sent(&request(messages), dialect).unwrap();
         body.get("prompt_cache_key").map(|key| key.as_str().unwrap().to_owned())
     };
@@ -430,7 +430,7 @@ fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
 #[test]
 fn what_is_kept_of_a_conversation_changes_no_byte() {
     let asking = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
-    let dialects = [local(), official(), Dialect { options: asking, ..local() }];
+    let dialects = [local(), official(), ProviderDialect { options: asking, ..local() }];
     for seed in 0..200 {
         let (mut talk, encoded, mut kind) =
             (RandomConversation::new(seed), EncodedPrefix::caching(&EncodedPool::default()), 0);

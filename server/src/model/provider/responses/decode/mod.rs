@@ -29,7 +29,7 @@ const ITEMS_MAX: usize = 4 * CALLS_PER_MESSAGE_MAX;
 #[derive(Debug, Default)]
 pub(in crate::model) struct ResponsesDecoder {
     origin: Origin,
-    items: Vec<Item>,
+    items: Vec<OpenItem>,
     calls: u32,
     /// Digest of the complete reasoning items since the last other item.
     reasoning: Option<Digest>,
@@ -41,7 +41,7 @@ pub(in crate::model) struct ResponsesDecoder {
 
 /// An item of the response that has begun.
 #[derive(Debug)]
-struct Item {
+struct OpenItem {
     index: Option<u64>,
     id: Option<String>,
     kind: ItemKind,
@@ -95,7 +95,7 @@ impl Decoder for ResponsesDecoder {
     }
 
     fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), ModelError> {
-        Err(ModelError::malformed("the stream ends before the answer does"))
+        Err(ModelError::malformed("the stream ends before the response does"))
     }
 
     fn is_done(&self) -> bool {
@@ -104,7 +104,7 @@ impl Decoder for ResponsesDecoder {
 
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         if !document["output"].is_array() {
-            return Err(ModelError::no_answer());
+            return Err(ModelError::not_a_response());
         }
         let before = deltas.len();
         let kind = match document["status"].as_str() {
@@ -182,7 +182,7 @@ impl ResponsesDecoder {
     /// last incomplete item of the same kind.
     fn item(&mut self, item_ref: ItemRef<'_>, begin: impl FnOnce() -> ItemKind) -> Result<usize, ModelError> {
         let begun = begin();
-        let is_it = |item: &Item| match (item_ref.index, item.index, item_ref.id, item.id.as_deref()) {
+        let is_it = |item: &OpenItem| match (item_ref.index, item.index, item_ref.id, item.id.as_deref()) {
             (Some(asked), Some(index), _, _) => asked == index,
             (_, _, Some(asked), Some(id)) => asked == id,
             _ => !item.is_complete && std::mem::discriminant(&item.kind) == std::mem::discriminant(&begun),
@@ -194,7 +194,13 @@ impl ResponsesDecoder {
             return Err(ModelError::too_many(ITEMS_MAX, "items"));
         }
         let id = item_ref.id.map(str::to_owned);
-        self.items.push(Item { index: item_ref.index, id, kind: begun, is_complete: false, is_cut: false });
+        self.items.push(OpenItem {
+            index: item_ref.index,
+            id,
+            kind: begun,
+            is_complete: false,
+            is_cut: false,
+        });
         Ok(self.items.len() - 1)
     }
 
@@ -401,7 +407,7 @@ impl ResponsesDecoder {
         }
         self.cut(kind);
         let reason = self.reason(kind, response);
-        deltas.extend(self.items.iter().filter_map(Item::invalidation));
+        deltas.extend(self.items.iter().filter_map(OpenItem::invalidation));
         deltas.push(Delta::Finish { reason });
         self.done = true;
         Ok(())
@@ -445,7 +451,7 @@ impl ResponsesDecoder {
     }
 }
 
-impl Item {
+impl OpenItem {
     /// Makes the arguments of a cut call invalid JSON, because such a call must not be run.
     fn invalidation(&self) -> Option<Delta> {
         let ItemKind::Call(CallItem { number: Some(index), .. }) = self.kind else { return None };

@@ -6,7 +6,7 @@ use agentloop_core::agent::{ModelOptions, ToolChoice};
 use agentloop_core::model_traits::{Effort, ModelTraits, ThinkingMode};
 use agentloop_core::tool::ToolDeclaration;
 
-use super::Dialect;
+use super::ProviderDialect;
 use super::items::Conversation;
 use super::state::StateRules;
 use super::traits::gpt;
@@ -16,7 +16,7 @@ use crate::model::request::history::{
     tool_schema,
 };
 use crate::model::request::origin::{Origin, StatePolicy};
-use crate::model::transport::http::RequestBody;
+use crate::model::transport::http::HttpBody;
 use crate::model::{ModelError, ModelRequest};
 
 /// Decisions about one call that are not in its request.
@@ -34,10 +34,10 @@ pub(super) struct CallContext {
 /// If a schema or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
-    dialect: &Dialect,
+    dialect: &ProviderDialect,
     lists: &ToolListCache,
     call: &CallContext,
-) -> Result<RequestBody, ModelError> {
+) -> Result<HttpBody, ModelError> {
     let patch = RequestPatch::of(&request.options)?;
     let head = head(request, dialect, call)?;
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
@@ -59,7 +59,11 @@ pub(super) fn body(
 }
 
 /// Encodes everything except tools and input.
-fn head(request: &ModelRequest, dialect: &Dialect, call: &CallContext) -> Result<Vec<u8>, ModelError> {
+fn head(
+    request: &ModelRequest,
+    dialect: &ProviderDialect,
+    call: &CallContext,
+) -> Result<Vec<u8>, ModelError> {
     let options = &request.options;
     let format = options.response_schema.as_ref();
     let schema = format.map(response_schema).transpose()?;
@@ -103,7 +107,7 @@ fn reasoning(
     head: &mut ObjectWriter<'_>,
     request: &ModelRequest,
     traits: Option<&ModelTraits>,
-    dialect: &Dialect,
+    dialect: &ProviderDialect,
     call: &CallContext,
 ) {
     let effort = effort(request, traits, dialect);
@@ -118,7 +122,7 @@ fn reasoning(
             reasoning.optional("effort", effort.map(Effort::as_str)).optional("summary", summary);
         });
     }
-    // A model may reason without being asked to.
+    // A model may reason although the request does not say so.
     let may_think = traits.is_none_or(|traits| traits.thinks != ThinkingMode::Never);
     if may_think && !call.without_reasoning {
         head.list("include", |include| include.extend_from_slice(br#""reasoning.encrypted_content""#));
@@ -134,11 +138,11 @@ fn reasoning(
     }
 }
 
-fn effort(request: &ModelRequest, traits: Option<&ModelTraits>, dialect: &Dialect) -> Option<Effort> {
-    let asked = Effort::from(request.options.reasoning_effort?);
+fn effort(request: &ModelRequest, traits: Option<&ModelTraits>, dialect: &ProviderDialect) -> Option<Effort> {
+    let wanted = Effort::from(request.options.reasoning_effort?);
     match traits {
-        Some(traits) => dialect.omissions.supported_effort(&request.model, traits.efforts, asked),
-        None => Some(asked),
+        Some(traits) => dialect.omissions.supported_effort(&request.model, traits.efforts, wanted),
+        None => Some(wanted),
     }
 }
 

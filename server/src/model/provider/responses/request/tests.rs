@@ -18,13 +18,13 @@ fn call_of(request: &ModelRequest) -> CallContext {
     }
 }
 
-fn sent_by(request: &ModelRequest, dialect: &Dialect, call: &CallContext) -> Value {
+fn sent_by(request: &ModelRequest, dialect: &ProviderDialect, call: &CallContext) -> Value {
     let body = body(request, dialect, &ToolListCache::default(), call).unwrap();
     serde_json::from_slice(&body.to_vec()).unwrap()
 }
 
 fn sent(request: &ModelRequest) -> Value {
-    sent_by(request, &Dialect::default(), &call_of(request))
+    sent_by(request, &ProviderDialect::default(), &call_of(request))
 }
 
 fn input(messages: Vec<Message>) -> Value {
@@ -113,7 +113,7 @@ fn the_whole_request() {
 
 #[test]
 fn what_is_asked_of_a_model_depends_on_it() {
-    let with = |model: &str, effort: Option<ReasoningEffort>, dialect: &Dialect| {
+    let with = |model: &str, effort: Option<ReasoningEffort>, dialect: &ProviderDialect| {
         let mut request = request(vec![user("hi")]);
         request.model = model.to_owned();
         request.options.reasoning_effort = effort;
@@ -121,7 +121,7 @@ fn what_is_asked_of_a_model_depends_on_it() {
         let sent = sent_by(&request, dialect, &call_of(&request));
         (sent["reasoning"].clone(), sent["include"].is_array(), sent["temperature"].is_number())
     };
-    let plain = Dialect::default();
+    let plain = ProviderDialect::default();
     let summary = || json!({"summary": "auto"});
     let with_effort = |effort: &str| json!({"effort": effort, "summary": "auto"});
     assert_eq!(with("gpt-4o", Some(ReasoningEffort::High), &plain), (Value::Null, false, true));
@@ -133,7 +133,8 @@ fn what_is_asked_of_a_model_depends_on_it() {
     assert_eq!(with("prod", None, &plain), (Value::Null, true, true), "nobody knows what it takes");
     assert_eq!(with("prod", Some(ReasoningEffort::High), &plain), (with_effort("high"), true, true));
     let never = TraitOverrides { thinks: Some(ThinkingMode::Never), ..TraitOverrides::default() };
-    let configured = Dialect { traits: [("prod".to_owned(), never)].into(), ..Dialect::default() };
+    let configured =
+        ProviderDialect { traits: [("prod".to_owned(), never)].into(), ..ProviderDialect::default() };
     assert_eq!(with("prod", None, &configured), (Value::Null, false, true));
 }
 
@@ -142,7 +143,7 @@ fn a_server_that_shows_no_reasoning_is_not_asked_to() {
     let mut request = request(vec![user("hi")]);
     request.model = "gpt-6.1-sol".to_owned();
     let call = CallContext { without_reasoning: true, ..call_of(&request) };
-    let sent = sent_by(&request, &Dialect { official: true, ..Dialect::default() }, &call);
+    let sent = sent_by(&request, &ProviderDialect { official: true, ..ProviderDialect::default() }, &call);
     assert_eq!((&sent["reasoning"], &sent["include"]), (&Value::Null, &Value::Null));
     assert_eq!(sent["stream_options"], json!({"include_obfuscation": false}));
 }
@@ -260,7 +261,7 @@ fn state_of_others_stays_away() {
     let mut request =
         request(vec![user("hi"), assistant(vec![thought("rs"), said("so", Some("final_answer"))])]);
     let seen = |request: &ModelRequest, call: &CallContext| {
-        let sent = sent_by(request, &Dialect::default(), call);
+        let sent = sent_by(request, &ProviderDialect::default(), call);
         (
             ids(&sent["input"]).len(),
             sent["input"][if ids(&sent["input"]).is_empty() { 1 } else { 2 }]["phase"].is_string(),
@@ -295,7 +296,8 @@ fn items_of_the_provider_go_back_as_they_came() {
     let parts =
         vec![Part::Opaque(origin().state(search)), Part::Opaque(origin().state("7")), said("so", None)];
     let request = request(vec![user("hi"), assistant(parts)]);
-    let body = body(&request, &Dialect::default(), &ToolListCache::default(), &call_of(&request)).unwrap();
+    let body =
+        body(&request, &ProviderDialect::default(), &ToolListCache::default(), &call_of(&request)).unwrap();
     assert!(String::from_utf8(body.to_vec()).unwrap().contains(search));
     assert_eq!(sent(&request)["input"].as_array().unwrap().len(), 3);
 }

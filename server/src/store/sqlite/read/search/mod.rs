@@ -53,7 +53,7 @@ pub(in crate::store::sqlite) const LENGTHS: &str = "
     SELECT d.id, d.sz FROM json_each(?1) AS a CROSS JOIN search.search_index_docsize AS d ON d.id = a.value";
 
 /// The first documents of a list that pass the filter, each with one of its entries. That is the one of the session
-/// that was asked for, else the original one, else that of any fork.
+/// that was named, else the original one, else that of any fork.
 ///
 /// Each look-up goes by the numbers of document and session, so its cost does not depend on how many sessions a tenant has.
 pub(in crate::store::sqlite) const HITS: &str = "

@@ -15,26 +15,30 @@ use crate::model::testing::fixtures::{
 };
 use crate::model::{EncodedPool, EncodedPrefix};
 
-fn uncached() -> Dialect {
+fn uncached() -> ProviderDialect {
     let options = AnthropicOptions { prompt_cache: false, ..AnthropicOptions::default() };
-    Dialect { options, ..Dialect::default() }
+    ProviderDialect { options, ..ProviderDialect::default() }
 }
 
-fn cached() -> Dialect {
-    Dialect::default()
+fn cached() -> ProviderDialect {
+    ProviderDialect::default()
 }
 
-fn written(request: &ModelRequest, dialect: &Dialect, policy: StatePolicy) -> (Value, Option<Digest>) {
+fn written(
+    request: &ModelRequest,
+    dialect: &ProviderDialect,
+    policy: StatePolicy,
+) -> (Value, Option<Digest>) {
     let call = CallContext { origin: Origin::new(&"p".into(), &request.model), policy, continues: false };
     let written = body(request, dialect, &ToolListCache::default(), &call).unwrap();
     (serde_json::from_slice(&written.body.to_vec()).unwrap(), written.prefix)
 }
 
-fn sent_with(request: &ModelRequest, dialect: &Dialect, policy: StatePolicy) -> Value {
+fn sent_with(request: &ModelRequest, dialect: &ProviderDialect, policy: StatePolicy) -> Value {
     written(request, dialect, policy).0
 }
 
-fn sent(request: &ModelRequest, dialect: &Dialect) -> Value {
+fn sent(request: &ModelRequest, dialect: &ProviderDialect) -> Value {
     sent_with(request, dialect, StatePolicy::Keep)
 }
 
