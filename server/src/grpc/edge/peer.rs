@@ -32,12 +32,15 @@ use crate::grpc::edge::forward::route::shutdown::STOPPING;
 use crate::grpc::edge::forward::wire::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
-use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
+use crate::grpc::edge::forward::wire::metadata::{
+    CALLER, PRINCIPAL, RELAYED, REPEATED, REPLICA, SHARD, strip,
+};
 use crate::grpc::edge::forward::wire::principal;
 use crate::grpc::edge::incoming::{HandshakeFailed, IncomingLink, RemoteEnd, connections, tls_connections};
 use crate::grpc::edge::run_changes;
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 use crate::grpc::edge::tool_link::{self, ToolLinkService};
+use crate::grpc::repetition::RepeatedRpc;
 use crate::grpc::status::{self, unauthenticated};
 
 /// Connections of other replicas. Each replica keeps one.
@@ -197,6 +200,9 @@ impl PeerListener {
         // The audit log has the caller's address, and not that of the replica.
         let caller = caller(request.headers());
         request.extensions_mut().insert(caller);
+        if let Some(mark) = request.headers().get(REPEATED).map(RepeatedRpc::from_header) {
+            request.extensions_mut().insert(mark);
+        }
         strip(request.headers_mut());
         match services {
             Some(services) => services.call(request).await,
