@@ -54,6 +54,10 @@ pub struct Peer {
     pub address: String,
 }
 
+/// The random name of a database, which its replicas share. Numbers of replicas are unique in one database alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterId(pub Arc<str>);
+
 /// Follows the [`Ownership`] as this replica knows it.
 pub type Ownerships = watch::Receiver<Ownership>;
 

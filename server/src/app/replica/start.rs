@@ -67,6 +67,7 @@ impl ServerBuilder {
             running: Running { tasks, otlp, reloader: listeners.reloader.clone(), grace },
         };
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
+        links.name_cluster(replica.cluster());
         let shared = ClusterParts {
             ownerships: replica.ownerships(),
             busy_shards: replica.busy_shards().clone(),

@@ -144,11 +144,15 @@ impl PeerListener {
         }
     }
 
-    /// Takes what replicas ask for themselves. An RPC that one sends on comes back, if it means this replica.
+    /// Takes what replicas ask for themselves. An RPC that one sends on comes back, if it means this replica. A replica of another
+    /// cluster, which may have had this address before, is refused everything.
     async fn take_own(
         &self,
         request: http::Request<Body>,
     ) -> ControlFlow<http::Response<Body>, http::Request<Body>> {
+        if self.forward.links().is_of_another_cluster(request.headers()) {
+            return ControlFlow::Break(look_again());
+        }
         let means_me =
             number_in(request.headers(), &REPLICA).map(OwnerNo) == Some(self.ownerships.borrow().me());
         let response = match (request.uri().path(), &self.tool_link, &self.run_changes) {

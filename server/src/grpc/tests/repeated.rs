@@ -10,7 +10,7 @@ use super::*;
 use crate::grpc::repetition::RepeatedRpc;
 use crate::grpc::service::sessions::SessionsService;
 use crate::ids::CountingIds;
-use crate::store::{NewSession, SessionStore as _};
+use crate::store::NewSession;
 
 const FIRST: Timestamp = Timestamp(1_000);
 const SECOND: Timestamp = Timestamp(2_000);

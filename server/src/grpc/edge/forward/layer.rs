@@ -96,6 +96,10 @@ impl ForwardLayer {
         self.0.routing.ownerships.clone()
     }
 
+    pub(in crate::grpc::edge) fn links(&self) -> &Links {
+        &self.0.routing.links
+    }
+
     pub(in crate::grpc::edge) fn local(&self) -> &LocalServices {
         &self.0.routing.local
     }

@@ -36,7 +36,7 @@ use super::open_error::OpenError;
 use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::busy_shards::BusyShards;
-use crate::cluster::{Ownerships, ReplicaRow, Replicas};
+use crate::cluster::{ClusterId, Ownerships, ReplicaRow, Replicas};
 use crate::lifecycle::Tasks;
 
 /// Pulses of the server's runtime in the time of a lease. A pulse counts for two fifths of that time.
@@ -85,6 +85,7 @@ pub(in crate::store::postgres) enum ServerNotice {
 #[derive(Debug)]
 pub struct Replica {
     number: OwnerNo,
+    cluster: ClusterId,
     ownership: Ownerships,
     shards: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
@@ -129,10 +130,11 @@ impl Replica {
             signals: signals.clone(),
         };
         thread.start(joined).map_err(|error| failed(format!("no thread for the replica: {error}")))?;
-        let JoinedReplica { number, ownership } =
+        let JoinedReplica { number, cluster, ownership } =
             answer.await.unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
         Ok(Self {
             number,
+            cluster,
             ownership,
             shards,
             seen,
@@ -144,6 +146,12 @@ impl Replica {
             tasks,
             _dropped: dropped,
         })
+    }
+
+    /// The name of the database that this replica shares with others.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
     }
 
     /// The number of this start of a server. It is never used again.

@@ -325,11 +325,22 @@ impl Owner {
         acceptors: Option<watch::Receiver<Acceptor>>,
         authentication: Authentication,
     ) -> Self {
+        Self::with_links(number, acceptors, authentication, Links::new(None)).await
+    }
+
+    async fn with_links(
+        number: u64,
+        acceptors: Option<watch::Receiver<Acceptor>>,
+        authentication: Authentication,
+        links: Links,
+    ) -> Self {
         let (local, rpcs) = scripted();
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerListener::new(forward_layer(ownerships, local), authentication);
+        let forward =
+            forward_layer_with(ownerships, links, local, KnownRuns::new(), CancellationToken::new());
+        let port = PeerListener::new(forward, authentication);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));

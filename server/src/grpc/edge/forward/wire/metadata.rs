@@ -6,6 +6,8 @@ use crate::grpc::status;
 
 /// Number of the replica that an RPC means.
 pub(in crate::grpc::edge) const REPLICA: HeaderName = HeaderName::from_static("agentloop-replica");
+/// The name of the sender's cluster. Replicas of earlier versions do not set it.
+pub(in crate::grpc::edge) const CLUSTER: HeaderName = HeaderName::from_static("agentloop-cluster");
 /// The shard whose owner an RPC means. Replicas of earlier versions do not set it.
 pub(in crate::grpc::edge) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
 /// The principal that the accepting replica has authenticated.
@@ -22,7 +24,7 @@ pub(in crate::grpc::edge::forward) const LOOK_AGAIN: HeaderName = HeaderName::fr
 
 /// Takes out what only replicas may say.
 pub(in crate::grpc::edge) fn strip(headers: &mut HeaderMap) {
-    for name in [REPLICA, SHARD, PRINCIPAL, CALLER, RELAYED, REPEATED, LOOK_AGAIN] {
+    for name in [REPLICA, CLUSTER, SHARD, PRINCIPAL, CALLER, RELAYED, REPEATED, LOOK_AGAIN] {
         headers.remove(name);
     }
 }
@@ -47,6 +49,7 @@ mod tests {
     fn credentials_and_what_only_replicas_may_say_are_not_sent_on() {
         let names = [
             "agentloop-replica",
+            "agentloop-cluster",
             "agentloop-shard",
             "agentloop-principal-bin",
             "agentloop-caller",
