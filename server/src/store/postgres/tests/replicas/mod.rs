@@ -1,6 +1,7 @@
 //! Several replicas over one database. Each server of a test has a runtime of its own, which a test can end like a process.
 
 mod fences;
+mod ghosts;
 mod restart;
 mod silence;
 mod statements;
