@@ -223,6 +223,12 @@ async fn attempt(
                 () = routing.ownership_lost(asked) => AttemptOutcome::Broken,
                 () = routing.stopped() => return None,
             };
+            routing.links.count(|counts| match outcome {
+                AttemptOutcome::Responded(_) => &mut counts.answered,
+                AttemptOutcome::NotDone | AttemptOutcome::Stopping(_) => &mut counts.moved,
+                AttemptOutcome::NotReached(_) => &mut counts.unreached,
+                AttemptOutcome::Broken => &mut counts.lost,
+            });
             Some((outcome, RpcHandler::Owner { _link: link }))
         }
     }

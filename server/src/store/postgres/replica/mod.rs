@@ -36,7 +36,7 @@ use super::open_error::OpenError;
 use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::busy_shards::BusyShards;
-use crate::cluster::{ClusterId, Ownerships, ReplicaRow, Replicas};
+use crate::cluster::{ClusterId, Ownerships, ReplicaRow, Replicas, TakeoverCounts};
 use crate::lifecycle::Tasks;
 
 /// Pulses of the server's runtime in the time of a lease. A pulse counts for two fifths of that time.
@@ -91,6 +91,7 @@ pub struct Replica {
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
     scope: Scope,
     busy: BusyShards,
+    counts: Arc<TakeoverCounts>,
     notices: mpsc::UnboundedSender<ServerNotice>,
     signals: Signals,
     /// Has the task that shows that the server's runtime moves.
@@ -116,6 +117,7 @@ impl Replica {
         let (shards_sender, shards) = watch::channel(ReplicaShards::default());
         let (notices, notices_receiver) = mpsc::unbounded_channel();
         let (scope, busy) = (Scope::none(), BusyShards::default());
+        let counts = Arc::<TakeoverCounts>::default();
         let (seen_sender, seen) = watch::channel(Seen::default());
         let (joined, answer) = oneshot::channel();
         let thread = ReplicaThread {
@@ -125,6 +127,7 @@ impl Replica {
             shards: shards_sender,
             scope: scope.clone(),
             busy: busy.clone(),
+            counts: counts.clone(),
             notices: notices_receiver,
             seen: seen_sender,
             signals: signals.clone(),
@@ -140,12 +143,19 @@ impl Replica {
             seen,
             scope,
             busy,
+            counts,
             notices,
             signals,
             #[cfg(test)]
             tasks,
             _dropped: dropped,
         })
+    }
+
+    /// The takeovers of this replica, counted since its start.
+    #[must_use]
+    pub fn takeovers(&self) -> &Arc<TakeoverCounts> {
+        &self.counts
     }
 
     /// The name of the database that this replica shares with others.

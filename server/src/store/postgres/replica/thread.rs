@@ -18,7 +18,7 @@ use super::link::DatabaseLink;
 use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::busy_shards::BusyShards;
-use crate::cluster::{ClusterId, Ownership, Ownerships};
+use crate::cluster::{ClusterId, Ownership, Ownerships, TakeoverCounts};
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open;
 use crate::store::postgres::open_error::{OpenError, failure};
@@ -32,6 +32,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) shards: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
     pub(in crate::store::postgres) busy: BusyShards,
+    pub(in crate::store::postgres) counts: Arc<TakeoverCounts>,
     pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
@@ -100,7 +101,7 @@ impl ReplicaThread {
         let (sender, ownership) = watch::channel(Ownership::unknown(number));
         let lease = Rc::new(LeaseWatch::new(sender));
         let (shards, seen, scope, busy) = (self.shards, self.seen, self.scope, self.busy);
-        let out = Outputs { lease: lease.clone(), shards, seen, scope, busy };
+        let out = Outputs { lease: lease.clone(), shards, seen, scope, busy, counts: self.counts };
         let driver = Driver::new(number, times, link, self.pulse, out);
         let _ = joined.send(Ok(JoinedReplica { number, cluster, ownership }));
         tokio::select! { biased;

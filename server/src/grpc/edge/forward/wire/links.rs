@@ -80,6 +80,19 @@ impl Service<http::Request<Body>> for Link {
     }
 }
 
+/// Tries to have RPCs done by other replicas since the start, by their ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SentOnCounts {
+    /// The replica did the RPC, or refused it.
+    pub answered: u64,
+    /// The replica was not the one to do it, or stops.
+    pub moved: u64,
+    /// There was no connection to the replica.
+    pub unreached: u64,
+    /// The connection broke, or the session was given away, before the answer.
+    pub lost: u64,
+}
+
 /// The links to other replicas. Clones share them.
 #[derive(Clone, Default)]
 pub struct Links(Arc<Mutex<LinksState>>);
@@ -87,6 +100,7 @@ pub struct Links(Arc<Mutex<LinksState>>);
 #[derive(Default)]
 struct LinksState {
     tls: Option<LinkTls>,
+    counts: SentOnCounts,
     /// The name of this replica's cluster.
     cluster: Option<HeaderValue>,
     /// The peers that were called, by their numbers.
@@ -110,6 +124,16 @@ impl Links {
             (state.tls.clone(), state.cluster.clone())
         };
         Self(Arc::new(Mutex::new(LinksState { tls, cluster, ..LinksState::default() })))
+    }
+
+    /// The RPCs that were sent on.
+    #[must_use]
+    pub fn sent_on(&self) -> SentOnCounts {
+        self.state().counts
+    }
+
+    pub(in crate::grpc::edge::forward) fn count(&self, add: impl FnOnce(&mut SentOnCounts) -> &mut u64) {
+        *add(&mut self.state().counts) += 1;
     }
 
     /// Names the cluster on links that are made from now on. Call it before the first one.
