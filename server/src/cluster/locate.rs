@@ -1,7 +1,9 @@
-//! Finds the shard of a run, for those who have to send an RPC to its owner and know nothing but the run's id.
+//! Finds the shard of a run, for those who have to send an RPC to its owner and know nothing but the run's id. Also finds what
+//! tells a session from an earlier one of the same id.
 
 use agentloop_core::cluster::shard::ShardNo;
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
 /// Knows the shards of runs. Each replica calls it when an RPC names a run and no session.
@@ -15,11 +17,21 @@ pub trait Locate: Send + Sync {
     /// # Errors
     /// [`LocateError`]
     async fn shard_of_run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError>;
+
+    /// The time at which the session that has this id now was created. `None` if there is none.
+    ///
+    /// # Errors
+    /// [`LocateError`]
+    async fn session_created_at(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Timestamp>, LocateError>;
 }
 
-/// The shard of a run cannot be looked up for now.
+/// A run or a session cannot be looked up for now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the shard of a run cannot be looked up: {0}")]
+#[error("a run or a session cannot be looked up: {0}")]
 pub struct LocateError(
     /// The reply of the database, for the log.
     pub String,

@@ -9,6 +9,7 @@ pub(crate) mod run_shards;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo};
@@ -53,6 +54,10 @@ pub struct Peer {
     /// Host and port of its port for replicas.
     pub address: String,
 }
+
+/// The random name of a database, which its replicas share. Numbers of replicas are unique in one database alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterId(pub Arc<str>);
 
 /// Follows the [`Ownership`] as this replica knows it.
 pub type Ownerships = watch::Receiver<Ownership>;
@@ -177,6 +182,46 @@ pub enum ReplicaPart {
     Standby,
     /// It is fenced. Its writes are refused.
     Fenced,
+}
+
+/// Counts of the takeovers of one replica since its start. Its own thread writes them.
+#[derive(Debug, Default)]
+pub struct TakeoverCounts {
+    fences: AtomicU64,
+    claimed: AtomicU64,
+    is_outdated: AtomicBool,
+}
+
+impl TakeoverCounts {
+    pub(crate) fn fenced_one(&self) {
+        self.fences.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn claimed(&self, shards: usize) {
+        self.claimed.fetch_add(shards as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_outdated(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
+    }
+
+    /// Other replicas that this one has fenced.
+    #[must_use]
+    pub fn fences(&self) -> u64 {
+        self.fences.load(Ordering::Relaxed)
+    }
+
+    /// Shards that it has claimed.
+    #[must_use]
+    pub fn claimed_shards(&self) -> u64 {
+        self.claimed.load(Ordering::Relaxed)
+    }
+
+    /// True if a replica of a later version has changed the tables, so that this one claims nothing more.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
+    }
 }
 
 /// Knows all replicas of a database.

@@ -130,7 +130,8 @@ impl ShardCache {
 mod tests {
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    use agentloop_core::id::{RunId, TenantId};
+    use agentloop_core::id::{RunId, SessionId, TenantId};
+    use agentloop_core::time::Timestamp;
     use async_trait::async_trait;
     use futures_util::future::join_all;
 
@@ -147,6 +148,14 @@ mod tests {
         async fn shard_of_run(&self, _: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
             let asked = self.0.fetch_add(1, Ordering::SeqCst) + 1;
             Ok((run.as_str() != "unknown").then_some(ShardNo(asked)))
+        }
+
+        async fn session_created_at(
+            &self,
+            _: &TenantId,
+            _: &SessionId,
+        ) -> Result<Option<Timestamp>, LocateError> {
+            Ok(None)
         }
     }
 

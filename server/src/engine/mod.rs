@@ -46,6 +46,7 @@ pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;
 pub use self::query::subscribe::Subscription;
 pub use self::query::view::{RunView, StoppedRun};
+pub use self::session::delete::DeleteIf;
 pub use self::session::request::{Author, OnBusy, StartRequest, StartedRun};
 pub use self::watch::{
     PeerFollowing, RunChange, RunTap, SessionItem, SessionStreamItem, WatchChange, WatchItem,

@@ -6,6 +6,7 @@ mod bounded;
 mod caller;
 pub mod convert;
 pub mod edge;
+mod repetition;
 mod rpc;
 pub mod service;
 pub mod status;

@@ -8,8 +8,13 @@ use crate::grpc::access::{Access, DECIDE, GIVE, HOST, OPERATE, READ, READ_ALL, R
 pub(in crate::grpc) enum ForwardMode {
     /// One request and one response, which the contract confirms when the RPC is repeated.
     Unary,
-    /// The same, if the request names a run. For a session, a repetition would abort its next run.
-    UnaryIfRunNamed,
+    /// The same, if the request names a run, or the terms of a tool. Otherwise it is sent once: a repetition would abort the
+    /// session's next run, or accept other terms.
+    UnaryIfNamed,
+    /// The same, sent once: a repetition would undo a change of somebody else that came after it.
+    UnaryOnce,
+    /// The same. A repetition names the session that the first try meant, by its creation: another one may have its id by then.
+    UnaryOfSession,
     /// A stream of events that goes on after its last `seq`, at whichever replica.
     Events,
     /// A stream of changes that goes on after its last `resume_token`.
@@ -76,7 +81,7 @@ const TABLE: &[Rpc] = &[
     changes("/agentloop.v1.AgentLoop/Run", WRITE, ForwardMode::Unary, RouteKind::Input),
     changes("/agentloop.v1.AgentLoop/RunStream", WRITE, ForwardMode::Events, RouteKind::Input),
     reads("/agentloop.v1.AgentLoop/Subscribe", READ, ForwardMode::Events, RouteKind::Run),
-    changes("/agentloop.v1.AgentLoop/Abort", WRITE, ForwardMode::UnaryIfRunNamed, RouteKind::Target),
+    changes("/agentloop.v1.AgentLoop/Abort", WRITE, ForwardMode::UnaryIfNamed, RouteKind::Target),
     changes("/agentloop.v1.AgentLoop/SubmitApproval", DECIDE, ForwardMode::Unary, RouteKind::Question),
     changes("/agentloop.v1.AgentLoop/SubmitInput", WRITE, ForwardMode::Unary, RouteKind::Question),
     changes("/agentloop.v1.AgentLoop/Step", WRITE, ForwardMode::Unary, RouteKind::Run),
@@ -96,7 +101,7 @@ const TABLE: &[Rpc] = &[
     reads("/agentloop.v1.Server/VerifyAudit", OPERATE, ForwardMode::Unary, RouteKind::Here),
     changes("/agentloop.v1.Sessions/CreateSession", WRITE, ForwardMode::Unary, RouteKind::Session),
     reads("/agentloop.v1.Sessions/GetSession", READ, ForwardMode::Unary, RouteKind::Here),
-    changes("/agentloop.v1.Sessions/UpdateSession", WRITE, ForwardMode::Unary, RouteKind::Session),
+    changes("/agentloop.v1.Sessions/UpdateSession", WRITE, ForwardMode::UnaryOnce, RouteKind::Session),
     changes("/agentloop.v1.Sessions/GetOrCreateSession", WRITE, ForwardMode::Unary, RouteKind::User),
     changes("/agentloop.v1.Sessions/ImportEntries", WRITE, ForwardMode::Unary, RouteKind::Import),
     reads("/agentloop.v1.Sessions/ExportSession", READ, ForwardMode::Download, RouteKind::Here),
@@ -105,7 +110,7 @@ const TABLE: &[Rpc] = &[
     reads("/agentloop.v1.Sessions/SearchEntries", READ, ForwardMode::Unary, RouteKind::Here),
     reads("/agentloop.v1.Sessions/SubscribeSession", READ, ForwardMode::Changes, RouteKind::Session),
     changes("/agentloop.v1.Sessions/ForkSession", WRITE, ForwardMode::Unary, RouteKind::Fork),
-    changes("/agentloop.v1.Sessions/DeleteSession", WRITE, ForwardMode::Unary, RouteKind::Session),
+    changes("/agentloop.v1.Sessions/DeleteSession", WRITE, ForwardMode::UnaryOfSession, RouteKind::Session),
     changes("/agentloop.v1.ToolHost/Connect", HOST, ForwardMode::HostStream, RouteKind::Hub),
     reads("/agentloop.v1.ToolHost/CompleteCall", HOST, ForwardMode::Unary, RouteKind::Hub),
     reads("/agentloop.v1.Tools/ListTools", READ, ForwardMode::Unary, RouteKind::Hub),
@@ -113,8 +118,8 @@ const TABLE: &[Rpc] = &[
     reads("/agentloop.v1.Tools/CheckPolicy", READ, ForwardMode::Unary, RouteKind::Hub),
     reads("/agentloop.v1.Tools/ListRules", READ, ForwardMode::Unary, RouteKind::Here),
     changes("/agentloop.v1.Tools/DeleteRule", DECIDE, ForwardMode::Unary, RouteKind::Here),
-    changes("/agentloop.v1.Tools/AcceptTool", OPERATE, ForwardMode::Unary, RouteKind::Hub),
-    changes("/agentloop.v1.Tools/ForgetTool", OPERATE, ForwardMode::Unary, RouteKind::Hub),
+    changes("/agentloop.v1.Tools/AcceptTool", OPERATE, ForwardMode::UnaryIfNamed, RouteKind::Hub),
+    changes("/agentloop.v1.Tools/ForgetTool", OPERATE, ForwardMode::UnaryOnce, RouteKind::Hub),
     reads("/grpc.health.v1.Health/Check", Access::Anyone, ForwardMode::Unary, RouteKind::Here),
     reads("/grpc.health.v1.Health/Watch", Access::Anyone, ForwardMode::Unary, RouteKind::Here),
     reads(
@@ -152,7 +157,11 @@ impl Rpc {
             ForwardMode::Events | ForwardMode::Changes | ForwardMode::Download | ForwardMode::HostStream => {
                 true
             }
-            ForwardMode::Unary | ForwardMode::UnaryIfRunNamed | ForwardMode::Upload => false,
+            ForwardMode::Unary
+            | ForwardMode::UnaryIfNamed
+            | ForwardMode::UnaryOnce
+            | ForwardMode::UnaryOfSession
+            | ForwardMode::Upload => false,
         }
     }
 }
@@ -233,7 +242,9 @@ mod tests {
             let is_read = match mode {
                 ForwardMode::Upload | ForwardMode::Download | ForwardMode::HostStream => false,
                 ForwardMode::Unary
-                | ForwardMode::UnaryIfRunNamed
+                | ForwardMode::UnaryIfNamed
+                | ForwardMode::UnaryOnce
+                | ForwardMode::UnaryOfSession
                 | ForwardMode::Events
                 | ForwardMode::Changes => true,
             };

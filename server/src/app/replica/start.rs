@@ -67,6 +67,7 @@ impl ServerBuilder {
             running: Running { tasks, otlp, reloader: listeners.reloader.clone(), grace },
         };
         let links = peer_tls.as_ref().map_or_else(|| Links::new(None), |tls| tls.links());
+        links.name_cluster(replica.cluster());
         let shared = ClusterParts {
             ownerships: replica.ownerships(),
             busy_shards: replica.busy_shards().clone(),
@@ -114,7 +115,8 @@ impl ReplicaServer {
     ) -> Result<(StartedServices, Arc<DropGuard>), StartError> {
         if let Some(metrics) = &listeners.metrics {
             let (ownerships, reloader) = (shared.ownerships.clone(), self.running.reloader.clone());
-            metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), reloader);
+            let counts = (self.replica.takeovers().clone(), shared.links.clone());
+            metrics::read_replicas_at_scrape(metrics, ownerships, shared.replicas.clone(), counts, reloader);
         }
         let rpcs_ended = CancellationToken::new();
         let rpcs = Arc::new(rpcs_ended.clone().drop_guard());

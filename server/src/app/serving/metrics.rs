@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 use super::host_check::{HostCheck, HostProblem};
 use crate::app::security::Reloader;
 use crate::app::store::OwnStore;
-use crate::cluster::{HUB, Ownerships, ReplicaPart, Replicas};
+use crate::cluster::{HUB, Ownerships, ReplicaPart, Replicas, TakeoverCounts};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::grpc::edge::audit::AuditLog;
+use crate::grpc::edge::forward::wire::links::{Links, SentOnCounts};
 use crate::grpc::edge::incoming::{Connection, connections};
 use crate::telemetry::metrics::{self, MemoryReadings, Metrics, Readings, ReplicaReadings, StoreReadings};
 use crate::telemetry::models::KnownModels;
@@ -94,16 +95,23 @@ pub(in crate::app) fn read_replicas_at_scrape(
     metrics: &Metrics,
     ownerships: Ownerships,
     replicas: Arc<dyn Replicas>,
+    (takeovers, links): (Arc<TakeoverCounts>, Links),
     reloader: Option<Arc<Reloader>>,
 ) {
     metrics.read_replicas_at_scrape(move || {
         let rows = replicas.rows();
+        let SentOnCounts { answered, moved, unreached, lost } = links.sent_on();
         let living = rows.iter().filter(|row| row.part != ReplicaPart::Fenced);
         ReplicaReadings {
             shards: match &*ownerships.borrow() {
                 ownership if ownership.is_valid() => ownership.own().count(),
                 _ => 0,
             },
+            has_lease: ownerships.borrow().is_valid(),
+            is_outdated: takeovers.is_outdated(),
+            claimed_shards: takeovers.claimed_shards(),
+            fences: takeovers.fences(),
+            sent_on: [("answered", answered), ("moved", moved), ("unreached", unreached), ("lost", lost)],
             keeps_hosts: ownerships.borrow().is_mine(HUB),
             living: living.clone().count(),
             silent_for: living.filter_map(|row| row.silent_for).max().unwrap_or_default(),

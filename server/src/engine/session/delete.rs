@@ -7,10 +7,31 @@ use agentloop_core::time::Timestamp;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::watch::{ChangedFrom, SessionSignal};
-use crate::store::{PageRequest, RunFilter, RunRow, StoreError};
+use crate::store::{PageRequest, RunFilter, RunRow, SessionRow, StoreError};
 
 /// Runs of a deleted session that are read at a time.
 const PAGE_ROWS: u32 = 500;
+
+/// The condition under which a session is deleted. It is looked at under the session's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteIf {
+    /// There is none: whichever session has the id.
+    Any,
+    /// It was last used before this time.
+    UsedBefore(Timestamp),
+    /// It was created at this time, so it is no later one of the same id.
+    CreatedAt(Timestamp),
+}
+
+impl DeleteIf {
+    fn holds(self, row: &SessionRow) -> bool {
+        match self {
+            Self::Any => true,
+            Self::UsedBefore(before) => row.updated_at < before,
+            Self::CreatedAt(at) => row.created_at == at,
+        }
+    }
+}
 
 impl Engine {
     /// Deletes a session, its runs and their events. False if there is no such session. Subscribers of its runs get
@@ -19,22 +40,25 @@ impl Engine {
     /// # Errors
     /// [`EngineError::SessionBusy`], or the store's.
     pub async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, EngineError> {
-        self.delete_session_used_before(tenant, session, None).await
+        self.delete_session_if(tenant, session, DeleteIf::Any).await
     }
 
-    /// As [`Self::delete_session`], but only if it was last used before this time. False if it was not.
-    pub(in crate::engine) async fn delete_session_used_before(
+    /// As [`Self::delete_session`], but only if this holds for the session. False if it does not.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn delete_session_if(
         &self,
         tenant: &TenantId,
         session: &SessionId,
-        used_before: Option<Timestamp>,
+        condition: DeleteIf,
     ) -> Result<bool, EngineError> {
         let (engine, tenant, session) = (self.clone(), tenant.clone(), session.clone());
         self.run_detached("delete session", async move {
             // Keeps out a start that read the session before the deletion.
             let _lock = engine.0.session_locks.exclusive(&tenant, &session).await;
-            if let Some(before) = used_before
-                && engine.store().session(&tenant, &session).await?.is_none_or(|row| row.updated_at >= before)
+            if condition != DeleteIf::Any
+                && !engine.store().session(&tenant, &session).await?.is_some_and(|row| condition.holds(&row))
             {
                 return Ok(false);
             }

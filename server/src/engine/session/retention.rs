@@ -10,6 +10,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use crate::engine::Engine;
 use crate::engine::deps::options::{KEPT_LEAST, Retention};
 use crate::engine::error::EngineError;
+use crate::engine::session::delete::DeleteIf;
 use crate::store::IdleSession;
 
 /// The wait before the first pass, in which a start has other things to do.
@@ -151,7 +152,7 @@ impl Engine {
         session: &SessionId,
         before: Timestamp,
     ) -> Result<bool, EngineError> {
-        match self.delete_session_used_before(tenant, session, Some(before)).await {
+        match self.delete_session_if(tenant, session, DeleteIf::UsedBefore(before)).await {
             Err(EngineError::SessionBusy { .. }) => Ok(false),
             Err(EngineError::ShuttingDown) => Err(EngineError::ShuttingDown),
             Err(error) => {

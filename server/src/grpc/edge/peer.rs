@@ -32,12 +32,15 @@ use crate::grpc::edge::forward::route::shutdown::STOPPING;
 use crate::grpc::edge::forward::wire::links::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
-use crate::grpc::edge::forward::wire::metadata::{CALLER, PRINCIPAL, RELAYED, REPLICA, SHARD, strip};
+use crate::grpc::edge::forward::wire::metadata::{
+    CALLER, PRINCIPAL, RELAYED, REPEATED, REPLICA, SHARD, strip,
+};
 use crate::grpc::edge::forward::wire::principal;
 use crate::grpc::edge::incoming::{HandshakeFailed, IncomingLink, RemoteEnd, connections, tls_connections};
 use crate::grpc::edge::run_changes;
 use crate::grpc::edge::tls::{Acceptor, BadTlsFiles, TlsClients, TlsFiles};
 use crate::grpc::edge::tool_link::{self, ToolLinkService};
+use crate::grpc::repetition::RepeatedRpc;
 use crate::grpc::status::{self, unauthenticated};
 
 /// Connections of other replicas. Each replica keeps one.
@@ -141,11 +144,15 @@ impl PeerListener {
         }
     }
 
-    /// Takes what replicas ask for themselves. An RPC that one sends on comes back, if it means this replica.
+    /// Takes what replicas ask for themselves. An RPC that one sends on comes back, if it means this replica. A replica of another
+    /// cluster, which may have had this address before, is refused everything.
     async fn take_own(
         &self,
         request: http::Request<Body>,
     ) -> ControlFlow<http::Response<Body>, http::Request<Body>> {
+        if self.forward.links().is_of_another_cluster(request.headers()) {
+            return ControlFlow::Break(look_again());
+        }
         let means_me =
             number_in(request.headers(), &REPLICA).map(OwnerNo) == Some(self.ownerships.borrow().me());
         let response = match (request.uri().path(), &self.tool_link, &self.run_changes) {
@@ -197,6 +204,9 @@ impl PeerListener {
         // The audit log has the caller's address, and not that of the replica.
         let caller = caller(request.headers());
         request.extensions_mut().insert(caller);
+        if let Some(mark) = request.headers().get(REPEATED).map(RepeatedRpc::from_header) {
+            request.extensions_mut().insert(mark);
+        }
         strip(request.headers_mut());
         match services {
             Some(services) => services.call(request).await,

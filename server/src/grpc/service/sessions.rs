@@ -12,8 +12,8 @@ use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use crate::audit;
-use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::{DeleteIf, Engine};
 use crate::grpc::caller::Caller;
 use crate::grpc::convert::event::PlanningEvents;
 use crate::grpc::convert::id::required;
@@ -22,6 +22,7 @@ use crate::grpc::convert::run_input::import::import_request;
 use crate::grpc::convert::run_input::input::labels;
 use crate::grpc::convert::{session, short, todo};
 use crate::grpc::edge::page::{List, fit_page, page_size};
+use crate::grpc::repetition::RepeatedRpc;
 use crate::grpc::service::agent_loop::shown_run;
 use crate::grpc::service::blobs;
 use crate::grpc::service::call_titles::call_titles;
@@ -388,13 +389,22 @@ impl Sessions for SessionsService {
         request: Request<wire::DeleteSessionRequest>,
     ) -> Result<Response<wire::DeleteSessionResponse>, Status> {
         let caller = Caller::of(&request);
+        let condition = match request.extensions().get::<RepeatedRpc>() {
+            None => Some(DeleteIf::Any),
+            Some(first) => first.created_at.map(DeleteIf::CreatedAt),
+        };
         let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
         let existed = match check_session(&self.engine, &caller, &session, Right::Change).await {
             Ok(()) => {
+                // The first try meant no session: one that is there by now stays.
+                let Some(condition) = condition else {
+                    audit::denied(NO_SESSION);
+                    return Ok(Response::new(wire::DeleteSessionResponse { existed: false }));
+                };
                 if self.engine.store().session(caller.tenant(), &session).await?.is_none() {
                     audit::denied(NO_SESSION);
                 }
-                self.engine.delete_session(caller.tenant(), &session).await?
+                self.engine.delete_session_if(caller.tenant(), &session, condition).await?
             }
             Err(error) if error.code() == tonic::Code::NotFound => {
                 audit::denied(NO_SESSION);

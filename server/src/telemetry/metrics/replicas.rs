@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
@@ -13,6 +15,16 @@ use prometheus_client::registry::Unit;
 pub struct ReplicaReadings {
     /// Shards of sessions that this one owns, while its lease is valid.
     pub shards: usize,
+    /// True while its lease is valid.
+    pub has_lease: bool,
+    /// True if a replica of a later version has changed the tables, so that this one takes no more shards.
+    pub is_outdated: bool,
+    /// Shards that it has claimed since its start.
+    pub claimed_shards: u64,
+    /// Other replicas that it has fenced since its start.
+    pub fences: u64,
+    /// Tries to have RPCs done by other replicas since its start, by their ends, whose names are a closed list.
+    pub sent_on: [(&'static str, u64); 4],
     /// True if it keeps the tool hosts of all.
     pub keeps_hosts: bool,
     /// Replicas that are not fenced, this one included.
@@ -21,6 +33,22 @@ pub struct ReplicaReadings {
     pub silent_for: Duration,
     /// The end of the certificate that this one presents to the others, in seconds since 1970; `None` without certificates.
     pub certificate_not_after: Option<i64>,
+}
+
+fn encode_counters(now: &ReplicaReadings, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (name, help, value) in [
+        ("replica_claimed_shards", "Shards of sessions that this replica has claimed", now.claimed_shards),
+        ("replica_fences", "Other replicas that this one has fenced after their lease", now.fences),
+    ] {
+        let counter = ConstCounter::new(value);
+        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+    }
+    let help = "Tries to have RPCs done by other replicas, by their ends";
+    let mut sent = encoder.encode_descriptor("replica_sent_rpcs", help, None, MetricType::Counter)?;
+    for (outcome, count) in now.sent_on {
+        ConstCounter::new(count).encode(sent.encode_family(&[("outcome", outcome)])?)?;
+    }
+    Ok(())
 }
 
 /// A collector that calls `read` at each scrape.
@@ -34,7 +62,9 @@ impl<F> fmt::Debug for ReplicasAtScrape<F> {
 
 impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasAtScrape<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let ReplicaReadings { shards, keeps_hosts, living, silent_for, certificate_not_after } = (self.0)();
+        let now = (self.0)();
+        encode_counters(&now, &mut encoder)?;
+        let ReplicaReadings { shards, keeps_hosts, living, silent_for, certificate_not_after, .. } = now;
         let mut gauge = |name: &str, help: &str, value: i64| {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
@@ -47,6 +77,11 @@ impl<F: Fn() -> ReplicaReadings + Send + Sync + 'static> Collector for ReplicasA
             "1 if this replica keeps the streams of all tool hosts",
             i64::from(keeps_hosts),
         )?;
+        let help = "1 while this replica's lease is valid: without it, it takes no RPCs";
+        gauge("replica_lease", help, i64::from(now.has_lease))?;
+        let help =
+            "1 if a replica of a later version has changed the tables, so that this one takes no more shards";
+        gauge("replica_outdated", help, i64::from(now.is_outdated))?;
         let help = "Replicas that share the database and are not fenced";
         gauge("replicas", help, i64::try_from(living).unwrap_or(i64::MAX))?;
         let gauge = ConstGauge::new(silent_for.as_secs_f64());

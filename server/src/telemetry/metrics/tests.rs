@@ -40,6 +40,69 @@ fn the_end_of_the_certificate_between_replicas_is_shown_where_there_is_one() {
 }
 
 #[test]
+fn takeovers_and_rpcs_that_are_sent_on_are_counted() {
+    let metrics = Metrics::new(KnownModels::default());
+    let readings = ReplicaReadings {
+        has_lease: true,
+        is_outdated: true,
+        claimed_shards: 341,
+        fences: 2,
+        sent_on: [("answered", 5), ("moved", 4), ("unreached", 3), ("lost", 1)],
+        ..ReplicaReadings::default()
+    };
+    metrics.read_replicas_at_scrape(move || readings);
+    let text = metrics.text();
+    for expected in [
+        "replica_lease 1",
+        "replica_outdated 1",
+        "replica_claimed_shards_total 341",
+        "replica_fences_total 2",
+        "replica_sent_rpcs_total{outcome=\"answered\"} 5",
+        "replica_sent_rpcs_total{outcome=\"unreached\"} 3",
+        "replica_sent_rpcs_total{outcome=\"lost\"} 1",
+    ] {
+        assert!(line(&text, &format!("agentloop_{expected}")).is_some(), "{expected} in {text}");
+    }
+}
+
+/// The text of a file from the top of the repository.
+fn file(path: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The names of metrics in a text.
+fn names(text: &str) -> std::collections::BTreeSet<&str> {
+    let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let words = text.split(|letter: char| !is_part(letter));
+    words.filter(|word| word.starts_with("agentloop_")).collect()
+}
+
+/// A rule about a metric that does not exist never fires.
+#[test]
+fn alerts_are_about_metrics_that_exist_and_that_the_guides_name() {
+    let metrics = Metrics::new(KnownModels::default());
+    let readings = ReplicaReadings { certificate_not_after: Some(1), ..ReplicaReadings::default() };
+    metrics.read_replicas_at_scrape(move || readings);
+    metrics.read_at_scrape(|| Readings {
+        store: Some(StoreReadings::default()),
+        audit: Some(crate::audit::AuditCounts { written: 0, failed: 0 }),
+        certificate_not_after: Some(1),
+        ..Readings::default()
+    });
+    let text = metrics.text();
+    let rules = file("server/deploy/alerts.yaml");
+    let guides = file("server/docs/guide/replicas.md") + &file("server/docs/guide/operating.md");
+    let (alerts, guides) = (names(&rules), names(&guides));
+    assert!(alerts.len() > 8, "{alerts:?}");
+    for name in alerts {
+        let is_there = text.lines().any(|line| line.split([' ', '{']).next() == Some(name));
+        assert!(is_there, "no metric {name}");
+        assert!(guides.contains(name), "no guide names {name}");
+    }
+}
+
+#[test]
 fn gauges_are_read_at_each_scrape() {
     let metrics = Metrics::new(KnownModels::default());
     let hosts = std::sync::atomic::AtomicUsize::new(0);

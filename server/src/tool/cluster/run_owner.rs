@@ -70,6 +70,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use agentloop_core::cluster::shard::{SHARDS, ShardNo};
+    use agentloop_core::id::SessionId;
+    use agentloop_core::time::Timestamp;
     use futures_util::future::join_all;
     use tokio::sync::{Semaphore, watch};
 
@@ -92,6 +94,14 @@ mod tests {
                 0 => Err(LocateError("away".to_owned())),
                 _ => Ok((run.as_str() != "unknown").then_some(ShardNo(1))),
             }
+        }
+
+        async fn session_created_at(
+            &self,
+            _: &TenantId,
+            _: &SessionId,
+        ) -> Result<Option<Timestamp>, LocateError> {
+            Ok(None)
         }
     }
 

@@ -31,6 +31,7 @@ use crate::grpc::edge::forward::streams::follow;
 use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::forward::wire::metadata::strip;
 use crate::grpc::edge::request_size::request_bytes_max;
+use crate::grpc::repetition::RepeatedRpc;
 use crate::grpc::rpc::{ForwardMode, RouteKind, Rpc};
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -44,6 +45,7 @@ pub struct ForwardLayer(Arc<Inner>);
 
 struct Inner {
     routing: Arc<Routing>,
+    locate: Arc<dyn Locate>,
     ids: Arc<dyn Ids>,
     message_bytes_max: usize,
     budget: BufferBudget,
@@ -58,7 +60,7 @@ pub struct ForwardParts {
     pub links: Links,
     /// The services of this replica.
     pub local: LocalServices,
-    /// Finds the shards of runs.
+    /// Finds the shards of runs, and the creation of sessions.
     pub locate: Arc<dyn Locate>,
     /// Makes the ids that callers leave to the server.
     pub ids: Arc<dyn Ids>,
@@ -79,12 +81,23 @@ impl ForwardLayer {
     pub fn new(parts: ForwardParts) -> Self {
         let ForwardParts { ownerships, links, local, locate, ids, .. } = parts;
         let ForwardParts { message_bytes_max, stop, tasks, runs_stopped, .. } = parts;
-        let routing = Arc::new(Routing::new(ownerships, links, local, locate, stop, tasks));
-        Self(Arc::new(Inner { routing, ids, message_bytes_max, budget: BufferBudget::new(), runs_stopped }))
+        let routing = Arc::new(Routing::new(ownerships, links, local, locate.clone(), stop, tasks));
+        Self(Arc::new(Inner {
+            routing,
+            locate,
+            ids,
+            message_bytes_max,
+            budget: BufferBudget::new(),
+            runs_stopped,
+        }))
     }
 
     pub(in crate::grpc::edge) fn ownerships(&self) -> Ownerships {
         self.0.routing.ownerships.clone()
+    }
+
+    pub(in crate::grpc::edge) fn links(&self) -> &Links {
+        &self.0.routing.links
     }
 
     pub(in crate::grpc::edge) fn local(&self) -> &LocalServices {
@@ -162,8 +175,12 @@ impl Inner {
                 caller.stays();
                 sent.response
             }
-            ForwardMode::UnaryIfRunNamed => {
-                let (options, at) = (SendOptions::unary_if(rpc.names_a_run()), RpcPlace::default());
+            ForwardMode::UnaryIfNamed | ForwardMode::UnaryOnce => {
+                let (options, at) = (SendOptions::unary_if(rpc.names_its_target()), RpcPlace::default());
+                Box::pin(send(routing, &rpc, &route_key, options, &at)).await.response
+            }
+            ForwardMode::UnaryOfSession => {
+                let (options, at) = (SendOptions::unary_as(self.repetition(&rpc).await), RpcPlace::default());
                 Box::pin(send(routing, &rpc, &route_key, options, &at)).await.response
             }
             ForwardMode::Events => {
@@ -177,6 +194,15 @@ impl Inner {
                 Box::pin(pass(routing, rpc, &route_key)).await
             }
         }
+    }
+
+    /// The mark of a repetition of an RPC about the session that there is now. `None` if that cannot be looked up.
+    async fn repetition(&self, rpc: &BufferedRpc) -> Option<RepeatedRpc> {
+        let session = rpc.session()?;
+        let created_at = self.locate.session_created_at(&rpc.head().tenant(), &session).await;
+        let created_at =
+            created_at.inspect_err(|error| tracing::debug!(%error, "an RPC is sent once")).ok()?;
+        Some(RepeatedRpc { created_at })
     }
 
     /// Gives an RPC to the services of this replica as soon as they are there. Nothing is kept of it.

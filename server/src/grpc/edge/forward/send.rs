@@ -20,6 +20,8 @@ use crate::grpc::edge::forward::route::routing::{
 };
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
+use crate::grpc::edge::forward::wire::metadata::REPEATED;
+use crate::grpc::repetition::RepeatedRpc;
 
 /// An owner that had the RPC for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
@@ -50,12 +52,14 @@ pub(super) struct SendOptions {
     /// True if the RPC may be sent again although an owner may have done it.
     is_repeatable: bool,
     extent: ResponseExtent,
+    /// The mark of tries after one that an owner may have done.
+    repetition: Option<RepeatedRpc>,
 }
 
 impl SendOptions {
     /// For an RPC with one response.
     pub(super) fn unary() -> Self {
-        Self { is_repeatable: true, extent: ResponseExtent::Whole }
+        Self { is_repeatable: true, extent: ResponseExtent::Whole, repetition: None }
     }
 
     /// The same, sent at most once to an owner that may have done it, unless the RPC `is_repeatable`.
@@ -63,9 +67,14 @@ impl SendOptions {
         Self { is_repeatable, ..Self::unary() }
     }
 
+    /// The same, sent again with this mark alone.
+    pub(super) fn unary_as(repetition: Option<RepeatedRpc>) -> Self {
+        Self { repetition, ..Self::unary_if(repetition.is_some()) }
+    }
+
     /// For an RPC with a stream of responses or requests.
     pub(super) fn stream() -> Self {
-        Self { is_repeatable: true, extent: ResponseExtent::Begun }
+        Self { is_repeatable: true, extent: ResponseExtent::Begun, repetition: None }
     }
 }
 
@@ -75,12 +84,13 @@ pub(super) async fn send(
     routing: &Routing,
     rpc: &impl ForwardedRpc,
     route_key: &RouteKey,
-    SendOptions { is_repeatable, extent }: SendOptions,
+    SendOptions { is_repeatable, extent, repetition }: SendOptions,
     at: &RpcPlace,
 ) -> Sent {
     let mut give_up = Instant::now() + SEARCH_WAIT;
     let mut lost = BTreeSet::new();
     let mut search = OwnerSearch::First;
+    let mut mark = None;
     loop {
         let found = tokio::select! {
             biased;
@@ -91,11 +101,14 @@ pub(super) async fn send(
         search = OwnerSearch::Again;
         let began = Instant::now();
         at.set(Some(asked));
-        let Some((outcome, handler)) = attempt(routing, rpc, target, asked, extent).await else {
+        let Some((outcome, handler)) = attempt(routing, rpc, target, asked, extent, mark).await else {
             return Sent::refused(shutting_down());
         };
         if !matches!(outcome, AttemptOutcome::Responded(_)) {
             at.set(None);
+        }
+        if matches!(outcome, AttemptOutcome::Broken | AttemptOutcome::Stopping(_)) {
+            mark = repetition;
         }
         let unable = match outcome {
             AttemptOutcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
@@ -180,10 +193,14 @@ async fn attempt(
     target: ResolvedTarget,
     asked: AskedReplica,
     extent: ResponseExtent,
+    mark: Option<RepeatedRpc>,
 ) -> Option<(AttemptOutcome, RpcHandler)> {
     match target {
         ResolvedTarget::Here(services) => {
-            let (request, link) = rpc.head().for_local(rpc.body());
+            let (mut request, link) = rpc.head().for_local(rpc.body());
+            if let Some(mark) = mark {
+                request.extensions_mut().insert(mark);
+            }
             let handler = RpcHandler::Here(link);
             let outcome = tokio::select! {
                 biased;
@@ -196,13 +213,22 @@ async fn attempt(
             Some((outcome, handler))
         }
         ResolvedTarget::Owner { number, shard, link } => {
-            let request = rpc.head().for_replica(number, shard, rpc.body());
+            let mut request = rpc.head().for_replica(number, shard, rpc.body());
+            if let Some(mark) = mark {
+                request.headers_mut().insert(REPEATED, mark.to_header());
+            }
             let outcome = tokio::select! {
                 biased;
                 outcome = send_over_link((*link).clone(), request, extent) => outcome,
                 () = routing.ownership_lost(asked) => AttemptOutcome::Broken,
                 () = routing.stopped() => return None,
             };
+            routing.links.count(|counts| match outcome {
+                AttemptOutcome::Responded(_) => &mut counts.answered,
+                AttemptOutcome::NotDone | AttemptOutcome::Stopping(_) => &mut counts.moved,
+                AttemptOutcome::NotReached(_) => &mut counts.unreached,
+                AttemptOutcome::Broken => &mut counts.lost,
+            });
             Some((outcome, RpcHandler::Owner { _link: link }))
         }
     }

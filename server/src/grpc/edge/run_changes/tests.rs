@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo};
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt as _};
 use tokio::net::TcpListener;
@@ -48,6 +49,14 @@ struct NoRuns;
 #[async_trait]
 impl Locate for NoRuns {
     async fn shard_of_run(&self, _: &TenantId, _: &RunId) -> Result<Option<ShardNo>, LocateError> {
+        Ok(None)
+    }
+
+    async fn session_created_at(
+        &self,
+        _: &TenantId,
+        _: &SessionId,
+    ) -> Result<Option<Timestamp>, LocateError> {
         Ok(None)
     }
 }

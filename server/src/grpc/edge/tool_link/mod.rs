@@ -11,12 +11,11 @@ use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::{self, uri::PathAndQuery};
 use tonic::codegen::{BoxFuture, Service};
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::cluster::{Ownerships, Peer};
 use crate::grpc::convert::host::server_frame::encoded_request;
-use crate::grpc::edge::forward::wire::links::Links;
+use crate::grpc::edge::forward::wire::links::{Link, Links};
 use crate::lifecycle::Tasks;
 use crate::tool::{ClusterTools, EncodeRequest, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound};
 
@@ -96,7 +95,7 @@ impl LinkDialer for ToolLinkDialer {
     }
 }
 
-async fn open(channel: Channel, frames: LinkFrames) -> Result<LinkInbound, String> {
+async fn open(channel: Link, frames: LinkFrames) -> Result<LinkInbound, String> {
     let mut grpc = tonic::client::Grpc::new(channel)
         .max_decoding_message_size(LINK_FRAME_BYTES_MAX)
         .max_encoding_message_size(LINK_FRAME_BYTES_MAX);

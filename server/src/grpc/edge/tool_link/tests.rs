@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::service::Routes;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::Server;
 use tower::Layer;
 
 use super::*;
@@ -48,8 +48,8 @@ struct PlainDialer;
 #[async_trait]
 impl LinkDialer for PlainDialer {
     async fn dial(&self, peer: &Peer, frames: LinkFrames) -> Result<LinkInbound, String> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", peer.address));
-        open(endpoint.map_err(|bad| bad.to_string())?.connect_lazy(), frames).await
+        let link = Links::new(None).to(peer, &Ownership::unknown(peer.number));
+        open((*link.map_err(|bad| bad.to_string())?).clone(), frames).await
     }
 }
 

@@ -1,7 +1,8 @@
-//! The shard of a run, which says whose calls about it are.
+//! The shard of a run, which says whose calls about it are, and the creation of a session, which tells it from an earlier one.
 
 use agentloop_core::cluster::shard::ShardNo;
-use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 use sqlx::Error;
 
@@ -9,7 +10,7 @@ use crate::cluster::locate::{Locate, LocateError};
 use crate::store::StoreError;
 use crate::store::postgres::PostgresStore;
 use crate::store::postgres::readers::Readers;
-use crate::store::sql::column::{SqlRow, number};
+use crate::store::sql::column::{SqlRow, number, time};
 use crate::store::sql::query::Query;
 use crate::store::sql::read::one;
 use crate::store::sql::reader::SqlReader as _;
@@ -22,6 +23,8 @@ const SHARD: &str = "
     SELECT r.shard FROM steers AS t JOIN runs AS r ON r.run_no = t.run_no
     WHERE t.tenant = $1 AND t.request_id = $2
     LIMIT 1";
+
+const CREATED_AT: &str = "SELECT created_at FROM sessions WHERE tenant = $1 AND session_id = $2";
 
 impl PostgresStore {
     /// The shard of the run with this id, or of the run that the request with this id has handed its messages to. `None` if there
@@ -38,6 +41,16 @@ impl PostgresStore {
 impl Locate for PostgresStore {
     async fn shard_of_run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
         self.run_shard(tenant, run).await.map_err(|error| LocateError(error.to_string()))
+    }
+
+    async fn session_created_at(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Timestamp>, LocateError> {
+        let query = Query::new(CREATED_AT).with(tenant.as_str()).with(session.as_str());
+        let found = one(&self.readers, query, |row| time(row, "created_at")).await;
+        found.map_err(|error| LocateError(error.to_string()))
     }
 }
 

@@ -25,7 +25,7 @@ use super::statements;
 use super::{ReplicaShards, ServerNotice};
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::busy_shards::{BusyShards, LeavingShard};
-use crate::cluster::{HUB, Ownership};
+use crate::cluster::{HUB, Ownership, TakeoverCounts};
 use crate::store::postgres::owner;
 use crate::store::postgres::scope::Scope;
 use crate::store::support::number::int;
@@ -62,6 +62,7 @@ pub(in crate::store::postgres) struct Outputs {
     pub(in crate::store::postgres) scope: Scope,
     /// The shards with work that would be lost.
     pub(in crate::store::postgres) busy: BusyShards,
+    pub(in crate::store::postgres) counts: Arc<TakeoverCounts>,
 }
 
 /// The state of a replica in its thread.
@@ -272,6 +273,7 @@ impl Driver {
                     replica = number.0,
                     "a replica has not beaten for the time of its lease; it is fenced"
                 );
+                self.out.counts.fenced_one();
                 self.note_fence(number);
             }
             Ok(false) => {}
@@ -339,6 +341,7 @@ impl Driver {
         let now = SystemClock.now();
         let input = match claimed {
             Ok(shards) => {
+                self.out.counts.claimed(shards.len());
                 // Other replicas were faster, or this one may not.
                 if shards.is_empty() && self.is_ready {
                     self.look_for_newer().await;
@@ -368,6 +371,7 @@ impl Driver {
             Err(error) => tracing::debug!(%error, "the version of the tables was not read"),
         }
         if self.is_outdated {
+            self.out.counts.set_outdated();
             // Others would leave it a part that it never takes.
             (self.is_ready, self.to_tell) = (false, Some(false));
             tracing::warn!(

@@ -36,7 +36,7 @@ use super::open_error::OpenError;
 use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::busy_shards::BusyShards;
-use crate::cluster::{Ownerships, ReplicaRow, Replicas};
+use crate::cluster::{ClusterId, Ownerships, ReplicaRow, Replicas, TakeoverCounts};
 use crate::lifecycle::Tasks;
 
 /// Pulses of the server's runtime in the time of a lease. A pulse counts for two fifths of that time.
@@ -85,11 +85,13 @@ pub(in crate::store::postgres) enum ServerNotice {
 #[derive(Debug)]
 pub struct Replica {
     number: OwnerNo,
+    cluster: ClusterId,
     ownership: Ownerships,
     shards: watch::Receiver<ReplicaShards>,
     pub(in crate::store::postgres) seen: watch::Receiver<Seen>,
     scope: Scope,
     busy: BusyShards,
+    counts: Arc<TakeoverCounts>,
     notices: mpsc::UnboundedSender<ServerNotice>,
     signals: Signals,
     /// Has the task that shows that the server's runtime moves.
@@ -115,6 +117,7 @@ impl Replica {
         let (shards_sender, shards) = watch::channel(ReplicaShards::default());
         let (notices, notices_receiver) = mpsc::unbounded_channel();
         let (scope, busy) = (Scope::none(), BusyShards::default());
+        let counts = Arc::<TakeoverCounts>::default();
         let (seen_sender, seen) = watch::channel(Seen::default());
         let (joined, answer) = oneshot::channel();
         let thread = ReplicaThread {
@@ -124,26 +127,41 @@ impl Replica {
             shards: shards_sender,
             scope: scope.clone(),
             busy: busy.clone(),
+            counts: counts.clone(),
             notices: notices_receiver,
             seen: seen_sender,
             signals: signals.clone(),
         };
         thread.start(joined).map_err(|error| failed(format!("no thread for the replica: {error}")))?;
-        let JoinedReplica { number, ownership } =
+        let JoinedReplica { number, cluster, ownership } =
             answer.await.unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
         Ok(Self {
             number,
+            cluster,
             ownership,
             shards,
             seen,
             scope,
             busy,
+            counts,
             notices,
             signals,
             #[cfg(test)]
             tasks,
             _dropped: dropped,
         })
+    }
+
+    /// The takeovers of this replica, counted since its start.
+    #[must_use]
+    pub fn takeovers(&self) -> &Arc<TakeoverCounts> {
+        &self.counts
+    }
+
+    /// The name of the database that this replica shares with others.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
     }
 
     /// The number of this start of a server. It is never used again.

@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, Row as _};
 
 use super::ReplicaOptions;
+use crate::cluster::ClusterId;
 use crate::store::postgres::{migrations, rows};
 use crate::store::support::number::int;
 
@@ -141,6 +142,12 @@ pub(in crate::store::postgres) async fn register(
     let query = sqlx::query(sql).bind(&me.address).bind(env!("CARGO_PKG_VERSION"));
     let query = query.bind(&me.configuration_digest).bind(lease);
     query.fetch_one(db).await?.try_get("replica_no").map(owner_no)
+}
+
+/// Reads the name of the database.
+pub(in crate::store::postgres) async fn cluster(db: &mut PgConnection) -> Result<ClusterId, Error> {
+    let found = sqlx::query("SELECT id FROM cluster_identity").fetch_one(db).await?;
+    Ok(ClusterId(found.try_get::<String, _>("id")?.into()))
 }
 
 /// Notes if a replica takes shards from now on.

@@ -18,7 +18,7 @@ use super::link::DatabaseLink;
 use super::seen::Seen;
 use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::busy_shards::BusyShards;
-use crate::cluster::{Ownership, Ownerships};
+use crate::cluster::{ClusterId, Ownership, Ownerships, TakeoverCounts};
 use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::open;
 use crate::store::postgres::open_error::{OpenError, failure};
@@ -32,6 +32,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
     pub(in crate::store::postgres) shards: watch::Sender<ReplicaShards>,
     pub(in crate::store::postgres) scope: Scope,
     pub(in crate::store::postgres) busy: BusyShards,
+    pub(in crate::store::postgres) counts: Arc<TakeoverCounts>,
     pub(in crate::store::postgres) notices: mpsc::UnboundedReceiver<ServerNotice>,
     pub(in crate::store::postgres) seen: watch::Sender<Seen>,
     pub(in crate::store::postgres) signals: Signals,
@@ -40,6 +41,7 @@ pub(in crate::store::postgres) struct ReplicaThread {
 /// The facts that the database gave this replica when it joined.
 pub(in crate::store::postgres) struct JoinedReplica {
     pub(in crate::store::postgres) number: OwnerNo,
+    pub(in crate::store::postgres) cluster: ClusterId,
     pub(in crate::store::postgres) ownership: Ownerships,
 }
 
@@ -88,8 +90,8 @@ impl ReplicaThread {
     /// `None`: the replica did not join.
     async fn run(self, joined: oneshot::Sender<Result<JoinedReplica, OpenError>>) -> Option<End> {
         let times = LeaseTimes::from_lease(Millis::of(self.me.lease));
-        let (number, link) = match self.join(times).await {
-            Ok((number, link)) => (number, link),
+        let (number, cluster, link) = match self.join(times).await {
+            Ok(joined) => joined,
             Err(error) => {
                 // Nobody may be waiting any more.
                 let _ = joined.send(Err(error));
@@ -99,16 +101,16 @@ impl ReplicaThread {
         let (sender, ownership) = watch::channel(Ownership::unknown(number));
         let lease = Rc::new(LeaseWatch::new(sender));
         let (shards, seen, scope, busy) = (self.shards, self.seen, self.scope, self.busy);
-        let out = Outputs { lease: lease.clone(), shards, seen, scope, busy };
+        let out = Outputs { lease: lease.clone(), shards, seen, scope, busy, counts: self.counts };
         let driver = Driver::new(number, times, link, self.pulse, out);
-        let _ = joined.send(Ok(JoinedReplica { number, ownership }));
+        let _ = joined.send(Ok(JoinedReplica { number, cluster, ownership }));
         tokio::select! { biased;
             end = driver.run(self.signals.leaving, self.notices) => Some(end),
             () = lease.run() => unreachable!("it never ends"),
         }
     }
 
-    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, DatabaseLink), OpenError> {
+    async fn join(&self, times: LeaseTimes) -> Result<(OwnerNo, ClusterId, DatabaseLink), OpenError> {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
         let failed = |error: sqlx::Error| failure(&at, &error);
@@ -120,6 +122,7 @@ impl ReplicaThread {
         let me = self.me.clone();
         let registered = async move |db: &mut sqlx::PgConnection| statements::register(db, &me).await;
         let number = link.execute(registered).await.map_err(failed)?;
-        Ok((number, link))
+        let cluster = link.execute(statements::cluster).await.map_err(failed)?;
+        Ok((number, cluster, link))
     }
 }

@@ -58,8 +58,8 @@ async fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
     let Some(schema) = Schema::new().await else { return };
     let store = schema.open().await;
     let mut owner = Owner::started(&shared(&store), "s", "r").await;
-    // The connection breaks after the commit and before its answer: a trigger that waits at the end of the commit is cut by
-    // the shell once the commit can be seen. Appends go on meanwhile, some of them are cut before, some after.
+    // The connection is cut at any moment: before the commit, after it and before its answer, or between two of them. Each of
+    // these moments by itself, without chance, is in `replicas/ghosts.rs`.
     for no in 0..20 {
         let (said, ()) = tokio::join!(owner.says("again"), cut_some(&schema, no));
         said.unwrap();

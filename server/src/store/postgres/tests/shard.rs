@@ -32,3 +32,14 @@ async fn a_run_is_in_the_shard_of_its_session() {
     let stranger = agentloop_core::id::TenantId::parse("stranger").unwrap();
     assert_eq!(other.shard_of_run(&stranger, &run("r")).await, Ok(None));
 }
+
+#[tokio::test]
+async fn the_creation_of_a_session_is_read_from_the_database() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let shared = store.clone() as Arc<dyn Store>;
+    assert_eq!(store.session_created_at(&tenant(), &session("s")).await, Ok(None));
+    let _owner = Owner::started(&shared, "s", "r").await;
+    let row = shared.session(&tenant(), &session("s")).await.unwrap().unwrap();
+    assert_eq!(store.session_created_at(&tenant(), &session("s")).await, Ok(Some(row.created_at)));
+}

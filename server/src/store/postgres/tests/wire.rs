@@ -7,6 +7,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::replicas::until;
 use super::*;
 
 /// The direction in which a connection loses everything from now on.
@@ -78,6 +79,11 @@ impl Wire {
     /// From now on, there are no connections.
     pub(super) fn is_cut(&self) {
         self.cut.send_replace(true);
+    }
+
+    /// Waits until a cut has ended every connection.
+    pub(super) async fn has_no_connection(&self) {
+        until(async || self.cut.receiver_count() == 0).await;
     }
 
     /// From now on, new connections are well.

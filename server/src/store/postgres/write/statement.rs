@@ -167,3 +167,74 @@ pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
     ];
     AssertSqlSafe(groups.into_iter().filter_map(|(is_needed, sql)| is_needed.then_some(sql)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of a statement with their texts, in their order, and the text after the last one.
+    fn parts(sql: &str) -> (Vec<(&str, &str)>, &str) {
+        let (mut parts, mut rest) = (Vec::new(), sql.trim().strip_prefix("WITH ").unwrap());
+        loop {
+            let (name, after) = rest.split_once(" AS ").unwrap();
+            let body = after.strip_prefix("MATERIALIZED ").unwrap_or(after);
+            let mut depth = 0;
+            let end = body.char_indices().find(|(_, letter)| {
+                depth += i32::from(*letter == '(') - i32::from(*letter == ')');
+                depth == 0
+            });
+            let (end, _) = end.unwrap();
+            parts.push((name.trim(), &body[1..end]));
+            match body[end + 1..].strip_prefix(',') {
+                Some(next) => rest = next,
+                None => return (parts, &body[end + 1..]),
+            }
+        }
+    }
+
+    /// The parts that write, and take no row from the fence: a part that writes is carried out whether or not another one refers
+    /// to it.
+    fn unfenced(sql: &str) -> Vec<&str> {
+        let (parts, answer) = parts(sql);
+        let takes = |text: &str| text.contains("FROM fence") || text.contains("USING fence");
+        let writes =
+            |text: &str| ["INSERT", "UPDATE", "DELETE", "MERGE"].iter().any(|verb| text.contains(verb));
+        let open = parts.iter().filter(|(name, text)| *name != "fence" && writes(text) && !takes(text));
+        open.map(|(name, _)| *name).chain((!takes(answer)).then_some("the answer")).collect()
+    }
+
+    fn all_needs() -> impl Iterator<Item = Needs> {
+        (0..32_u8).map(|bits| {
+            let [new_runs, questions, specs, others, is_replica] =
+                [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
+            let server = if is_replica { ServerKind::Replica } else { ServerKind::Alone };
+            Needs { new_runs, questions, specs, others, server }
+        })
+    }
+
+    #[test]
+    fn every_part_that_writes_takes_its_rows_from_the_fence() {
+        let mut names = std::collections::BTreeSet::new();
+        for needs in all_needs() {
+            let sql = text(needs).0;
+            let (parts, _) = parts(&sql);
+            let (first, fence) = parts[0];
+            assert_eq!(first, "fence", "{needs:?}");
+            for condition in ["owner_no = $1", "conn = $2", "NOT fenced", "RETURNING owner_no"] {
+                assert!(fence.contains(condition), "{fence}");
+            }
+            assert_eq!(unfenced(&sql), Vec::<&str>::new(), "{needs:?}");
+            names.extend(parts.iter().map(|(name, _)| (*name).to_owned()));
+        }
+        assert_eq!(names.len(), 17, "every group is among them: {names:?}");
+    }
+
+    #[test]
+    fn a_part_without_the_fence_is_found() {
+        let sql = "WITH fence AS MATERIALIZED (UPDATE owners SET batch = 1 RETURNING owner_no),
+                   good AS (INSERT INTO t SELECT v.* FROM fence, unnest(ARRAY[(1)]) AS v),
+                   bad AS (INSERT INTO t SELECT 1)
+                   SELECT count(*) FROM good";
+        assert_eq!(unfenced(sql), ["bad", "the answer"]);
+    }
+}

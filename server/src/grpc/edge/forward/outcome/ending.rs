@@ -23,7 +23,10 @@ pub(in crate::grpc::edge::forward) async fn done_here(
 ) -> http::Response<Body> {
     let response = services.call(request).await;
     match mode {
-        ForwardMode::Unary | ForwardMode::UnaryIfRunNamed => response,
+        ForwardMode::Unary
+        | ForwardMode::UnaryIfNamed
+        | ForwardMode::UnaryOnce
+        | ForwardMode::UnaryOfSession => response,
         ForwardMode::Events
         | ForwardMode::Changes
         | ForwardMode::Download

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agentloop_core::id::SessionId;
 use agentloop_proto::v1::{self as wire, ErrorReason};
 use prost::Message as _;
 use tonic::body::Body;
@@ -81,10 +82,24 @@ impl BufferedRpc {
         })
     }
 
-    /// True if an `Abort` names a run.
-    pub(in crate::grpc::edge::forward) fn names_a_run(&self) -> bool {
-        let request = self.message().and_then(|message| wire::AbortRequest::decode(message).ok());
-        request.is_some_and(|request| matches!(request.target, Some(wire::abort_request::Target::RunId(_))))
+    /// True if an `Abort` names a run, or an `AcceptTool` the terms. False for every other RPC.
+    pub(in crate::grpc::edge::forward) fn names_its_target(&self) -> bool {
+        use wire::abort_request::Target::RunId;
+        let Some(message) = self.message() else { return false };
+        match self.head.path() {
+            "/agentloop.v1.AgentLoop/Abort" => wire::AbortRequest::decode(message)
+                .is_ok_and(|request| matches!(request.target, Some(RunId(_)))),
+            "/agentloop.v1.Tools/AcceptTool" => {
+                wire::AcceptToolRequest::decode(message).is_ok_and(|request| !request.terms_digest.is_empty())
+            }
+            _ => false,
+        }
+    }
+
+    /// The session that a `DeleteSession` names.
+    pub(in crate::grpc::edge::forward) fn session(&self) -> Option<SessionId> {
+        let request = wire::DeleteSessionRequest::decode(self.message()?).ok()?;
+        SessionId::parse(request.session_id).ok()
     }
 }
 

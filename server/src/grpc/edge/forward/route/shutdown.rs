@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
-use tonic::transport::Channel;
 use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Replica, Routing};
+use crate::grpc::edge::forward::wire::links::Link;
 
 /// Path of the RPC with which a replica says that it stops. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const STOPPING: &str = "/agentloop.replica/Leave";
@@ -70,7 +70,7 @@ impl Routing {
     }
 }
 
-async fn tell_stopping(link: Channel) {
+async fn tell_stopping(link: Link) {
     let mut request = http::Request::new(Body::empty());
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use agentloop_core::cluster::shard::{OwnerNo, SHARDS, ShardNo, shard_of};
 use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use agentloop_proto::v1::agent_loop_client::AgentLoopClient;
 use agentloop_proto::v1::{self as wire};
 use async_trait::async_trait;
@@ -51,6 +52,7 @@ use crate::grpc::edge::incoming::{IncomingLink, connections};
 use crate::grpc::edge::message_prefix::PREFIX_BYTES;
 use crate::grpc::edge::peer::PeerListener;
 use crate::grpc::edge::tls::Acceptor;
+use crate::grpc::repetition::RepeatedRpc;
 use crate::ids::CountingIds;
 use crate::lifecycle::Tasks;
 
@@ -58,6 +60,8 @@ use crate::lifecycle::Tasks;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The number of the replica that callers dial.
 const ME: u64 = 100;
+/// The creation of every session.
+const CREATED_AT: Timestamp = Timestamp(1_700_000_000_123);
 /// The largest request that a replica sends on.
 const BYTES_MAX: usize = 1024 * 1024;
 
@@ -67,6 +71,7 @@ struct Seen {
     headers: http::HeaderMap,
     principal: Option<Arc<Principal>>,
     link: Option<IncomingLink>,
+    repeated: Option<RepeatedRpc>,
     message: Vec<u8>,
     /// The further requests of a host.
     rest: Option<Body>,
@@ -152,6 +157,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
             let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
             let principal = request.extensions().get::<Arc<Principal>>().cloned();
             let link = request.extensions().get::<IncomingLink>().cloned();
+            let repeated = request.extensions().get::<RepeatedRpc>().copied();
             let (message, rest) = match SERVICE {
                 // The requests of a host never end: the first one is enough.
                 2 => {
@@ -166,7 +172,7 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
             let (answer, answered) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);
             let _test_ended =
-                rpcs.send(Seen { path, headers, principal, link, message, rest, answer, dropped });
+                rpcs.send(Seen { path, headers, principal, link, repeated, message, rest, answer, dropped });
             let Ok(frames) = answered.await else { return std::future::pending().await };
             let frames: Vec<NextFrame> = frames;
             // A refusal has nothing but headers.
@@ -225,7 +231,7 @@ fn shard_of_r() -> ShardNo {
     shard_of(&ada().tenant, &SessionId::parse("s").unwrap())
 }
 
-/// Knows the run `r` alone, and can be told of others.
+/// Knows the run `r` alone, and can be told of others. Every session was created at the same time.
 #[derive(Clone)]
 struct KnownRuns(watch::Sender<BTreeMap<String, ShardNo>>);
 
@@ -245,6 +251,14 @@ impl KnownRuns {
 impl Locate for KnownRuns {
     async fn shard_of_run(&self, _: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
         Ok(self.0.borrow().get(run.as_str()).copied())
+    }
+
+    async fn session_created_at(
+        &self,
+        _: &TenantId,
+        _: &SessionId,
+    ) -> Result<Option<Timestamp>, LocateError> {
+        Ok(Some(CREATED_AT))
     }
 }
 
@@ -311,11 +325,22 @@ impl Owner {
         acceptors: Option<watch::Receiver<Acceptor>>,
         authentication: Authentication,
     ) -> Self {
+        Self::with_links(number, acceptors, authentication, Links::new(None)).await
+    }
+
+    async fn with_links(
+        number: u64,
+        acceptors: Option<watch::Receiver<Acceptor>>,
+        authentication: Authentication,
+        links: Links,
+    ) -> Self {
         let (local, rpcs) = scripted();
         let (ownership, ownerships) = watch::channel(ownership(number, &[], |_| number));
         let (listener, address) = loopback().await;
         let tasks = Tasks::new();
-        let port = PeerListener::new(forward_layer(ownerships, local), authentication);
+        let forward =
+            forward_layer_with(ownerships, links, local, KnownRuns::new(), CancellationToken::new());
+        let port = PeerListener::new(forward, authentication);
         drop(tasks.spawn("peers", async move {
             port.serve(listener, acceptors, std::future::pending()).await.unwrap();
         }));

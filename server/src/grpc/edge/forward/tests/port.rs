@@ -2,9 +2,12 @@
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
 use tonic::transport::{Certificate, ClientTlsConfig};
+use tower::ServiceExt as _;
 
 use super::*;
+use crate::cluster::ClusterId;
 use crate::grpc::edge::forward::reach::Reach;
+use crate::grpc::edge::forward::route::shutdown::STOPPING;
 use crate::grpc::edge::forward::wire::links::LinkTls;
 use crate::grpc::edge::peer::peer_acceptor;
 
@@ -174,4 +177,55 @@ async fn operators_learn_which_replicas_cannot_be_called() {
     assert!(refused.contains("refused"), "{refused}");
     let no_address = Peer { address: "no address".to_owned(), ..owner.peer.clone() };
     assert!(problem(no_address).await.contains("cannot be called"));
+}
+
+/// The links of a replica of the cluster with this name.
+fn links_of(cluster: &str) -> Links {
+    let links = Links::new(None);
+    links.name_cluster(&ClusterId(cluster.into()));
+    links
+}
+
+/// The address of an owner that has ended belongs to a replica of another database by now, which has the same number.
+#[tokio::test]
+async fn a_replica_of_another_cluster_takes_nothing_whatever_its_number() {
+    let of_cluster =
+        async |cluster| Owner::with_links(1, None, Authentication::NotAsked, links_of(cluster)).await;
+    let (mut stranger, mut owner) = (of_cluster("theirs").await, of_cluster("ours").await);
+    let replica = Replica::with_links(owned_by(&stranger), links_of("ours")).await;
+    let rpc = replica.run(prompt());
+    let problem = async |links: &Links, peer: &Peer| {
+        let (_ownership, ownerships) = watch::channel(owned_by_peer(peer));
+        soon(Reach::new(ownerships, links.clone()).problem(peer)).await
+    };
+    let refused = Some("another replica has its address".to_owned());
+    assert_eq!(problem(&links_of("ours"), &stranger.peer).await, refused);
+    assert_eq!(problem(&links_of("ours"), &owner.peer).await, None);
+    // One of an earlier version names no cluster.
+    assert_eq!(problem(&Links::new(None), &owner.peer).await, None);
+    // So does a link that is made for one check alone.
+    let me = ownership(1, &[], |_| 1);
+    let (_ownership, ownerships) = watch::channel(me);
+    assert_eq!(soon(Reach::new(ownerships, links_of("ours")).problem(&stranger.peer)).await, refused);
+    replica.ownership.send_replace(owned_by(&owner));
+    let seen = owner.sees().await;
+    assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
+    seen.answers(&result("r"));
+    assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
+    assert!(stranger.rpcs.try_recv().is_err(), "it never saw the RPC");
+}
+
+/// It names no number, and is taken otherwise.
+#[tokio::test]
+async fn the_word_of_a_replica_of_another_cluster_that_it_stops_is_refused() {
+    let owner = Owner::with_links(1, None, Authentication::NotAsked, links_of("ours")).await;
+    for (cluster, is_refused) in [("theirs", true), ("ours", false)] {
+        let link = links_of(cluster).to(&owner.peer, &owned_by(&owner)).unwrap();
+        let mut request = http::Request::new(Body::empty());
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.uri_mut() = http::Uri::from_static(STOPPING);
+        let answer = soon((*link).clone().oneshot(request)).await.unwrap();
+        assert_eq!(answer.headers().contains_key("agentloop-look-again"), is_refused, "{cluster}");
+    }
 }

@@ -365,3 +365,65 @@ async fn large_requests_that_are_kept_have_a_bound_and_small_ones_pass() {
     assert!(read(100_000).await.is_ok());
     drop(small);
 }
+
+/// The first try may have deleted it, and somebody may have made another one since.
+#[tokio::test]
+async fn a_deletion_that_is_repeated_names_the_session_that_was_meant() {
+    let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+    let replica = Replica::start(owned_by(&first)).await;
+    let mut sessions = SessionsClient::new(replica.channel.clone());
+    let request = wire::DeleteSessionRequest { session_id: "s".to_owned() };
+    let rpc = replica.tasks.spawn_contained("caller", async move { sessions.delete_session(request).await });
+    let meant = Some(RepeatedRpc { created_at: Some(CREATED_AT) });
+    let seen = first.sees().await;
+    assert_eq!(seen.repeated, None, "nobody can have done it before");
+    replica.ownership.send_replace(owned_by(&second));
+    let seen = second.sees().await;
+    assert_eq!(seen.repeated, meant);
+    assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
+    // The services of the replica itself are told the same.
+    let mut rpcs = replica.serves();
+    replica.ownership.send_replace(owned_here());
+    let seen = soon(rpcs.recv()).await.unwrap();
+    assert_eq!(seen.repeated, meant);
+    seen.answers(&wire::DeleteSessionResponse { existed: false });
+    assert!(!answer(rpc).await.unwrap().into_inner().existed);
+}
+
+#[tokio::test]
+async fn a_change_that_a_repetition_would_make_over_a_later_one_is_sent_once() {
+    use wire::tools_client::ToolsClient;
+    for (named, repeats) in [(None, false), (Some(""), false), (Some("digest"), true)] {
+        let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
+        let replica = Replica::start(owned_by(&first)).await;
+        let (mut sessions, mut tools) =
+            (SessionsClient::new(replica.channel.clone()), ToolsClient::new(replica.channel.clone()));
+        let rpc = replica.tasks.spawn_contained("caller", async move {
+            match named.map(str::to_owned) {
+                None => {
+                    let title = Some("mine".to_owned());
+                    let update = wire::UpdateSessionRequest {
+                        session_id: "s".to_owned(),
+                        title,
+                        ..Default::default()
+                    };
+                    sessions.update_session(update).await.map(drop)
+                }
+                Some(terms_digest) => {
+                    let terms = wire::AcceptToolRequest { name: "t".to_owned(), terms_digest };
+                    tools.accept_tool(terms).await.map(drop)
+                }
+            }
+        });
+        let _seen = first.sees().await;
+        replica.ownership.send_replace(owned_by(&second));
+        if repeats {
+            second.sees().await.answers(&wire::AcceptToolResponse::default());
+            answer(rpc).await.unwrap();
+        } else {
+            let refused = answer(rpc).await.unwrap_err();
+            assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
+            assert!(second.rpcs.try_recv().is_err(), "{named:?}");
+        }
+    }
+}

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use parking_lot::Mutex;
+use tonic::body::Body;
+use tonic::codegen::http::{self, HeaderMap, HeaderValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tower::Service;
 
-use crate::cluster::{Ownership, Peer};
+use crate::cluster::{ClusterId, Ownership, Peer};
+use crate::grpc::edge::forward::wire::metadata::CLUSTER;
 
 /// Time to make a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
@@ -51,6 +56,43 @@ pub struct BadLink {
     problem: String,
 }
 
+/// A connection to another replica. Each request on it names the cluster, as far as that is known.
+#[derive(Clone)]
+pub(in crate::grpc::edge) struct Link {
+    channel: Channel,
+    cluster: Option<HeaderValue>,
+}
+
+impl Service<http::Request<Body>> for Link {
+    type Response = http::Response<Body>;
+    type Error = tonic::transport::Error;
+    type Future = <Channel as Service<http::Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.channel.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if let Some(cluster) = &self.cluster {
+            request.headers_mut().insert(CLUSTER, cluster.clone());
+        }
+        self.channel.call(request)
+    }
+}
+
+/// Tries to have RPCs done by other replicas since the start, by their ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SentOnCounts {
+    /// The replica did the RPC, or refused it.
+    pub answered: u64,
+    /// The replica was not the one to do it, or stops.
+    pub moved: u64,
+    /// There was no connection to the replica.
+    pub unreached: u64,
+    /// The connection broke, or the session was given away, before the answer.
+    pub lost: u64,
+}
+
 /// The links to other replicas. Clones share them.
 #[derive(Clone, Default)]
 pub struct Links(Arc<Mutex<LinksState>>);
@@ -58,10 +100,13 @@ pub struct Links(Arc<Mutex<LinksState>>);
 #[derive(Default)]
 struct LinksState {
     tls: Option<LinkTls>,
+    counts: SentOnCounts,
+    /// The name of this replica's cluster.
+    cluster: Option<HeaderValue>,
     /// The peers that were called, by their numbers.
-    links: BTreeMap<OwnerNo, (Peer, Arc<Channel>)>,
+    links: BTreeMap<OwnerNo, (Peer, Arc<Link>)>,
     /// Links with earlier certificates, as long as there are RPCs on them.
-    earlier: Vec<Weak<Channel>>,
+    earlier: Vec<Weak<Link>>,
 }
 
 impl Links {
@@ -74,7 +119,32 @@ impl Links {
     /// Other links, with the same certificates.
     #[must_use]
     pub(in crate::grpc::edge::forward) fn apart(&self) -> Self {
-        Self::new(self.state().tls.clone())
+        let (tls, cluster) = {
+            let state = self.state();
+            (state.tls.clone(), state.cluster.clone())
+        };
+        Self(Arc::new(Mutex::new(LinksState { tls, cluster, ..LinksState::default() })))
+    }
+
+    /// The RPCs that were sent on.
+    #[must_use]
+    pub fn sent_on(&self) -> SentOnCounts {
+        self.state().counts
+    }
+
+    pub(in crate::grpc::edge::forward) fn count(&self, add: impl FnOnce(&mut SentOnCounts) -> &mut u64) {
+        *add(&mut self.state().counts) += 1;
+    }
+
+    /// Names the cluster on links that are made from now on. Call it before the first one.
+    pub fn name_cluster(&self, cluster: &ClusterId) {
+        self.state().cluster = HeaderValue::try_from(&*cluster.0).ok();
+    }
+
+    /// True if a request comes from a replica of another cluster. Those of earlier versions name none.
+    pub(in crate::grpc::edge) fn is_of_another_cluster(&self, headers: &HeaderMap) -> bool {
+        let state = self.state();
+        headers.get(CLUSTER).zip(state.cluster.as_ref()).is_some_and(|(theirs, mine)| theirs != mine)
     }
 
     /// Uses other certificates for links that are made from now on. RPCs under way keep theirs.
@@ -91,30 +161,27 @@ impl Links {
     ///
     /// # Errors
     /// [`BadLink`]
-    pub(in crate::grpc::edge) fn to(
-        &self,
-        peer: &Peer,
-        ownership: &Ownership,
-    ) -> Result<Arc<Channel>, BadLink> {
+    pub(in crate::grpc::edge) fn to(&self, peer: &Peer, ownership: &Ownership) -> Result<Arc<Link>, BadLink> {
         let mut state = self.state();
         if let Some((known, channel)) = state.links.get(&peer.number)
             && known == peer
         {
             return Ok(channel.clone());
         }
+        let cluster = state.cluster.clone();
         let channel = channel(peer, state.tls.as_ref()).map_err(|problem| BadLink {
             number: peer.number,
             address: peer.address.clone(),
             problem: problem.to_string(),
         })?;
-        let channel = Arc::new(channel);
+        let channel = Arc::new(Link { channel, cluster });
         state.links.retain(|number, _| ownership.peers().any(|peer| peer.number == *number));
         state.links.insert(peer.number, (peer.clone(), channel.clone()));
         Ok(channel)
     }
 
     /// All links that there are, those with earlier certificates too.
-    pub(in crate::grpc::edge::forward) fn all(&self) -> Vec<Channel> {
+    pub(in crate::grpc::edge::forward) fn all(&self) -> Vec<Link> {
         let state = self.state();
         let earlier = state.earlier.iter().filter_map(Weak::upgrade);
         let links = state.links.values().map(|(_, channel)| channel.clone()).chain(earlier);

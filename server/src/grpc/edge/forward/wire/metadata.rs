@@ -6,6 +6,8 @@ use crate::grpc::status;
 
 /// Number of the replica that an RPC means.
 pub(in crate::grpc::edge) const REPLICA: HeaderName = HeaderName::from_static("agentloop-replica");
+/// The name of the sender's cluster. Replicas of earlier versions do not set it.
+pub(in crate::grpc::edge) const CLUSTER: HeaderName = HeaderName::from_static("agentloop-cluster");
 /// The shard whose owner an RPC means. Replicas of earlier versions do not set it.
 pub(in crate::grpc::edge) const SHARD: HeaderName = HeaderName::from_static("agentloop-shard");
 /// The principal that the accepting replica has authenticated.
@@ -15,12 +17,14 @@ pub(in crate::grpc::edge) const CALLER: HeaderName = HeaderName::from_static("ag
 /// The sender has the RPC from a replica of an earlier version. If the RPC ends, its caller may still be there: that replica may
 /// have stopped.
 pub(in crate::grpc::edge) const RELAYED: HeaderName = HeaderName::from_static("agentloop-relayed");
+/// An earlier try of the RPC may have been done. The value says [which session](crate::grpc::repetition::RepeatedRpc) it meant.
+pub(in crate::grpc::edge) const REPEATED: HeaderName = HeaderName::from_static("agentloop-repeated");
 /// In a response: the session is another replica's, and nothing was done.
 pub(in crate::grpc::edge::forward) const LOOK_AGAIN: HeaderName = HeaderName::from_static(status::LOOK_AGAIN);
 
 /// Takes out what only replicas may say.
 pub(in crate::grpc::edge) fn strip(headers: &mut HeaderMap) {
-    for name in [REPLICA, SHARD, PRINCIPAL, CALLER, RELAYED, LOOK_AGAIN] {
+    for name in [REPLICA, CLUSTER, SHARD, PRINCIPAL, CALLER, RELAYED, REPEATED, LOOK_AGAIN] {
         headers.remove(name);
     }
 }
@@ -45,10 +49,12 @@ mod tests {
     fn credentials_and_what_only_replicas_may_say_are_not_sent_on() {
         let names = [
             "agentloop-replica",
+            "agentloop-cluster",
             "agentloop-shard",
             "agentloop-principal-bin",
             "agentloop-caller",
             "agentloop-relayed",
+            "agentloop-repeated",
             "agentloop-look-again",
             "authorization",
             "host",

@@ -1,6 +1,7 @@
 //! Several replicas over one database. Each server of a test has a runtime of its own, which a test can end like a process.
 
 mod fences;
+mod ghosts;
 mod restart;
 mod silence;
 mod statements;
@@ -159,4 +160,15 @@ pub(super) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
 async fn number(db: &mut PgConnection, sql: &'static str) -> i64 {
     use sqlx::Row as _;
     sqlx::query(sql).fetch_one(db).await.unwrap().get(0)
+}
+
+/// Each database counts its replicas from 1, so their numbers may be the same.
+#[tokio::test]
+async fn replicas_of_one_database_have_a_name_in_common_and_those_of_two_have_not() {
+    let (Some(one), Some(other)) = (Schema::new().await, Schema::new().await) else { return };
+    let (first, second) = (Server::start(&one, "a:1", LONG).await, Server::start(&one, "b:1", LONG).await);
+    let stranger = Server::start(&other, "a:1", LONG).await;
+    assert_eq!(first.replica.number(), stranger.replica.number());
+    assert_eq!(first.replica.cluster(), second.replica.cluster());
+    assert_ne!(first.replica.cluster(), stranger.replica.cluster());
 }

@@ -11,6 +11,10 @@ use crate::store::postgres::replica::statements::{self, Beaten};
 use crate::store::postgres::scope::Scope;
 use crate::store::support::number::int;
 
+/// Notes that a replica of a later version has changed the tables.
+const RAISE: &str = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                     VALUES (9999, 'later', true, '', 0)";
+
 /// The schema with its tables, and no server.
 async fn with_tables() -> Option<Schema> {
     let schema = Schema::new().await?;
@@ -330,14 +334,51 @@ async fn a_replica_of_an_earlier_version_claims_nothing() {
     let mut db = schema.shell().await;
     let me = register(&mut db).await;
     assert!(!statements::is_newer(&mut db).await.unwrap());
-    let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-                 VALUES (9999, 'later', true, '', 0)";
-    db.execute(later).await.unwrap();
+    db.execute(RAISE).await.unwrap();
     assert_eq!(claim(&mut db, me).await, 0);
     assert!(statements::is_newer(&mut db).await.unwrap());
     assert!(statements::beat(&mut db, me).await.unwrap().is_beaten, "it stands by, and sends calls on");
     db.execute("DELETE FROM _sqlx_migrations WHERE version = 9999").await.unwrap();
     assert_eq!(claim(&mut db, me).await, usize::from(SHARDS));
+}
+
+/// Its snapshot is from before, so it does not see the change. It still takes none of the shards that somebody of the later version
+/// has: both take turns at the gate, and shards are looked at again.
+#[tokio::test]
+async fn a_claim_under_way_while_the_tables_are_raised_takes_nothing_of_the_later_version() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut raising, mut claiming) = (schema.shell().await, named(&schema).await);
+    let (later, earlier) = (register(&mut raising).await, register(&mut claiming).await);
+    raising.execute("BEGIN").await.unwrap();
+    let taken = statements::claim(&mut raising, later, 2).await.unwrap();
+    assert_eq!(taken, [(ShardNo(0), Term(1)), (ShardNo(1), Term(1))]);
+    let mut shell = schema.shell().await;
+    let (claimed, ()) = tokio::join!(statements::claim(&mut claiming, earlier, SHARDS), async {
+        until_waiting(&mut shell, "transactionid").await;
+        shell.execute(RAISE).await.unwrap();
+        raising.execute("COMMIT").await.unwrap();
+    });
+    let claimed = claimed.unwrap();
+    assert_eq!(claimed.len(), usize::from(SHARDS) - 2, "it counts as one before the change");
+    assert!(taken.iter().all(|(shard, _)| claimed.iter().all(|(other, _)| other != shard)), "{claimed:?}");
+    // Shards that come free from then on are not for it.
+    statements::release(&mut shell, later, &taken).await.unwrap();
+    statements::release(&mut shell, earlier, &claimed[..1]).await.unwrap();
+    assert_eq!(claim(&mut claiming, earlier).await, 0);
+    assert!(statements::beat(&mut claiming, earlier).await.unwrap().is_beaten, "it keeps what it has");
+}
+
+#[tokio::test]
+async fn a_replica_that_registers_while_the_tables_are_raised_claims_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut joining, mut shell) = (schema.shell().await, schema.shell().await);
+    joining.execute("BEGIN").await.unwrap();
+    let me = register(&mut joining).await;
+    shell.execute(RAISE).await.unwrap();
+    joining.execute("COMMIT").await.unwrap();
+    assert_eq!(claim(&mut joining, me).await, 0);
+    let seen = statements::beat(&mut joining, me).await.unwrap();
+    assert!(seen.is_beaten && seen.owners.iter().all(Option::is_none), "{seen:?}");
 }
 
 /// A claim under way is waited for, so its shard is found and freed.
