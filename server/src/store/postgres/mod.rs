@@ -219,6 +219,7 @@ impl PostgresStore {
             owner: opened.owner,
             server: opened.server,
             batch: 0,
+            acknowledged: 0,
             last_writes: 0,
             numbers: opened.started.numbers,
             cache: WriterCache::default(),
