@@ -19,7 +19,7 @@ use agentloop_core::id::{Attempt, CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::outcome::Ran;
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::{CallFacts, ReadyCall};
+use agentloop_core::run::input::{AbortCause, CallFacts, ReadyCall};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -475,6 +475,37 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
     soon(engine.continue_gained_shards()).await;
     assert_eq!(engine.waiting_for_memory(), 1, "the run that waited still waits");
     of.process.stop().await;
+}
+
+/// Else each gain leaves a recovery that waits, with a list of all runs.
+#[tokio::test]
+async fn runs_that_wait_for_memory_to_come_up_are_waited_for_by_one_recovery() {
+    const RUNS: usize = 8;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let (before, mut asked) = silent_process(&store, 1 << 30);
+    for number in 0..RUNS {
+        let name = format!("r-{number}");
+        start_saying(&before, &name, name.clone()).await;
+        soon(asked.recv()).await.expect("the model is asked");
+    }
+    before.stop().await;
+
+    let options = EngineOptions { live_bytes_max: 2 * (EACH + 1024), ..EngineOptions::default() };
+    let (after, mut asked) = silent_process_with(&store, options);
+    let engine = &after.engine;
+    let mut asking = soon(asked.recv()).await.expect("the model is asked");
+    for _ in 0..3 {
+        soon(engine.continue_gained_shards()).await;
+    }
+    let live = engine.live_runs();
+    assert!(live < RUNS, "the others wait for memory: {live} of {RUNS}");
+    // The first recovery still brings all of them up.
+    for _ in 1..RUNS {
+        let run = RunId::parse(asking).expect("an id");
+        soon(Box::pin(engine.abort(&TenantId::local(), &run, AbortCause::Caller, "the test"))).await.unwrap();
+        asking = soon(asked.recv()).await.expect("the model is asked");
+    }
+    after.stop().await;
 }
 
 #[tokio::test]
