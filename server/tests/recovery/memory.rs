@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::message::{Message, Role};
+use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::status::RunStatus;
 use agentloop_server::engine::{EngineOptions, StartRequest};
 use agentloop_server::store::sqlite::SqliteStore;
@@ -127,6 +128,39 @@ async fn a_gain_of_shards_waits_for_no_memory_for_runs_that_are_live() {
     in_time(engine.continue_gained_shards()).await;
     assert_eq!(engine.waiting_for_memory(), 1, "the run that waited still waits");
     of.process.stop().await;
+}
+
+/// Else each gain leaves a recovery that waits, with a list of all runs.
+#[tokio::test]
+async fn runs_that_wait_for_memory_to_come_up_are_waited_for_by_one_recovery() {
+    const RUNS: usize = 8;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let (before, mut asked) = silent_process(&store, 1 << 30);
+    for number in 0..RUNS {
+        let name = format!("r-{number}");
+        start_saying(&before, &name, name.clone()).await;
+        in_time(asked.recv()).await.expect("the model is asked");
+    }
+    before.stop().await;
+
+    let options = EngineOptions { live_bytes_max: 2 * (EACH + 1024), ..EngineOptions::default() };
+    let (after, mut asked) = silent_process_with(&store, options);
+    let engine = &after.engine;
+    let mut asking = in_time(asked.recv()).await.expect("the model is asked");
+    for _ in 0..3 {
+        in_time(engine.continue_gained_shards()).await;
+    }
+    let live = engine.live_runs();
+    assert!(live < RUNS, "the others wait for memory: {live} of {RUNS}");
+    // The first recovery still brings all of them up.
+    for _ in 1..RUNS {
+        let run = RunId::parse(asking).expect("an id");
+        in_time(Box::pin(engine.abort(&TenantId::local(), &run, AbortCause::Caller, "the test")))
+            .await
+            .unwrap();
+        asking = in_time(asked.recv()).await.expect("the model is asked");
+    }
+    after.stop().await;
 }
 
 #[tokio::test]

@@ -35,6 +35,9 @@ struct Arguments {
     /// Simulate replicas over one database instead of one server
     #[arg(long)]
     cluster: bool,
+    /// With --cluster: an asynchronous standby takes the place of the primary again and again
+    #[arg(long, requires = "cluster")]
+    goes_back: bool,
     /// Number of seeds that run at the same time, each on its own thread; one per processor by default
     #[arg(long, conflicts_with_all = ["seed", "cluster"])]
     jobs: Option<NonZeroUsize>,
@@ -50,7 +53,12 @@ fn main() -> ExitCode {
         None => arguments.from..arguments.from.saturating_add(arguments.seeds),
     };
     if arguments.cluster {
-        return clusters(seeds, arguments.trace, arguments.keep_going);
+        let options = ClusterOptions {
+            trace: arguments.trace,
+            goes_back: arguments.goes_back,
+            ..ClusterOptions::default()
+        };
+        return clusters(seeds, options, arguments.keep_going);
     }
     let (began, mut total) = (Instant::now(), Total::default());
     let asked = seeds.end - seeds.start;
@@ -94,11 +102,11 @@ fn main() -> ExitCode {
 }
 
 /// Runs the seeds of the simulation of replicas, one after the other.
-fn clusters(seeds: Range<u64>, trace: bool, keep_going: bool) -> ExitCode {
+fn clusters(seeds: Range<u64>, options: ClusterOptions, keep_going: bool) -> ExitCode {
     let (began, mut counts, mut takeovers) = (Instant::now(), BTreeMap::<_, u64>::new(), Vec::<u64>::new());
     let (mut ran, mut failed) = (0, 0);
     for seed in seeds {
-        let outcome = simulate_cluster(seed, ClusterOptions { trace, ..ClusterOptions::default() });
+        let outcome = simulate_cluster(seed, options);
         outcome.counts.iter().for_each(|(what, times)| *counts.entry(*what).or_default() += times);
         takeovers.extend(&outcome.takeovers);
         ran += 1;

@@ -17,14 +17,23 @@ const HAPPENS: [(&str, u64); 8] = [
     ("grants given back", 10),
 ];
 
+/// Things that happen where the database goes back.
+const HAPPENS_GOING_BACK: [(&str, u64); 4] = [
+    ("events", 1_000),
+    ("times that the database went back", 100),
+    ("claims that were lost", 10),
+    ("replicas whose commits were lost", 10),
+];
+
 #[track_caller]
-fn hold(seeds: Range<u64>) {
+fn hold(seeds: Range<u64>, options: ClusterOptions, happens: &[(&str, u64)]) {
+    let flag = if options.goes_back { " --goes-back" } else { "" };
     let (mut counts, mut takeovers) = (BTreeMap::<&str, u64>::new(), 0);
     for seed in seeds.clone() {
-        let outcome = simulate_cluster(seed, ClusterOptions::default());
+        let outcome = simulate_cluster(seed, options);
         assert!(
             outcome.problems.is_empty(),
-            "seed {seed} fails (cargo run -p agentloop-sim -- --cluster --seed {seed} --trace): {:#?}\n{}",
+            "seed {seed} fails (cargo run -p agentloop-sim -- --cluster{flag} --seed {seed} --trace): {:#?}\n{}",
             outcome.problems,
             outcome.tail.join("\n")
         );
@@ -32,8 +41,8 @@ fn hold(seeds: Range<u64>) {
         takeovers += outcome.takeovers.len();
     }
     // A fault that no seed meets any more would prove nothing.
-    for (what, least) in HAPPENS {
-        assert!(counts.get(what).is_some_and(|times| *times > least), "more than {least} {what}: {counts:?}");
+    for (what, least) in happens {
+        assert!(counts.get(what).is_some_and(|times| times > least), "more than {least} {what}: {counts:?}");
     }
     assert!(takeovers > 10, "shards get new owners after failures: {takeovers}");
     println!("seeds {seeds:?}: {counts:?}, {takeovers} takeovers");
@@ -41,12 +50,18 @@ fn hold(seeds: Range<u64>) {
 
 #[test]
 fn one_owner_at_a_time_whatever_breaks() {
-    hold(0..60);
+    hold(0..60, ClusterOptions::default(), &HAPPENS);
 }
 
 #[test]
 fn more_of_the_same_beside_it() {
-    hold(60..120);
+    hold(60..120, ClusterOptions::default(), &HAPPENS);
+}
+
+#[test]
+fn one_owner_at_a_time_although_the_database_goes_back() {
+    let options = ClusterOptions { goes_back: true, ..ClusterOptions::default() };
+    hold(0..60, options, &HAPPENS_GOING_BACK);
 }
 
 #[test]
@@ -61,8 +76,14 @@ fn the_same_seed_is_the_same_history() {
 /// Within these seeds, a fault that is built in is found, and for the right reason.
 #[track_caller]
 fn finds(bug: PlantedClusterBug, symptom: &str) {
+    finds_with(ClusterOptions { bug: Some(bug), ..Default::default() }, symptom);
+}
+
+#[track_caller]
+fn finds_with(options: ClusterOptions, symptom: &str) {
+    let bug = options.bug;
     let found = (0..240).find_map(|seed| {
-        let outcome = simulate_cluster(seed, ClusterOptions { bug: Some(bug), ..Default::default() });
+        let outcome = simulate_cluster(seed, options);
         outcome.problems.into_iter().find(|problem| problem.contains(symptom)).map(|problem| (seed, problem))
     });
     assert!(found.is_some(), "{bug:?} is not found");
@@ -127,4 +148,10 @@ fn claims_that_do_not_look_again_are_found() {
 #[test]
 fn kept_shards_that_nobody_serves_are_found() {
     finds(PlantedClusterBug::KeptShedAtOnce, "not served in between");
+}
+
+#[test]
+fn owners_of_claims_that_are_lost_are_found() {
+    let bug = Some(PlantedClusterBug::LostClaimsUnseen);
+    finds_with(ClusterOptions { bug, goes_back: true, ..Default::default() }, "has two living owners");
 }

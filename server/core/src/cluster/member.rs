@@ -8,6 +8,9 @@
 //!
 //! A release is written after the last write to the shard. A claim whose answer was lost is answered by the next beat, which lists
 //! this replica's shards. A release is repeated until it is answered.
+//!
+//! A database that loses acknowledged claims and releases may name another owner of a shard than the one that has it. Nobody
+//! fences that one, so it stops itself when a beat does not show its shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +94,8 @@ pub enum MemberAction {
     Shed(Shed),
     /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),
-    /// The replica owns nothing any more. Stop at once: no memory is mended, and nothing is written.
+    /// The replica owns nothing any more: it is fenced, or the database has lost its claim of a shard. Stop at once: no memory is
+    /// mended, and nothing is written.
     Stop,
 }
 
@@ -121,6 +125,14 @@ impl Shed {
     }
 }
 
+/// A shard that a replica owns.
+#[derive(Debug, Clone, Copy)]
+struct Gained {
+    term: Term,
+    /// When the answer came that says so. Beats that were sent later must show the shard.
+    at: Timestamp,
+}
+
 /// The state of one replica in the protocol.
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -128,7 +140,7 @@ pub struct Member {
     times: LeaseTimes,
     lease: OwnerLease,
     suspicion: Suspicion,
-    owned: BTreeMap<ShardNo, Term>,
+    owned: BTreeMap<ShardNo, Gained>,
     releasing: BTreeSet<ShardNo>,
     /// Time of the last answer to a release. A view that was asked for before may still list the shard.
     released_at: Option<Timestamp>,
@@ -191,12 +203,12 @@ impl Member {
     /// The term under which this replica owns a shard.
     #[must_use]
     pub fn term(&self, shard: ShardNo) -> Option<Term> {
-        self.owned.get(&shard).copied()
+        self.owned.get(&shard).map(|gained| gained.term)
     }
 
     /// The shards that this replica owns and is not giving away.
     pub fn owned(&self) -> impl Iterator<Item = (ShardNo, Term)> + '_ {
-        self.owned.iter().map(|(shard, term)| (*shard, *term))
+        self.owned.iter().map(|(shard, gained)| (*shard, gained.term))
     }
 
     /// True if the replica gives its shards away and takes none.
@@ -208,9 +220,9 @@ impl Member {
     /// Gives a shard away. From now on nothing is done for it; the driver writes the release after the shard's last
     /// write, and repeats it until it is answered. Returns its term, or `None` if the shard is not this replica's.
     pub fn release(&mut self, shard: ShardNo) -> Option<Term> {
-        let term = self.owned.remove(&shard)?;
+        let gained = self.owned.remove(&shard)?;
         self.releasing.insert(shard);
-        Some(term)
+        Some(gained.term)
     }
 
     /// Takes note of something that happened, and says what is to be done.
@@ -224,7 +236,7 @@ impl Member {
             MemberInput::BeatLost => self.lease.handle_failure(),
             MemberInput::Claimed(shards) => {
                 self.is_claiming = false;
-                return self.gain(shards);
+                return self.gain(shards, now);
             }
             MemberInput::ClaimLost => self.is_claiming = false,
             MemberInput::Released(shard) => {
@@ -248,6 +260,9 @@ impl Member {
     }
 
     fn handle_view(&mut self, sent: Timestamp, view: &ClusterView, now: Timestamp) -> Vec<MemberAction> {
+        if self.lost(sent, view).is_some() {
+            return self.stop();
+        }
         if !self.lease.handle_answer(sent) {
             self.suspicion.handle_gap(now);
         }
@@ -256,29 +271,41 @@ impl Member {
         let suspects = self.suspicion.handle_beats(beats, sent, now);
         let mut actions: Vec<MemberAction> = suspects.into_iter().map(MemberAction::Fence).collect();
         actions.extend(view.half_fenced.iter().copied().map(MemberAction::FinishFence));
-        actions.extend(self.adopt(sent, view));
+        actions.extend(self.adopt(sent, view, now));
         actions.extend(self.balance(view, now));
         actions
     }
 
+    /// A shard of this replica that the database does not know as such, or under another term, although the beat was sent after
+    /// the claim was answered. A fail-over to an asynchronous standby has lost the claim, or the release before it: another
+    /// replica may own the shard, and no fence keeps this one from writing to it.
+    #[must_use]
+    pub fn lost(&self, sent: Timestamp, view: &ClusterView) -> Option<ShardNo> {
+        let known: BTreeMap<ShardNo, Term> = view.mine.iter().copied().collect();
+        let is_lost = |(shard, gained): &(&ShardNo, &Gained)| {
+            sent > gained.at && known.get(shard) != Some(&gained.term)
+        };
+        self.owned.iter().find(is_lost).map(|(shard, _)| *shard)
+    }
+
     /// Takes the shards of claims whose answer was lost.
-    fn adopt(&mut self, sent: Timestamp, view: &ClusterView) -> Vec<MemberAction> {
+    fn adopt(&mut self, sent: Timestamp, view: &ClusterView, now: Timestamp) -> Vec<MemberAction> {
         // The view may be older than a release that was answered meanwhile.
         if self.released_at.is_some_and(|released| sent <= released) {
             return Vec::new();
         }
-        self.gain(view.mine.clone())
+        self.gain(view.mine.clone(), now)
     }
 
     /// A shard that is being given away stays away: a beat may have shown it before its claim was answered.
-    fn gain(&mut self, shards: Vec<(ShardNo, Term)>) -> Vec<MemberAction> {
+    fn gain(&mut self, shards: Vec<(ShardNo, Term)>, now: Timestamp) -> Vec<MemberAction> {
         let mut gained = Vec::new();
         for (shard, term) in shards {
             if self.releasing.contains(&shard) {
                 continue;
             }
-            if self.owned.get(&shard).is_none_or(|known| *known < term) {
-                self.owned.insert(shard, term);
+            if self.owned.get(&shard).is_none_or(|known| known.term < term) {
+                self.owned.insert(shard, Gained { term, at: now });
                 gained.push(MemberAction::Gain(shard, term));
             }
         }

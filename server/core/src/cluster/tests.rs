@@ -295,3 +295,36 @@ fn a_fenced_owner_stops_and_does_nothing_more() {
     assert!(!member.poll_beat(at(1_000)));
     assert_eq!(beaten(&mut member, 3, 4, view(&[(ME, 1)], &[], 8)), []);
 }
+
+/// A fail-over to an asynchronous standby may lose a claim. Nobody fences its owner, whose lane is as good as ever.
+#[test]
+fn an_owner_whose_claim_the_database_has_lost_stops() {
+    for mine in [&[(1, 4)][..], &[(1, 4), (2, 5)], &[(1, 4), (2, 7)]] {
+        let mut member = Member::new(ME, TIMES(), at(0));
+        assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(1, 4)], 7)).len(), 2, "a gain and a claim");
+        let gained = member.handle(MemberInput::Claimed(vec![(ShardNo(2), Term(6))]), at(700));
+        assert_eq!(gained, [MemberAction::Gain(ShardNo(2), Term(6))]);
+        // It was sent before the claim was answered, and says nothing.
+        assert_eq!(beaten(&mut member, 700, 710, view(&[(ME, 2)], &[(1, 4)], 0)), [], "{mine:?}");
+        assert!(member.may_act(ShardNo(2), at(710)), "{mine:?}");
+        let stops = beaten(&mut member, 701, 720, view(&[(ME, 3)], mine, 0));
+        assert_eq!(stops, [MemberAction::Stop], "{mine:?}");
+        assert!(!member.may_act(ShardNo(1), at(721)) && !member.poll_beat(at(2_000)), "{mine:?}");
+    }
+}
+
+/// Neither is a lost claim: the rows follow what the replica does itself.
+#[test]
+fn shards_that_are_given_away_or_kept_are_not_lost() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(0, 1), (1, 1)], 0)).len(), 2);
+    assert_eq!(member.release(ShardNo(0)), Some(Term(1)));
+    assert_eq!(member.release(ShardNo(1)), Some(Term(1)));
+    // The row is free, and the answer to the release is still under way.
+    assert_eq!(beaten(&mut member, 600, 610, view(&[(ME, 2)], &[(1, 1)], 0)), []);
+    assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(620)), []);
+    assert_eq!(member.handle(MemberInput::Kept(ShardNo(1)), at(630)), []);
+    let kept = beaten(&mut member, 1_200, 1_201, view(&[(ME, 3)], &[(1, 1)], 0));
+    assert_eq!(kept, [MemberAction::Gain(ShardNo(1), Term(1))]);
+    assert_eq!(beaten(&mut member, 1_800, 1_801, view(&[(ME, 4)], &[(1, 1)], 0)), []);
+}

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::cluster::shard::ShardNo;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::app::replica::VERDICT_WAIT;
 use crate::app::services::HostShutdown;
 use crate::engine::Engine;
 use crate::lifecycle::Tasks;
+use crate::store::StoreError;
 use crate::store::postgres::{PostgresStore, Replica, ReplicaShards};
 
 /// Time in which the ends of the streams of a fenced replica leave.
@@ -21,6 +22,8 @@ const LEAVE_WAIT: Duration = Duration::from_secs(1);
 const LEAVE_AGAIN_WAIT: Duration = Duration::from_millis(100);
 /// Longest wait for the writes under way before sessions are given away. They would be nobody's until those have ended.
 const WRITES_WAIT: Duration = Duration::from_millis(500);
+/// The wait after a failure to measure the waits of gained runs anew.
+const MEASURE_AGAIN_WAIT: Duration = Duration::from_secs(1);
 
 /// The parts of a started replica that follow its shards.
 #[derive(Clone)]
@@ -48,22 +51,22 @@ impl Shards {
     /// stopped.
     async fn take_gains(self, kept: mpsc::UnboundedReceiver<BTreeSet<ShardNo>>) {
         let Self { replica, store, engine, tasks, host_shutdown: _ } = self;
+        let gains = Notify::new();
         let following = follow_gains(replica.shards(), kept, || {
-            // In tasks of their own: runs come up only while there is memory, and the look at all parked runs takes its
-            // time. Neither waits for the other, nor the next gain for them.
+            gains.notify_one();
+            // A task of its own: runs come up only while there is memory, and the next gain does not wait for them.
             let gained = engine.clone();
             drop(tasks.spawn("gained runs", async move { gained.continue_gained_shards().await }));
-            let (store, gained) = (store.clone(), engine.clone());
-            drop(tasks.spawn("gained waits", async move {
-                match store.wake_runs_of_the_future().await {
-                    Ok(()) => gained.look_at_parked_runs(),
-                    Err(error) => {
-                        tracing::warn!(%error, "waits of runs were not measured anew; those from a clock that was ahead may be longer");
-                    }
-                }
-            }));
         });
-        let _stopped = tasks.soft().run_until_cancelled(Box::pin(following)).await;
+        let measuring =
+            measure_waits(&gains, || store.wake_runs_of_the_future(), || engine.look_at_parked_runs());
+        let both = async {
+            tokio::select! { biased;
+                () = following => {}
+                () = measuring => {}
+            }
+        };
+        let _stopped = tasks.soft().run_until_cancelled(Box::pin(both)).await;
         replica.stopping();
     }
 
@@ -170,8 +173,26 @@ async fn follow_gains(
     }
 }
 
+/// Measures the waits of runs anew after each of the gains, again after a failure: waits from a clock that was ahead may be hours
+/// too long. Then calls `measured`. A gain in the meantime has them measured once more. It does not return.
+async fn measure_waits<F>(gains: &Notify, measure: impl Fn() -> F, measured: impl Fn())
+where
+    F: Future<Output = Result<(), StoreError>>,
+{
+    loop {
+        gains.notified().await;
+        while let Err(error) = measure().await {
+            tracing::warn!(%error, "waits of runs were not measured anew; trying again");
+            tokio::time::sleep(MEASURE_AGAIN_WAIT).await;
+        }
+        measured();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use agentloop_core::cluster::shard::Term;
     use futures_util::poll;
 
@@ -216,5 +237,24 @@ mod tests {
         assert_eq!(count.get(), 2);
         drop(shards);
         following.await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_of_gained_runs_are_measured_again_after_a_failure() {
+        let (gains, tries, measured) = (Notify::new(), Cell::new(0), Cell::new(0));
+        let measure = || {
+            tries.set(tries.get() + 1);
+            let is_away = tries.get() % 3 != 0;
+            let what = "the database is away".to_owned();
+            std::future::ready(if is_away { Err(StoreError::Unavailable { what }) } else { Ok(()) })
+        };
+        let mut measuring =
+            std::pin::pin!(measure_waits(&gains, measure, || measured.set(measured.get() + 1)));
+        for gained in 1..=2 {
+            gains.notify_one();
+            let two_waits = MEASURE_AGAIN_WAIT * 2 + MEASURE_AGAIN_WAIT / 2;
+            assert!(tokio::time::timeout(two_waits, measuring.as_mut()).await.is_err(), "it goes on");
+            assert_eq!((tries.get(), measured.get()), (3 * gained, gained));
+        }
     }
 }

@@ -118,8 +118,11 @@ impl Engine {
         }
     }
 
-    /// Starts those runs of one tenant that are not live. They come up in their order, and only while there is memory.
-    async fn start_unfinished(&self, runs: Vec<RunKey>) {
+    /// Starts those runs of one tenant that are not live. They come up in their order, and only while there is memory. Those that
+    /// an earlier recovery has yet to start are left to it.
+    async fn start_unfinished(&self, mut runs: Vec<RunKey>) {
+        let outstanding = &self.deps().recovery_bounds.runs;
+        runs.retain(|key| outstanding.take_on(key));
         let mut order = RecoveryOrder::default();
         futures_util::stream::iter(runs)
             .then(|key| {
@@ -130,6 +133,7 @@ impl Engine {
                         Some(_) => None,
                         None => Some(self.room_to_come_up(&key.tenant).await),
                     };
+                    outstanding.begin(&key);
                     (key, place, room)
                 }
             })
@@ -194,7 +198,12 @@ impl Engine {
 
     /// As [`Self::resume_runs_of`], once. Returns the runs for which the store failed, with their requests.
     async fn resume_listed(&self, tenant: &TenantId) -> Vec<(RunId, String)> {
-        let _list = self.deps().recovery_bounds.lists.acquire().await;
+        let bounds = &self.deps().recovery_bounds;
+        if !bounds.tenants.take_on(tenant) {
+            return Vec::new();
+        }
+        let _list = bounds.lists.acquire().await;
+        bounds.tenants.begin(tenant);
         let (mut after, mut failed) = (None, Vec::new());
         while !self.deps().tasks.soft().is_cancelled() {
             let page = PageRequest { size: PAUSED_PER_PAGE, after: after.clone() };

@@ -152,11 +152,11 @@ impl Index {
     }
 
     async fn run(self, closing: CancellationToken) {
-        let closed = self.db.in_time(sqlx::query(CLOSE_BLOCKS).execute(&*self.db)).await;
-        if let Err(error) = closed.map_err(Error::from).and_then(|done| done) {
-            tracing::debug!(%error, "blocks of numbers that are at their end stay open until the next start");
-        }
-        while closing.run_until_cancelled(self.batch_ready.notified()).await.is_some() {
+        loop {
+            self.close_blocks().await;
+            if closing.run_until_cancelled(self.batch_ready.notified()).await.is_none() {
+                return;
+            }
             let own = if self.is_behind.swap(false, Ordering::Relaxed) { None } else { self.own };
             if let Err(error) = self.fill(own).await
                 && !self.db.is_closed()
@@ -164,6 +164,19 @@ impl Index {
                 tracing::warn!(%error, "messages could not be added to the search index; the next search tries again");
             }
         }
+    }
+
+    /// Closes blocks, each of which every search would look at. The server begins one whenever it gains shards.
+    async fn close_blocks(&self) {
+        let closed = self.db.in_time(sqlx::query(CLOSE_BLOCKS).execute(&*self.db)).await;
+        if let Err(error) = closed.map_err(Error::from).and_then(|done| done) {
+            tracing::debug!(%error, "blocks of numbers that are at their end stay open until the next batch");
+        }
+    }
+
+    /// Has the task add what there is, and close blocks that are at their end.
+    pub(in crate::store::postgres) fn look(&self) {
+        self.batch_ready.notify_one();
     }
 
     /// Counts messages that were acknowledged, and wakes the task once they make a batch.

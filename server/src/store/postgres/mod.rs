@@ -169,6 +169,9 @@ impl PostgresStore {
         let query = sqlx::query(sql).bind(int(now.0)).bind(self.scope.listed()).execute(&*self.readers);
         // The owner before may have left deleted sessions half way.
         self.deleted_rows.look();
+        if let Some(index) = &self.index {
+            index.look();
+        }
         let woken = self.readers.in_time(query).await?;
         woken.map(|_| ()).map_err(|error| rows::failure("waits of runs", &error))
     }
@@ -219,6 +222,7 @@ impl PostgresStore {
             owner: opened.owner,
             server: opened.server,
             batch: 0,
+            acknowledged: 0,
             last_writes: 0,
             numbers: opened.started.numbers,
             cache: WriterCache::default(),

@@ -153,7 +153,11 @@ impl ClusterTools {
                 let ended = ended_attempt(&update);
                 let Ok(engine) = self.engine() else { return };
                 let is_told = engine.report_update(tenant, call, update).await;
-                if is_told && let Some(attempt) = ended {
+                if is_told
+                    && let Some(attempt) = ended
+                    // A run that has left this replica has dropped the update, and the next owner needs it.
+                    && self.owners.owner_of(tenant, &call.run).await == RunOwner::Here
+                {
                     self.pending_updates.forget_end(tenant, call, attempt);
                 }
             }

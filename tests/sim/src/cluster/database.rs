@@ -28,6 +28,8 @@ pub(super) struct Statement {
     pub(super) query: Query,
     /// The connection broke: nobody reads the answer.
     pub(super) is_orphan: bool,
+    /// The primary that its connection leads to.
+    pub(super) primary: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -141,6 +143,8 @@ pub(super) struct Database {
     pub(super) owners: BTreeMap<OwnerNo, OwnerRow>,
     pub(super) beats: BTreeMap<OwnerNo, BeatRow>,
     pub(super) shards: BTreeMap<ShardNo, ShardRow>,
+    /// Number of primaries before this one.
+    pub(super) primary: u64,
 }
 
 impl Database {

@@ -29,6 +29,7 @@ impl World {
                 let length = self.random.between(300, 8_000);
                 (0..self.processes.len()).for_each(|place| self.cut(place, length));
             }
+            FaultKind::GoesBack => self.primary_fails(),
             FaultKind::Slow => self.slow(place),
             FaultKind::LongCommits => {
                 let length = self.random.between(1_000, 60_000);
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    fn cut(&mut self, place: usize, length: u64) {
+    pub(super) fn cut(&mut self, place: usize, length: u64) {
         let until = self.schedule.now() + length;
         self.count("replicas cut off from the database");
         self.trace(&format!("place {place} is cut off from the database for {length} ms"));

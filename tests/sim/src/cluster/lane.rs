@@ -10,6 +10,8 @@ use super::database::{BatchNo, ConnectionNo, StatementNo, Write};
 pub(super) struct Lane {
     pub(super) connection: ConnectionNo,
     pub(super) last: BatchNo,
+    /// The last commit of events that is known to be stored.
+    pub(super) acknowledged: BatchNo,
     pub(super) queue: VecDeque<Write>,
     pub(super) in_flight: Option<(BatchNo, Write)>,
     /// The statement whose answer is awaited.
@@ -22,6 +24,7 @@ impl Default for Lane {
         Self {
             connection: ConnectionNo(1),
             last: BatchNo(0),
+            acknowledged: BatchNo(0),
             queue: VecDeque::new(),
             in_flight: None,
             awaits: None,

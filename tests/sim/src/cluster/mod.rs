@@ -12,13 +12,15 @@
 //! - replicas are killed, frozen and told to stop; their runtime stands still while their beats could go on;
 //! - they are cut off from the database, alone and all together, and it is slow;
 //! - responses to commits are lost; statements of broken connections arrive late, or stay open with their locks;
-//! - links between replicas break.
+//! - links between replicas break;
+//! - in seeds that are asked for, an asynchronous standby takes the primary's place, so the database goes back by up to 1 s.
 //!
 //! Checks: `check.rs` begins with them.
 
 mod callers;
 mod check;
 mod database;
+mod failover;
 mod faults;
 mod frame;
 mod lane;
@@ -31,6 +33,7 @@ mod routes;
 mod schedule;
 mod seeks;
 mod simulate;
+mod standby;
 mod statements;
 mod terms;
 mod world;

@@ -29,6 +29,8 @@ pub enum PlantedClusterBug {
     ClaimFromSnapshot,
     /// A replica that had to keep shards gives them away again with the beat that brings them back.
     KeptShedAtOnce,
+    /// A replica does not look if a beat shows the shards that it owns.
+    LostClaimsUnseen,
 }
 
 /// The plan of a simulation.
@@ -61,8 +63,11 @@ pub(super) enum FaultKind {
     Drain,
     /// Commits take so long that no shard can be given away.
     LongCommits,
+    /// An asynchronous standby takes the primary's place.
+    GoesBack,
 }
 
+/// The kinds of every plan. The database goes back only where that is asked for.
 const KINDS: [FaultKind; 8] = [
     FaultKind::Kill,
     FaultKind::Freeze,
@@ -75,13 +80,14 @@ const KINDS: [FaultKind; 8] = [
 ];
 
 impl Plan {
-    pub(super) fn draw(seed: u64, bug: Option<PlantedClusterBug>) -> Self {
+    pub(super) fn draw(seed: u64, bug: Option<PlantedClusterBug>, goes_back: bool) -> Self {
         let mut random = Random::of(seed, "cluster plan");
         // Most seeds have some faults and not others, so that each is also met where nothing hides it.
         let mut kinds: Vec<FaultKind> = KINDS.into_iter().filter(|_| random.chance(600)).collect();
         if kinds.is_empty() {
             kinds.push(random.pick(&KINDS));
         }
+        kinds.extend(goes_back.then_some(FaultKind::GoesBack));
         Self {
             bug,
             replicas: random.pick(&[1, 2, 3, 3, 5]),

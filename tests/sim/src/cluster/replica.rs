@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::cluster::lease::LeaseTimes;
-use agentloop_core::cluster::member::{Member, MemberAction, MemberInput, Shed};
+use agentloop_core::cluster::member::{ClusterView, Member, MemberAction, MemberInput, Shed};
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use agentloop_core::time::Timestamp;
 
@@ -247,7 +247,7 @@ impl World {
         self.tell(life, input);
     }
 
-    fn read_shard(&mut self, life: Life, shard: ShardNo, term: Term) {
+    pub(super) fn read_shard(&mut self, life: Life, shard: ShardNo, term: Term) {
         let no = self.send(life, Query::Read(shard));
         let Some(node) = self.node(life.place) else { return };
         node.reading.insert(no, (shard, term));
@@ -296,7 +296,8 @@ impl World {
 
     fn beat_replied(&mut self, life: Life, work: BeatWork, reply: Reply) {
         match (work, reply) {
-            (BeatWork::Beat(sent), Reply::View(view)) => {
+            (BeatWork::Beat(sent), Reply::View(mut view)) => {
+                self.look_for_lost_claims(life, sent, &mut view);
                 let peers = view.owners.iter().map(|seen| seen.owner).collect();
                 self.note_peers(life, peers, sent);
                 self.tell(life, MemberInput::Beaten { sent, view });
@@ -308,6 +309,19 @@ impl World {
             }
             (BeatWork::Fence, _) => {}
         }
+    }
+
+    fn look_for_lost_claims(&mut self, life: Life, sent: Timestamp, view: &mut ClusterView) {
+        let is_planted = self.plan.bug == Some(PlantedClusterBug::LostClaimsUnseen);
+        let Some(node) = self.node(life.place) else { return };
+        if node.member.lost(sent, view).is_none() {
+            return;
+        }
+        if is_planted {
+            view.mine.retain(|(shard, _)| node.member.term(*shard).is_none());
+            view.mine.extend(node.member.owned());
+        }
+        self.count("claims that were lost");
     }
 
     fn shard_read(&mut self, life: Life, shard: ShardNo, term: Term, reply: Reply) {

@@ -40,6 +40,8 @@ pub(super) enum Event {
     Calls(usize),
     /// The next fault of the plan begins.
     Fault,
+    /// The standby gets the state of the database.
+    Ships,
     /// A frozen process, or a runtime that stood still, goes on.
     Thaws(Life),
     RuntimeGoesOn(Life),

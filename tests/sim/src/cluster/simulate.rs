@@ -1,6 +1,6 @@
 //! One seed from its first event to its last.
 
-use super::plan::{Plan, PlantedClusterBug};
+use super::plan::{FaultKind, Plan, PlantedClusterBug};
 use super::schedule::Event;
 use super::world::{ClusterOutcome, World};
 
@@ -16,12 +16,15 @@ pub struct ClusterOptions {
     pub trace: bool,
     /// A fault that is built in on purpose.
     pub bug: Option<PlantedClusterBug>,
+    /// True if an asynchronous standby takes the primary's place again and again. Acknowledged writes are lost then, and what
+    /// follows from that is not checked.
+    pub goes_back: bool,
 }
 
 /// Runs the simulation of a seed.
 #[must_use]
 pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> ClusterOutcome {
-    let mut world = World::new(Plan::draw(seed, options.bug), seed, options.trace);
+    let mut world = World::new(Plan::draw(seed, options.bug, options.goes_back), seed, options.trace);
     world.run();
     world.outcome()
 }
@@ -40,6 +43,9 @@ impl World {
         self.schedule.at(2_000, Event::Fault);
         self.schedule.at(CALM_AT, Event::Calm);
         self.schedule.at(LOOK_EVERY, Event::Look);
+        if self.plan.kinds.contains(&FaultKind::GoesBack) {
+            self.schedule.at(0, Event::Ships);
+        }
         while let Some(event) = self.schedule.pop(END_AT) {
             self.handle(event);
             // One problem is enough.
@@ -59,6 +65,7 @@ impl World {
             Event::Received(frame) => self.received(&frame),
             Event::Calls(caller) => self.calls(caller),
             Event::Fault => self.fault(),
+            Event::Ships => self.ships(),
             Event::Thaws(life) => self.thaws(life),
             Event::RuntimeGoesOn(life) => self.runtime_goes_on(life),
             Event::Look => {

@@ -25,7 +25,8 @@ impl World {
         self.statements += 1;
         let no = StatementNo(self.statements);
         let place = from.place;
-        let mut statement = Statement { no, from, query, is_orphan: false };
+        let primary = self.database.primary;
+        let mut statement = Statement { no, from, query, is_orphan: false, primary };
         let way = self.way_to_database(place);
         let is_cut = self.is_cut(place);
         if !is_cut && !self.random.chance(self.plan.connection_breaks) {
@@ -66,6 +67,9 @@ impl World {
     }
 
     pub(super) fn arrives_at_database(&mut self, statement: Statement) {
+        if statement.primary != self.database.primary {
+            return self.breaks(&statement);
+        }
         let Some(lane) = statement.query.lane() else {
             let reply = self.carry_out(&statement);
             self.reply(&statement, reply);

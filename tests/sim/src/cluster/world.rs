@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::process::Process;
 use super::room::Link;
 use super::schedule::{Log, Schedule};
+use super::standby::Standby;
 use super::terms::TermsSeen;
 use crate::random::Random;
 
@@ -51,6 +52,7 @@ pub(super) struct World {
     pub(super) watched: BTreeMap<ShardNo, Watched>,
     pub(super) takeovers: Vec<u64>,
     pub(super) is_calm: bool,
+    pub(super) standby: Standby,
     log: Log,
     problems: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
@@ -71,6 +73,8 @@ pub(super) struct Watched {
     pub(super) free_since: Option<u64>,
     pub(super) unserved_since: Option<u64>,
     pub(super) claimed_at: u64,
+    /// Since when more than one replica would act for it.
+    pub(super) shared_since: Option<u64>,
     pub(super) accepted: Term,
     /// Times that its owner has kept it since it was last served.
     pub(super) kept: u32,
@@ -98,6 +102,7 @@ impl World {
             watched: BTreeMap::new(),
             takeovers: Vec::new(),
             is_calm: false,
+            standby: Standby::default(),
             log: Log::new(trace),
             problems: Vec::new(),
             counts: BTreeMap::new(),

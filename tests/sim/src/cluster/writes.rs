@@ -58,6 +58,10 @@ impl World {
         node.lane.awaits = None;
         match reply {
             Reply::Broken => node.lane.is_connected = false,
+            Reply::Connected { last } if last < node.lane.acknowledged => {
+                self.count("replicas whose commits were lost");
+                return self.stops(life.place, "finds that its commits are lost");
+            }
             Reply::Connected { last } => {
                 node.lane.is_connected = true;
                 // The look-up is exact: nothing of an earlier connection is accepted any more.
@@ -69,6 +73,10 @@ impl World {
             Reply::Written => self.lane_done(life, None),
             Reply::Claimed(shards) => self.lane_done(life, Some(shards)),
             Reply::Fenced => return self.tell(life, MemberInput::Fenced),
+            Reply::Conflict if self.went_back() => {
+                self.count("conflicts after the database went back");
+                self.read_again(life);
+            }
             Reply::Conflict => {
                 self.problem(format!("owner {owner} conflicts with itself"));
                 return self.stops(life.place, "has a conflict");
@@ -84,6 +92,7 @@ impl World {
         let Some((batch, write)) = node.lane.in_flight.take() else { return };
         match write {
             Write::Commit(appends) => {
+                node.lane.acknowledged = batch;
                 for append in appends {
                     self.acknowledged(owner, batch, &append);
                     self.emit(life, append.shard);
@@ -93,10 +102,30 @@ impl World {
                 }
             }
             Write::Claim(_) => {
+                let is_won = claimed.as_ref().is_some_and(|shards| !shards.is_empty());
                 let input = claimed.map_or(MemberInput::ClaimLost, MemberInput::Claimed);
                 self.tell(life, input);
+                if is_won {
+                    self.claim_succeeds();
+                }
             }
             Write::Release { shard, .. } => self.tell(life, MemberInput::Released(shard)),
+        }
+    }
+
+    /// Somebody else has written to these shards. As the runs of a server, they are read again, and callers get an error.
+    fn read_again(&mut self, life: Life) {
+        let Some(node) = self.node(life.place) else { return };
+        let Some((_, Write::Commit(appends))) = node.lane.in_flight.take() else { return };
+        for Append { shard, call, .. } in appends {
+            let Some(node) = self.node(life.place) else { return };
+            // One that is not ready is being read.
+            if let Some((term, _)) = node.ready.get(&shard).copied() {
+                self.read_shard(life, shard, term);
+            }
+            if let Some(call) = call {
+                self.served(life, call);
+            }
         }
     }
 

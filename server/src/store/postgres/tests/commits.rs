@@ -53,6 +53,33 @@ async fn a_cut_connection_is_replaced() {
     assert!(!store.failed().is_cancelled());
 }
 
+/// As a fail-over to a standby that had not got the last commit.
+#[tokio::test]
+async fn a_server_whose_commits_the_database_has_lost_stops() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let mut owner = Owner::started(&shared(&store), "s", "r").await;
+    schema.shell().await.execute("UPDATE owners SET batch = batch - 1").await.unwrap();
+    cut(&schema).await;
+    let refused = owner.says("too late").await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(store.failed().is_cancelled());
+    assert_eq!(owner.stored().await.len(), 1);
+}
+
+/// The database has no number of it, and has lost nothing.
+#[tokio::test]
+async fn a_commit_that_has_nothing_to_write_is_not_missed() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let mut owner = Owner::started(&shared(&store), "s", "r").await;
+    let again = Owner::new(&shared(&store), "s", "r").create().await;
+    assert!(again.is_err(), "it exists: {again:?}");
+    cut(&schema).await;
+    owner.says("two").await.unwrap();
+    assert!(!store.failed().is_cancelled());
+}
+
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
     let Some(schema) = Schema::new().await else { return };

@@ -65,11 +65,29 @@ impl Writer {
         }
     }
 
+    /// The database has lost commits whose callers know that they happened, and so does the memory of this server. All of it is
+    /// read anew by the next process.
+    fn note_loss(&self, batch: i64) {
+        if !self.failed.is_cancelled() {
+            tracing::error!(
+                commits = self.acknowledged - batch,
+                "the database has lost acknowledged writes, as a fail-over to an asynchronous standby does; this server stops"
+            );
+            self.failed.cancel();
+        }
+    }
+
     /// One try. A database whose machine is gone answers nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
         let connecting = owner::reconnect(&self.options, self.owner, self.server);
-        let connected =
+        let mut connected =
             tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()));
+        if let Ok((_, batch)) = &connected
+            && *batch < self.acknowledged
+        {
+            self.note_loss(*batch);
+            connected = Err(ConnectError::Fenced);
+        }
         match &connected {
             Ok(_) => {
                 self.scope.note_reached();

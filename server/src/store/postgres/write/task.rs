@@ -101,6 +101,8 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) server: ServerKind,
     /// Number of the last commit.
     pub(in crate::store::postgres) batch: i64,
+    /// Number of the last commit that is known to be in the database. A lower one there means that it has lost commits.
+    pub(in crate::store::postgres) acknowledged: i64,
     /// Writes of the last commit.
     pub(in crate::store::postgres) last_writes: usize,
     /// The numbers that were given out last.
@@ -331,6 +333,7 @@ impl Writer {
             self.db = None;
             let done = self.reconnect(until).await.map_err(CommitError::Unknown)?;
             if done == batch {
+                self.acknowledged = batch;
                 let replies = planned.ok_or(CommitError::Unknown(error))?;
                 set_recorded(requests, &replies);
                 self.counters.count(requests, &replies);

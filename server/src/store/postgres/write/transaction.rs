@@ -31,6 +31,13 @@ fn waits(server: ServerKind, patience: LockPatience) -> &'static str {
     }
 }
 
+/// Appends of one statement.
+struct WrittenAppends {
+    replies: Vec<WriteReply>,
+    /// False if all of them were refused, so the database was told nothing.
+    is_any: bool,
+}
+
 impl Writer {
     /// Carries out a commit.
     pub(super) async fn write_to(
@@ -43,7 +50,11 @@ impl Writer {
         if self.patience == LockPatience::Batch
             && let Some(appends) = only_appends(requests)
         {
-            return self.write_appends(db, &appends, batch).await;
+            let written = self.write_appends(db, &appends, batch).await?;
+            if written.is_any {
+                self.acknowledged = batch;
+            }
+            return Ok(written.replies);
         }
         self.write_transaction(db, requests, batch).await
     }
@@ -60,25 +71,26 @@ impl Writer {
         Ok(())
     }
 
-    /// Commits appends by one statement.
+    /// Writes appends by one statement.
     async fn write_appends(
         &mut self,
         db: &mut PgConnection,
         appends: &[&EncodedAppend],
         batch: i64,
-    ) -> Result<Vec<WriteReply>, AttemptError> {
+    ) -> Result<WrittenAppends, AttemptError> {
         self.forget_old_specs();
         let plan = in_time(append::plan(db, &mut self.cache, self.numbers, appends)).await?;
         // They are not given out again, whatever becomes of the commit.
         self.numbers = plan.rows.last;
         if plan.accepted.is_empty() {
-            return Ok(replies_of(plan.replies).collect());
+            let replies = replies_of(plan.replies).collect();
+            return Ok(WrittenAppends { replies, is_any: false });
         }
         match in_time(commit::write(db, self.owner, self.server, batch, &plan)).await {
             Ok(Some(())) => {
                 let CommitPlan { replies, rows, .. } = plan;
                 self.cache.update(rows);
-                Ok(replies_of(replies).collect())
+                Ok(WrittenAppends { replies: replies_of(replies).collect(), is_any: true })
             }
             Ok(None) => Err(AttemptError::Fenced),
             Err(error) if rows::is_lost(&error) => {
@@ -124,7 +136,7 @@ impl Writer {
                     replies.push(if op.is_long() { writing.await? } else { in_time(writing).await? });
                 }
                 WriteGroup::Appends(appends) => {
-                    replies.extend(self.write_appends(db, &appends, batch).await?);
+                    replies.extend(self.write_appends(db, &appends, batch).await?.replies);
                 }
             }
         }
@@ -135,6 +147,7 @@ impl Writer {
         }
         match in_time(db.execute("COMMIT")).await {
             Ok(_) => {
+                self.acknowledged = batch;
                 set_recorded(requests, &replies);
                 Ok(replies)
             }

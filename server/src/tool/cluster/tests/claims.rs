@@ -200,6 +200,22 @@ async fn a_replica_that_lost_a_run_does_not_say_that_the_run_heard() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_call_whose_run_leaves_the_hub_is_kept_for_the_next_owner() {
+    let (net, [hub, _other], mut host) = Net::with_host().await;
+    for (call, owner, kept) in [("r/1.0", 1, 0), ("s/1.0", 0, 1)] {
+        net.own(1);
+        hub.give(call).await;
+        let request = host.call().await;
+        net.own(owner);
+        let (reason, message) = (RejectReason::Busy, "full".to_owned());
+        host.say(HostFrame::Rejected { call: request.call, reason, message });
+        hub.nth(call, 1, is_lost).await;
+        settle().await;
+        assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id(call)).len(), kept, "{call}");
+    }
+}
+
 /// It could not read the run's journal, for example. The next task of the run asks for the call.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_the_owner_could_not_record_is_told_again() {

@@ -1,5 +1,6 @@
 //! Owners that are fenced while they live: their commits write nothing, and nobody waits for them for ever.
 
+use super::takeovers::{session_of, shard};
 use super::*;
 use crate::store::conformance::fixture;
 use crate::store::postgres::replica::statements;
@@ -126,4 +127,29 @@ async fn a_fence_that_somebody_began_is_completed() {
     let mut shell = schema.shell().await;
     let ended = "SELECT count(*) FROM replicas WHERE fenced AND ended_at IS NOT NULL";
     assert_eq!(number(&mut shell, ended).await, 1);
+}
+
+/// A fail-over to an asynchronous standby may lose a claim, and the release before it. Both replicas have the shard then.
+#[tokio::test]
+async fn an_owner_whose_claim_the_database_has_lost_stops_and_writes_nothing_more() {
+    const LEASE: Duration = Duration::from_secs(4);
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LEASE).await;
+    let _store = first.own().await;
+    let second = Server::start(&schema, "b:1", LEASE).await;
+    let other = second.open().await;
+    second.wait_for_shards(SHARDS / 2).await;
+    let mine = session_of(&second);
+    let shared: Arc<dyn Store> = other.clone();
+    let mut run = fixture::Owner::started(&shared, &mine, "r").await;
+    let sql = "UPDATE shards SET owner_no = $2, term = term - 1 WHERE shard = $1";
+    let (of, to) = (i64::from(shard(&mine).0), i64::try_from(first.replica.number().0).unwrap());
+    sqlx::query(sql).bind(of).bind(to).execute(&mut schema.shell().await).await.unwrap();
+    tokio::time::timeout(BOUND, second.replica.failed().cancelled()).await.expect("it stops");
+    let refused = run.says("too late").await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    // It has left, so nobody waits for its lease.
+    first.wait_for_shards(SHARDS).await;
+    assert!(!first.replica.failed().is_cancelled());
+    assert_eq!(run.stored().await.len(), 1);
 }

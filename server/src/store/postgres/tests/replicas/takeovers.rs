@@ -35,7 +35,7 @@ async fn runs(store: &PostgresStore) -> usize {
 }
 
 /// The shard of a session of the tests.
-fn shard(session: &str) -> ShardNo {
+pub(super) fn shard(session: &str) -> ShardNo {
     shard_of(&tenant(), &SessionId::parse(session).unwrap())
 }
 

@@ -137,6 +137,24 @@ async fn messages_of_a_replica_that_has_died_are_found_and_its_numbers_are_close
     }
 }
 
+/// Every search looks at all blocks that are open.
+#[tokio::test]
+async fn blocks_of_numbers_are_closed_while_a_replica_gains_shards_again_and_again() {
+    const GAINS: usize = 5;
+    let Some(Two { a, schema, .. }) = two_stores().await else { return };
+    for no in 0..GAINS {
+        says(&a, &format!("s{no}"), "zebra").await;
+        a.scope.add(ShardNo(0));
+        a.wake_runs_of_the_future().await.unwrap();
+    }
+    let first = "search_blocks WHERE owner_no = (SELECT min(owner_no) FROM owners)";
+    assert!(count(&schema, first).await >= i64::try_from(GAINS).unwrap(), "each gain begins one");
+    let open = format!("{first} AND NOT is_done");
+    let are_closed = async { while count(&schema, &open).await > 1 {} };
+    tokio::time::timeout(BOUND, are_closed).await.expect("all but the last are closed");
+    assert_eq!(found(&a, "zebra").await.len(), GAINS);
+}
+
 #[tokio::test]
 async fn messages_of_an_owner_of_an_earlier_version_are_found() {
     let Some(Two { a, schema, .. }) = two_stores().await else { return };
