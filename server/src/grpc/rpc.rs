@@ -101,7 +101,7 @@ const TABLE: &[Rpc] = &[
     reads("/agentloop.v1.Server/VerifyAudit", OPERATE, ForwardMode::Unary, RouteKind::Here),
     changes("/agentloop.v1.Sessions/CreateSession", WRITE, ForwardMode::Unary, RouteKind::Session),
     reads("/agentloop.v1.Sessions/GetSession", READ, ForwardMode::Unary, RouteKind::Here),
-    changes("/agentloop.v1.Sessions/UpdateSession", WRITE, ForwardMode::UnaryOnce, RouteKind::Session),
+    changes("/agentloop.v1.Sessions/UpdateSession", WRITE, ForwardMode::Unary, RouteKind::Session),
     changes("/agentloop.v1.Sessions/GetOrCreateSession", WRITE, ForwardMode::Unary, RouteKind::User),
     changes("/agentloop.v1.Sessions/ImportEntries", WRITE, ForwardMode::Unary, RouteKind::Import),
     reads("/agentloop.v1.Sessions/ExportSession", READ, ForwardMode::Download, RouteKind::Here),

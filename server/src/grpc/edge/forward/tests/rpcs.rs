@@ -396,19 +396,10 @@ async fn a_change_that_a_repetition_would_make_over_a_later_one_is_sent_once() {
     for (named, repeats) in [(None, false), (Some(""), false), (Some("digest"), true)] {
         let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
         let replica = Replica::start(owned_by(&first)).await;
-        let (mut sessions, mut tools) =
-            (SessionsClient::new(replica.channel.clone()), ToolsClient::new(replica.channel.clone()));
+        let mut tools = ToolsClient::new(replica.channel.clone());
         let rpc = replica.tasks.spawn_contained("caller", async move {
             match named.map(str::to_owned) {
-                None => {
-                    let title = Some("mine".to_owned());
-                    let update = wire::UpdateSessionRequest {
-                        session_id: "s".to_owned(),
-                        title,
-                        ..Default::default()
-                    };
-                    sessions.update_session(update).await.map(drop)
-                }
+                None => tools.forget_tool(wire::ForgetToolRequest { name: "t".to_owned() }).await.map(drop),
                 Some(terms_digest) => {
                     let terms = wire::AcceptToolRequest { name: "t".to_owned(), terms_digest };
                     tools.accept_tool(terms).await.map(drop)
