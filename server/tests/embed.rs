@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::compact::{CompactionGoal, truncate};
-use agentloop_core::delta::Delta;
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{Role, ToolCall};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{CallFacts, CallOutcome};

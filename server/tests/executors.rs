@@ -11,10 +11,10 @@ mod support {
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::delta::Delta;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, Seq, TenantId};
 use agentloop_core::message::ToolCall;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{CallFacts, CallOutcome, ReadyCall};

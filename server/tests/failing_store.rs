@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};

@@ -13,8 +13,8 @@ mod support {
 use std::sync::Arc;
 
 use agentloop_core::agent::{BackgroundPolicy, RunSpec};
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_server::engine::error::EngineError;

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::cluster::shard::shard_of;
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{Attempt, CallId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::outcome::Ran;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;

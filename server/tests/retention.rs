@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_server::clock::TestClock;
 use agentloop_server::engine::{

@@ -7,8 +7,8 @@ mod support {
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::time::Timestamp;
 use agentloop_proto::EventFrame;
 use agentloop_proto::v1::agent_loop_server::AgentLoop as _;

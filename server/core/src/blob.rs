@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::hex;
+use crate::text::hex;
 
 /// Text before the digits of a digest on the wire.
 const PREFIX: &str = "sha256:";

@@ -174,34 +174,23 @@
 
 pub mod id;
 pub mod limits;
+pub mod text;
 pub mod time;
-
-mod canonical;
-pub mod character;
-pub mod hex;
-pub mod json;
 
 pub mod agent;
 pub mod blob;
-pub mod delta;
 pub mod entry;
-pub mod error;
 pub mod extension;
-pub mod form;
-pub mod link;
 pub mod message;
 pub mod model;
-pub mod model_traits;
 pub mod outcome;
 pub mod policy;
 pub mod question;
-pub mod title;
 pub mod todo;
 pub mod tool;
 pub mod trace;
 
 pub mod context;
-pub mod retry;
 
 pub mod run;
 

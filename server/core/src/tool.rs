@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::canonical::canonical_json;
-use crate::hex;
 use crate::id::RuntimeId;
 use crate::limits::TOOL_NAME_BYTES_MAX;
+use crate::text::canonical::canonical_json;
+use crate::text::hex;
 use crate::time::Millis;
 
 /// Effect of running a call twice. It decides what happens to a call whose host is lost.
@@ -77,7 +77,7 @@ pub struct ToolDeclaration {
     /// True if the tool sends output while it runs.
     #[serde(default)]
     pub streams_output: bool,
-    /// Template for the titles of calls: see [`crate::title`]. Without one, people read the tool's name.
+    /// Template for the titles of calls: see [`crate::text::title`]. Without one, people read the tool's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// True if a passed deadline is an outcome that the model reads, though the tool is UNSAFE. Otherwise such a call is

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-use crate::hex;
 use crate::id::{Attempt, CallSlot, RunId};
+use crate::text::hex;
 use crate::time::Timestamp;
 
 /// Length of a `traceparent` of version 00. Later versions may be longer.

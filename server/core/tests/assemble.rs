@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::assemble::{AssembleError, AssembledMessage, Assembler, CUT_OFF_ARGUMENTS};
-use agentloop_core::delta::Delta;
 use agentloop_core::id::CallSlot;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
+use agentloop_core::model::delta::Delta;
 
 #[path = "machine/support/random.rs"]
 mod random;

@@ -420,7 +420,7 @@ fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &Remo
 #[cfg(test)]
 mod tests {
     use agentloop_core::agent::RunSpec;
-    use agentloop_core::model::{ModelFacts, Prices};
+    use agentloop_core::model::facts::{ModelFacts, Prices};
 
     use super::*;
     use crate::model::{Model, UnknownModel};

@@ -1,9 +1,9 @@
 //! Names of principals and groups. Two principals must not have names that look the same: people who read a question, an
 //! approval or the audit log know a principal only by the name that they see.
 
-use agentloop_core::character::is_unseen;
 use agentloop_core::limits::CALLER_NAME_BYTES_MAX as NAME_BYTES_MAX;
 use agentloop_core::policy::Approvers;
+use agentloop_core::text::character::is_unseen;
 use unicode_normalization::is_nfkc;
 use unicode_security::MixedScript as _;
 use unicode_security::confusable_detection::skeleton;

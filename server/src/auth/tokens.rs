@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use agentloop_core::hex;
+use agentloop_core::text::hex;
 use agentloop_core::time::{Millis, Timestamp};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use agentloop_core::hex;
+use agentloop_core::text::hex;
 use agentloop_core::time::Millis;
 
 use sha2::{Digest as _, Sha256};

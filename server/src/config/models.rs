@@ -1,7 +1,7 @@
 //! `[providers.NAME.models."MODEL"]`: the sizes, prices and traits of a model.
 
-use agentloop_core::model::{ModelFacts, Prices};
-use agentloop_core::model_traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
+use agentloop_core::model::facts::{ModelFacts, Prices};
+use agentloop_core::model::traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
 
 use super::section::Section;
 

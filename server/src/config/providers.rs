@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agentloop_core::context::prompt::PromptTemplates;
-use agentloop_core::model::ModelFacts;
-use agentloop_core::model_traits::TraitOverrides;
+use agentloop_core::model::facts::ModelFacts;
+use agentloop_core::model::traits::TraitOverrides;
 
 use super::environment::Environment;
 use super::section::Section;

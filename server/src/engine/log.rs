@@ -240,9 +240,9 @@ fn process_name(process: ProcessState) -> &'static str {
 mod tests {
     use std::sync::Arc;
 
-    use agentloop_core::error::ModelErrorKind;
     use agentloop_core::id::{EntryNo, Seq};
     use agentloop_core::message::{Message, Role};
+    use agentloop_core::model::error::ModelErrorKind;
     use agentloop_core::run::status::{RunError, RunErrorCode};
     use agentloop_core::time::Timestamp;
 

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
 use agentloop_core::context::assemble::AssembleError;
-use agentloop_core::delta::Delta;
 use agentloop_core::message::SharedMessage;
-use agentloop_core::model::ModelFacts;
+use agentloop_core::model::delta::Delta;
+use agentloop_core::model::facts::ModelFacts;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
@@ -97,7 +97,7 @@ impl From<UnknownModel> for ModelError {
     }
 }
 
-pub use agentloop_core::error::ModelErrorKind;
+pub use agentloop_core::model::error::ModelErrorKind;
 
 /// Finds the model that a `provider/model` reference names.
 pub trait Models: Send + Sync + 'static {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::context::prompt::PromptTemplates;
-use agentloop_core::model::ModelFacts;
+use agentloop_core::model::facts::ModelFacts;
 
 use crate::model::options::{InvalidProvider, ProviderError, ProviderKind, ProviderOptions, ScriptSource};
 use crate::model::provider::anthropic::AnthropicModel;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
-use agentloop_core::delta::Delta;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, ToolCall};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::CallFacts;
 use agentloop_core::tool::{Digest, EffectClass};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{RunId, TenantId};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::status::RunStatus;
 use agentloop_server::engine::EngineOptions;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};

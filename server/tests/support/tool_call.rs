@@ -1,7 +1,7 @@
 //! Responses of a model that call a tool.
 
-use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::delta::Delta;
 
 /// The whole response of a model that calls this tool once, without arguments.
 pub(crate) fn tool_call(tool: &str) -> [Delta; 3] {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use agentloop_core::context::build::messages;
 use agentloop_core::context::view::view;
-use agentloop_core::delta::Delta;
 use agentloop_core::entry::Entry;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallSlot, EntryNo, SessionId};
 use agentloop_core::message::{FinishReason, Part, Role, SharedMessage, Usage};
+use agentloop_core::model::delta::Delta;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::time::Millis;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};

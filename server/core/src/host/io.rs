@@ -317,7 +317,7 @@ pub enum CallUpdate {
         /// The attempt that saved it.
         attempt: Attempt,
         /// Bytes for the next attempt, which only the tool understands.
-        #[serde(with = "crate::hex")]
+        #[serde(with = "crate::text::hex")]
         checkpoint: Vec<u8>,
     },
     /// The call left a state to go on from, and waits until it is recorded.
@@ -327,7 +327,7 @@ pub enum CallUpdate {
         /// Number of the state within the attempt, counted from 1.
         resume_no: u64,
         /// Bytes that only the tool understands.
-        #[serde(with = "crate::hex")]
+        #[serde(with = "crate::text::hex")]
         state: Vec<u8>,
     },
     /// The call asks a person.
@@ -339,7 +339,7 @@ pub enum CallUpdate {
         /// The question stays open for this long. `None` sets no limit.
         timeout: Option<Millis>,
         /// State to go on from with the answer.
-        #[serde(default, with = "crate::hex::maybe")]
+        #[serde(default, with = "crate::text::hex::maybe")]
         resume_state: Option<Vec<u8>>,
     },
     /// The host will not send a result of this attempt.
@@ -381,7 +381,7 @@ pub enum CallUpdate {
         /// True for standard error, false for standard output.
         stderr: bool,
         /// The bytes as the tool wrote them; may be cut within a character.
-        #[serde(with = "crate::hex")]
+        #[serde(with = "crate::text::hex")]
         data: Vec<u8>,
     },
 }

@@ -12,11 +12,11 @@ use glob::literal;
 pub use glob::matches as glob_matches;
 pub use widening::{Widening, deciding_rule, required_approvers};
 
-use crate::canonical;
 use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
     POLICY_RULE_BYTES_MAX, POLICY_WILD_PIECE_MAX,
 };
+use crate::text::canonical;
 use crate::tool::Digest;
 
 /// A policy rule: an action for the calls that match it.

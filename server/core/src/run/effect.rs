@@ -164,10 +164,10 @@ pub struct Offer {
     /// Time until the deadline, for a host whose clock differs.
     pub time_left: Millis,
     /// Checkpoint of the last attempt that saved one.
-    #[serde(default, with = "crate::hex::maybe")]
+    #[serde(default, with = "crate::text::hex::maybe")]
     pub checkpoint: Option<Vec<u8>>,
     /// The state to go on from, if an attempt left one.
-    #[serde(default, with = "crate::hex::maybe")]
+    #[serde(default, with = "crate::text::hex::maybe")]
     pub resume_state: Option<Vec<u8>>,
     /// Answers to the questions of earlier attempts, in the order of the questions.
     pub answers: Vec<InputReply>,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
-use crate::error::ModelErrorKind;
 use crate::extension::ExtensionCall;
 use crate::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
+use crate::model::error::ModelErrorKind;
 pub use crate::outcome::CallOutcome;
 use crate::policy::PolicyRule;
 use crate::question::QuestionContent;

@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::form::Form;
 use crate::limits::{OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
-use crate::link::is_address;
 use crate::message::FinishReason;
+use crate::question::form::Form;
 use crate::question::{BadQuestion, is_metadata};
 pub use crate::run::human::SelectOption;
+use crate::text::link::is_address;
 
 /// Reasons why a run needs an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,10 +8,10 @@ mod tool_calls;
 use std::sync::Arc;
 
 use agentloop_core::entry::{Compaction, CompactionReason, Cut};
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
 use agentloop_core::id::{Attempt, CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq};
 use agentloop_core::message::{Image, Message, Role, Usage};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::policy::{Approvers, ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Event, Outcome, Steer, Totals};
 use agentloop_core::run::status::{RunError, RunErrorCode};

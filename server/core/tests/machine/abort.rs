@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::context::build::messages;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, CallSlot, EntryNo};
 use agentloop_core::message::{
     FinishReason, Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolStatus, Usage,
 };
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Outcome, Ran, Record};
 use agentloop_core::run::human::Decision;

@@ -3,9 +3,9 @@
 use agentloop_core::agent::{ContextPolicy, LoopLimits, RunSpec};
 use agentloop_core::context::compact::TRIM_LEVELS;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::run::input::{Compacted, Input};

@@ -13,9 +13,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::context::build::messages;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::{FinishReason, Part};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Ran, Record};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::policy::{Approvers, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::{Decision, RememberScope};

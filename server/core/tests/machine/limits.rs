@@ -1,9 +1,9 @@
 //! Limits of runs: each one, its code, and the last thing that it allows.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::ToolStatus;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::Input;

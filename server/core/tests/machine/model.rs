@@ -1,10 +1,10 @@
 //! The model answers, fails, is tried again, or is waited for by an operator.
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
-use agentloop_core::error::{ErrorClass, ModelErrorKind};
 use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::FinishReason;
-use agentloop_core::retry::chance;
+use agentloop_core::model::error::{ErrorClass, ModelErrorKind};
+use agentloop_core::model::retry::chance;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::run::input::Input;

@@ -2,10 +2,10 @@
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::EntryNo;
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::message::{FinishReason, ToolStatus};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation, Totals};
 use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};

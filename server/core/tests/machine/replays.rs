@@ -1,7 +1,7 @@
 //! A journal is folded anew: what is in it may be anything.
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, EntryNo, Seq};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::Input;

@@ -1,9 +1,9 @@
 //! The server is killed, and another process takes the run over.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::ToolStatus;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::{CancelCause, Effect};
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::input::{Input, Start};

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Input, Prepared};

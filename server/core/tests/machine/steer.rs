@@ -1,9 +1,9 @@
 //! More is said while the run is under way.
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::{FinishReason, Role};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
 use agentloop_core::run::human::Decision;

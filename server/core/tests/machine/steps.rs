@@ -1,9 +1,9 @@
 //! A stepped run: nothing goes on before someone says so, and each step is one instruction.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::Attempt;
 use agentloop_core::message::ToolStatus;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::{Event, Ran};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::AbortCause;

@@ -1,9 +1,9 @@
 //! The view of a run for people: deadlines, statuses, its position in the loop, its wait.
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::Attempt;
 use agentloop_core::message::ToolStatus;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
 use agentloop_core::id::TenantId;
-use agentloop_core::model::{ModelFacts, Prices};
-use agentloop_core::model_traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
+use agentloop_core::model::facts::{ModelFacts, Prices};
+use agentloop_core::model::traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
 use agentloop_core::policy::{ArgumentPattern, PolicyAction};
 use agentloop_core::time::Millis;
 

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use agentloop_core::delta::Delta;
+use agentloop_core::model::delta::Delta;
 use futures_util::{Stream, StreamExt as _};
 
 use crate::model::ModelError;

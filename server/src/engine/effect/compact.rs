@@ -8,10 +8,10 @@ use agentloop_core::context::compact::{
 };
 use agentloop_core::context::view::{compacted, view};
 use agentloop_core::entry::{Compaction, CompactionReason, Entry};
-use agentloop_core::error::{ErrorClass, ModelErrorKind};
 use agentloop_core::id::{Attempt, EntryNo};
 use agentloop_core::message::{Message, Part, Role, SharedMessage, Usage};
-use agentloop_core::retry::{after_failure, chance};
+use agentloop_core::model::error::{ErrorClass, ModelErrorKind};
+use agentloop_core::model::retry::{after_failure, chance};
 use agentloop_core::run::input::{Compacted, Input};
 use agentloop_core::run::status::{RunError, RunErrorCode};
 

@@ -116,7 +116,7 @@ pub(in crate::engine) fn priced(models: &dyn Models, reference: &str, usage: Usa
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::error::ErrorClass;
+    use agentloop_core::model::error::ErrorClass;
 
     use super::*;
     use crate::model::{Model, Script, ScriptedModel, UnknownModel};

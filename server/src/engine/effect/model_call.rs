@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, RunSpec, ToolChoice};
-use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{Attempt, EntryNo, RunId, TenantId};
 use agentloop_core::message::{Message, ToolCall, Usage};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::input::{CallFacts, Input, ModelFailure, ModelFinished};
 use agentloop_core::run::view::{LoopPhase, ProcessState};
 use agentloop_core::time::{Millis, Timestamp};

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::Message;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use bytes::Bytes;

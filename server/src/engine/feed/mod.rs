@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use agentloop_core::context::assemble::{AssembleError, Assembler};
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{Seq, SessionId};
 use agentloop_core::message::{FinishReason, SharedMessage, Usage};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::ResponseSoFar;
 use agentloop_core::time::Timestamp;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, EntryNo, RunId, RunKey};
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::Observation;
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{RunId, RunKey, TenantId};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;

@@ -1,8 +1,8 @@
 //! Conversion of runs: rows of lists, single runs, results, statuses and errors.
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{HostId, RunId, SessionId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::state::{CallState, RoundCall, RunState};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::run::view::{WaitKind, WaitingOn};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::ModelOptions;
-use agentloop_core::delta::Delta;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::SharedMessage;
+use agentloop_core::model::delta::Delta;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use agentloop_core::delta::Delta;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::time::Timestamp;
 use futures_util::stream::{BoxStream, Stream, StreamExt as _};
 

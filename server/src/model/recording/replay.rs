@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agentloop_core::delta::Delta;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::tool::Digest;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentloop_core::agent::ModelTimeouts;
-use agentloop_core::delta::Delta;
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::{FinishReason, Message, Part, ToolStatus};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::time::Millis;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agentloop_core::model_traits::{Effort, Efforts};
+use agentloop_core::model::traits::{Effort, Efforts};
 use parking_lot::Mutex;
 
 /// Warnings remembered for one provider. Beyond this number nothing is logged.

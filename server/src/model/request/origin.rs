@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use agentloop_core::delta::Delta;
 use agentloop_core::message::{Part, ProviderState};
+use agentloop_core::model::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use crate::model::request::call_time::CallTime;

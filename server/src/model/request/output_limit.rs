@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::delta::Delta;
-use agentloop_core::model::ModelFacts;
+use agentloop_core::model::delta::Delta;
+use agentloop_core::model::facts::ModelFacts;
 use futures_util::stream::BoxStream;
 
 use crate::model::{Model, ModelError, ModelRequest};

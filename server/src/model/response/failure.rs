@@ -3,7 +3,7 @@
 //! All providers share one table, because gateways use each other's codes.
 
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
-use agentloop_core::retry::RETRY_AFTER_MAX;
+use agentloop_core::model::retry::RETRY_AFTER_MAX;
 use agentloop_core::time::Millis;
 use serde_json::Value;
 

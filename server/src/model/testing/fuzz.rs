@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use agentloop_core::context::assemble::Assembler;
-use agentloop_core::delta::Delta;
-use agentloop_core::error::ModelErrorKind;
+use agentloop_core::model::delta::Delta;
+use agentloop_core::model::error::ModelErrorKind;
 
 use crate::model::ModelError;
 use crate::model::provider::anthropic::{MessagesDecoder, MessagesEvent};

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, CallSlot, TenantId};
 use agentloop_core::message::{Message, Part, Role, ToolResult, ToolStatus, Usage};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::{Event, Outcome};
 use agentloop_core::run::state::CallCounts;
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{Attempt, CallId, CallKey, TenantId};
-use agentloop_core::json::encoded_len;
 use agentloop_core::outcome::Ran;
+use agentloop_core::text::json::encoded_len;
 use parking_lot::Mutex;
 
 use super::sink::ended_attempt;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CallInHand, CallRef, Disposition};
 use agentloop_core::id::{Attempt, CallId, HostId, RunId, RuntimeId, TenantId};
-use agentloop_core::json::encoded_len;
+use agentloop_core::text::json::encoded_len;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 

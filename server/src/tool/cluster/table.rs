@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{Attempt, CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
-use agentloop_core::json::encoded_len;
 use agentloop_core::run::effect::Offer;
+use agentloop_core::text::json::encoded_len;
 use tokio::time::Instant;
 
 use super::frame::{Command, CommandNo, ToHub};

@@ -13,7 +13,7 @@ use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::{CallFacts, NotOffered, ReadyCall};
 use agentloop_core::run::update_todos::{self, UPDATE_TODOS};
-use agentloop_core::title::title;
+use agentloop_core::text::title::title;
 use agentloop_core::tool::Digest;
 use serde::de::IgnoredAny;
 

@@ -8,13 +8,13 @@ mod tests;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::delta::Delta;
-use crate::error::ModelErrorKind;
 use crate::id::CallSlot;
 use crate::limits::{
     CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX, PROVIDER_STATE_BYTES_MAX,
 };
 use crate::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
+use crate::model::delta::Delta;
+use crate::model::error::ModelErrorKind;
 
 /// The arguments of a call that was cut off before its arguments began. They are no JSON, because such a call must not run.
 pub const CUT_OFF_ARGUMENTS: &str = "(cut off)";

@@ -1,7 +1,7 @@
 //! Approximate size of an event, for bounds on memory.
 
-use crate::json::encoded_len;
 use crate::run::event::{Event, Record};
+use crate::text::json::encoded_len;
 
 /// Size of an event without its texts.
 const RECORD_BYTES: usize = 256;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::QuestionKind;
-use crate::form::Form;
 use crate::limits::INPUT_ANSWERS_PER_CALL_BYTES_MAX;
+use crate::question::form::Form;
 use crate::question::{InputAnswer, QuestionContent};
 use crate::tool::Digest;
 

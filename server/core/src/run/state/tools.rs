@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::canonical::{canonical_json, is_exact};
 use crate::id::{Attempt, CallSlot, HostId, RuntimeId};
 use crate::message::ToolCall;
 use crate::run::state::RunState;
+use crate::text::canonical::{canonical_json, is_exact};
 use crate::tool::Digest;
 
 /// Facts about tool calls that outlive their round.

@@ -1,9 +1,9 @@
 //! Inputs about the size of the context: a model call that is too large, and the end of a compaction.
 
 use crate::entry::CompactionReason;
-use crate::error::ModelErrorKind;
 use crate::id::Attempt;
 use crate::message::Usage;
+use crate::model::error::ModelErrorKind;
 use crate::run::event::Event;
 use crate::run::input::Compacted;
 use crate::run::refusal::Refusal;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::entry::CompactionReason;
-use crate::error::{ErrorClass, ModelErrorKind};
 use crate::id::Attempt;
 use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
+use crate::model::error::{ErrorClass, ModelErrorKind};
+use crate::model::retry::{after_failure, chance};
 use crate::policy::PolicyCall;
-use crate::retry::{after_failure, chance};
 use crate::run::event::{Event, Observation};
 use crate::run::input::{CallFacts, HookedCall, ModelFailure, ModelFinished, ReadyCall};
 use crate::run::refusal::Refusal;

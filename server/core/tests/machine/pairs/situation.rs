@@ -1,8 +1,8 @@
 //! The situations of a run between two steps, and the way to each.
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::CallSlot;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::{Outcome, Ran};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::state::{CallState, Phase, RunState};

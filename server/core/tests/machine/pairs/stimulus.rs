@@ -1,9 +1,9 @@
 //! The things that can happen, and the outcome that the table gives for each.
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, RunId};
 use agentloop_core::limits::WAITING_MESSAGES_MAX;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, CallFinished, CallOutcome, Input, Prepared};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::entry::{Compaction, CompactionReason};
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{ExtensionCall, ExtensionKind};
 use agentloop_core::id::{Attempt, CallSlot, EntryNo, HostId, InstanceId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::question::QuestionContent;
 use agentloop_core::run::event::{Ran, Steer};

@@ -5,9 +5,9 @@ mod journal;
 mod random;
 mod watch;
 
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{Attempt, CallSlot, RunId, SessionId};
 use agentloop_core::message::{FinishReason, ToolStatus};
+use agentloop_core::model::error::ModelErrorKind;
 use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::entry::Entry;
-use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::Role;
+use agentloop_core::model::error::ErrorClass;
 use agentloop_core::run::event::Outcome;
 use agentloop_core::run::state::{Phase, RunState};
 use async_trait::async_trait;

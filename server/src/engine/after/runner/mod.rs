@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::id::Seq;
-use agentloop_core::retry;
+use agentloop_core::model::retry;
 use agentloop_core::run::event::Event;
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::FutureExt as _;

@@ -7,8 +7,8 @@ mod planning;
 mod run;
 mod transient;
 
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallSlot, EntryNo, RunId, SessionId};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::view::{LoopPhase, ProcessState, loop_position};
 use agentloop_proto::{EventFrame, v1 as wire};

@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{Attempt, CallSlot, RunId, Seq, SessionId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, Usage};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;

@@ -1,8 +1,8 @@
 //! Progress that is shown to subscribers and is not in the journal: pieces of responses, progress and output of calls.
 
-use agentloop_core::delta::Delta;
 use agentloop_core::id::{Attempt, CallSlot};
 use agentloop_core::message::Message;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::ProcessState;
 use agentloop_proto::v1 as wire;

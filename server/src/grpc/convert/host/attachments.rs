@@ -4,8 +4,8 @@ use agentloop_core::blob::BlobDigest;
 use agentloop_core::limits::{
     FILE_TEXT_BYTES_MAX, FILES_PER_RESULT_MAX, LINK_BYTES_MAX, LINKS_PER_RESULT_MAX, SHORT_TEXT_BYTES_MAX,
 };
-use agentloop_core::link::is_link;
 use agentloop_core::message::{Attachments, File, FileSource, Image, Link};
+use agentloop_core::text::link::is_link;
 use agentloop_proto::v1::{self, file_content, image};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

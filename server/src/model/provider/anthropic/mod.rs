@@ -14,8 +14,8 @@ mod traits;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::delta::Delta;
-use agentloop_core::model_traits::TraitOverrides;
+use agentloop_core::model::delta::Delta;
+use agentloop_core::model::traits::TraitOverrides;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(in crate::model) use self::decode::MessagesDecoder;

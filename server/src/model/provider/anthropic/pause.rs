@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use agentloop_core::context::assemble::Assembler;
-use agentloop_core::delta::Delta;
 use agentloop_core::message::{FinishReason, Usage};
+use agentloop_core::model::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use super::Provider;

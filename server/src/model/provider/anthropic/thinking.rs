@@ -5,7 +5,7 @@
 //! model thinks. The traits of each model are in [`super::traits`].
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
-use agentloop_core::model_traits::{Effort, ParameterSupport, ThinkingMode};
+use agentloop_core::model::traits::{Effort, ParameterSupport, ThinkingMode};
 use serde::Serialize;
 
 use super::traits::Claude;
@@ -174,7 +174,7 @@ fn sampling(
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::model_traits::TraitOverrides;
+    use agentloop_core::model::traits::TraitOverrides;
     use serde_json::{Value, json};
 
     use super::super::traits::claude;

@@ -3,7 +3,7 @@
 //! Sources: the migration guides and the pages on extended and adaptive thinking under
 //! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which says the same of one model.
 
-use agentloop_core::model_traits::{
+use agentloop_core::model::traits::{
     Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
 };
 

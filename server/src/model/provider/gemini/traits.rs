@@ -3,7 +3,7 @@
 //! Sources: <https://ai.google.dev/gemini-api/docs/thinking>, and the pages of
 //! the models under <https://ai.google.dev/gemini-api/docs/models>.
 
-use agentloop_core::model_traits::{
+use agentloop_core::model::traits::{
     Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
 };
 

@@ -11,9 +11,9 @@
 //!    another id, or one of the two has no id and the call's arguments are complete.
 //! 3. A fragment with an unknown index, a known id and no name continues the call with this id.
 
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::ProviderState;
+use agentloop_core::model::delta::Delta;
 
 use super::arguments::ArgumentsScan;
 use super::chunk::{CallFragment, CallFunction};

@@ -10,7 +10,7 @@ mod state;
 
 use std::sync::Arc;
 
-use agentloop_core::delta::Delta;
+use agentloop_core::model::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 #[cfg(any(test, feature = "fuzzing"))]

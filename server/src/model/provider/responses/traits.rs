@@ -3,7 +3,7 @@
 //! Sources: the pages of the models under <https://platform.openai.com/docs/models> and
 //! <https://platform.openai.com/docs/guides/reasoning>.
 
-use agentloop_core::model_traits::{
+use agentloop_core::model::traits::{
     Effort, Efforts, ModelTraits, ParameterSupport, ThinkingMode, TraitOverrides,
 };
 

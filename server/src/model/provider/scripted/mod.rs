@@ -41,8 +41,8 @@ mod script;
 use std::sync::Arc;
 
 use agentloop_core::agent::ModelTimeouts;
-use agentloop_core::delta::Delta;
 use agentloop_core::message::{FinishReason, Message, Part, Role, Usage};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::time::Millis;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use serde_json::Value;

@@ -8,9 +8,9 @@ mod server;
 use std::sync::Arc;
 
 use agentloop_core::context::assemble::{AssembledMessage, Assembler};
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::time::Millis;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};

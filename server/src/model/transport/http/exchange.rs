@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::ModelTimeouts;
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::{MODEL_MESSAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::delta::Delta;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use reqwest::Response;

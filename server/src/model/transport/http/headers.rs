@@ -1,6 +1,6 @@
 //! Reads the kind of body and the requested wait from the headers of a response.
 
-use agentloop_core::retry::RETRY_AFTER_MAX;
+use agentloop_core::model::retry::RETRY_AFTER_MAX;
 use agentloop_core::time::Millis;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
+use agentloop_core::model::delta::Delta;
 
 use crate::model::transport::sse::{SseEvent, SseParser, surrogates};
 use crate::model::{ModelError, ModelErrorKind};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentloop_core::delta::Delta;
+use agentloop_core::model::delta::Delta;
 
 use crate::secret::{SeamRedactor, Secret};
 

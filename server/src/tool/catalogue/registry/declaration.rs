@@ -5,8 +5,8 @@ use std::sync::Arc;
 use agentloop_core::limits::{TOOL_DESCRIPTION_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::run::update_todos::UPDATE_TODOS;
+use agentloop_core::text::title;
 use agentloop_core::time::Millis;
-use agentloop_core::title;
 use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms, is_name};
 
 use crate::tool::catalogue::schema::Schema;

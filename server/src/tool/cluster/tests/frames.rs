@@ -4,8 +4,8 @@ use agentloop_core::cluster::shard::OwnerNo;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CancelCause;
 use agentloop_core::id::{Attempt, HostId};
-use agentloop_core::json::encoded_len;
 use agentloop_core::question::{InputAnswer, InputReply, QuestionContent};
+use agentloop_core::text::json::encoded_len;
 use agentloop_core::time::Millis;
 use futures_util::{FutureExt as _, StreamExt as _};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use agentloop_core::host::frame::{CallRef, HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::host::{CloseReason, ConnectionId, FleetInput};
 use agentloop_core::id::{CallId, HostId, TenantId};
-use agentloop_core::json::encoded_len;
+use agentloop_core::text::json::encoded_len;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;

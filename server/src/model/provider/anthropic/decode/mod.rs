@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX, PROVIDER_STATE_BYTES_MAX};
 use agentloop_core::message::{FinishReason, Usage};
+use agentloop_core::model::delta::Delta;
 use agentloop_core::tool::Digest;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

@@ -3,9 +3,9 @@
 //!
 //! Source: `GenerateContentResponse` under <https://ai.google.dev/api/generate-content>.
 
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::{FinishReason, Usage};
+use agentloop_core::model::delta::Delta;
 use serde_json::Value;
 
 use super::state::PartState;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::delta::Delta;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

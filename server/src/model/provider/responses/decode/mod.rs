@@ -5,9 +5,9 @@
 //! that did not arrive are taken from the complete response at its end.
 
 use agentloop_core::context::assemble::CUT_OFF_ARGUMENTS;
-use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::FinishReason;
+use agentloop_core::model::delta::Delta;
 use agentloop_core::tool::Digest;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ToolChoice};
-use agentloop_core::model_traits::{Effort, ModelTraits, ThinkingMode};
+use agentloop_core::model::traits::{Effort, ModelTraits, ThinkingMode};
 use agentloop_core::tool::ToolDeclaration;
 
 use super::ProviderDialect;

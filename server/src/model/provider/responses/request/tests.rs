@@ -1,6 +1,6 @@
 use agentloop_core::agent::{ReasoningEffort, ResponseSchema};
 use agentloop_core::message::{Message, Part, Reasoning, Role, ToolCall, ToolStatus};
-use agentloop_core::model_traits::{ThinkingMode, TraitOverrides};
+use agentloop_core::model::traits::{ThinkingMode, TraitOverrides};
 use agentloop_core::tool::Digest;
 use serde_json::{Value, json};
 

@@ -3,14 +3,16 @@
 //! Questions come from the planner, from the tool `ask_human` and from running calls. The run adds an id and a deadline:
 //! see [`crate::run::human::Question`].
 
+pub mod form;
+
 use serde::{Deserialize, Serialize};
 
-use crate::form::Form;
 use crate::limits::{
     ID_BYTES_MAX, LINK_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, QUESTION_METADATA_BYTES_MAX,
     SHORT_TEXT_BYTES_MAX,
 };
-use crate::link::is_address;
+use crate::question::form::Form;
+use crate::text::link::is_address;
 
 /// Content of a question that asks for a choice, a form or a visit to a link, or else for text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +28,7 @@ pub struct QuestionContent {
     /// The host's name for the question, if a running call asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// JSON schema of the form to fill in, if the question asks for one: see [`crate::form`].
+    /// JSON schema of the form to fill in, if the question asks for one: see [`crate::question::form`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<String>,
     /// The link to visit, if the question asks for a visit. Nobody but people follows it.

@@ -1,8 +1,8 @@
 //! Backoff: the wait before a failed model call is retried.
 
 use crate::agent::RetryPolicy;
-use crate::error::ErrorClass;
 use crate::id::Attempt;
+use crate::model::error::ErrorClass;
 use crate::time::Millis;
 
 /// Longest wait that a provider may request. A hostile or confused provider must not park runs for ever.

@@ -4,8 +4,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory as _};
 
-use crate::character::is_unseen;
 use crate::limits::LINK_BYTES_MAX;
+use crate::text::character::is_unseen;
 
 /// Length of a host, and of each of its labels, in characters: the bounds of DNS.
 const HOST_CHARS_MAX: usize = 253;
