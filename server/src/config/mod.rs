@@ -3,24 +3,13 @@
 //!
 //! The result is plain data. `app` hands each module the part that concerns it.
 
-mod agents;
-mod cluster;
 mod environment;
 mod error;
 mod hint;
-mod host_grant;
-mod jwt;
-mod models;
-mod process;
-mod prompts;
-mod providers;
+mod keys;
 mod reader;
 mod reading;
-mod rules;
 mod section;
-mod security;
-mod telemetry;
-mod tools;
 mod value;
 
 use std::collections::BTreeMap;
@@ -35,22 +24,23 @@ use crate::bounded_file;
 use crate::mask::Masks;
 use crate::secret::Secret;
 
-pub use self::cluster::{ClusterOptions, ClusterTls};
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Place, Problem};
-pub use self::jwt::{JwksPlace, JwtOptions};
-pub use self::process::{
+pub use self::keys::cluster::{ClusterOptions, ClusterTls};
+pub use self::keys::jwt::{JwksPlace, JwtOptions};
+pub use self::keys::process::{
     BlobOptions, HostOptions, LogFormat, LogOptions, PostgresLocation, RetentionOptions, RunOptions,
     ServerOptions, StoreLocation, StoreOptions,
 };
-pub use self::providers::{
+pub use self::keys::providers::{
     AnthropicConfig, Backend, HttpProvider, OpenAiConfig, ProviderConfig, ResponsesConfig,
 };
+pub use self::keys::security::{AuditOptions, AuthOptions, TlsOptions};
+pub use self::keys::telemetry::{MetricsOptions, TelemetryOptions};
+use self::keys::{agents, cluster, process, providers, rules, security, telemetry, tools};
 use self::reader::FILE_BYTES_MAX;
 use self::reading::Reading;
 use self::section::Section;
-pub use self::security::{AuditOptions, AuthOptions, TlsOptions};
-pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 
 /// The name of the agent for runs that name none.
 pub const DEFAULT_AGENT: &str = "default";

@@ -3,7 +3,7 @@
 use agentloop_core::time::Millis;
 
 use super::*;
-use crate::config::cluster::ClusterTls;
+use crate::config::keys::cluster::ClusterTls;
 
 const STORE: &str = "store.url = 'postgres://db/agentloop'\n";
 

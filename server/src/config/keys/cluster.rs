@@ -8,9 +8,9 @@ use agentloop_core::time::Millis;
 
 use sha2::{Digest as _, Sha256};
 
-use super::Config;
 use super::process::{LogFormat, LogOptions, StoreLocation};
-use super::section::Section;
+use crate::config::Config;
+use crate::config::section::Section;
 
 /// The lease of an owner where none is set.
 const LEASE: Millis = Millis(2_500);
@@ -69,7 +69,10 @@ impl Config {
 }
 
 /// Reads `[cluster]`; `None` without `listen`.
-pub(super) fn cluster(section: &mut Section<'_, '_>, store: &StoreLocation) -> Option<ClusterOptions> {
+pub(in crate::config) fn cluster(
+    section: &mut Section<'_, '_>,
+    store: &StoreLocation,
+) -> Option<ClusterOptions> {
     let listen: Option<SocketAddr> = section.get("listen");
     let advertise = section.get_checked("advertise", None, host_and_port);
     let tls = tls(section);

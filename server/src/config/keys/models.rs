@@ -3,7 +3,7 @@
 use agentloop_core::model::facts::{ModelFacts, Prices};
 use agentloop_core::model::traits::{Effort, Efforts, ParameterSupport, ThinkingMode, TraitOverrides};
 
-use super::section::Section;
+use crate::config::section::Section;
 
 /// Largest context window that is accepted, in tokens.
 const CONTEXT_WINDOW_MAX: u64 = 1_000_000_000;
@@ -13,7 +13,7 @@ const PRICE_MAX: f64 = 1_000_000.0;
 const MICROS: f64 = 1_000_000.0;
 
 /// Reads the sizes and prices of a model.
-pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
+pub(in crate::config) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
     let facts = ModelFacts {
         context_window: section.get_some_within("context_window", 1..=CONTEXT_WINDOW_MAX),
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
@@ -30,7 +30,7 @@ pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
 }
 
 /// Reads corrections to the built-in table of what models accept.
-pub(super) fn traits(section: &mut Section<'_, '_>) -> TraitOverrides {
+pub(in crate::config) fn traits(section: &mut Section<'_, '_>) -> TraitOverrides {
     let thinks = [
         ("never", ThinkingMode::Never),
         ("when_asked", ThinkingMode::WhenAsked),

@@ -3,11 +3,14 @@
 use agentloop_core::limits::{POLICY_RULES_MAX, QUORUM_MAX};
 use agentloop_core::policy::{Approvers, ArgumentPattern, BadRule, PolicyAction, PolicyRule, RuleOrigin};
 
-use super::section::Section;
 use crate::auth::{Authentication, approver_problem};
+use crate::config::section::Section;
 
 /// Reads rules in the order of the file. Without authentication, rules that name approvers are a problem.
-pub(super) fn rules(section: &mut Section<'_, '_>, authentication: Authentication) -> Vec<PolicyRule> {
+pub(in crate::config) fn rules(
+    section: &mut Section<'_, '_>,
+    authentication: Authentication,
+) -> Vec<PolicyRule> {
     section.each_in_list("rules", POLICY_RULES_MAX, |section| rule(section, authentication))
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::section::Section;
+use crate::config::section::Section;
 
 /// The standard variable for the collector's address.
 const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -63,7 +63,7 @@ impl Default for TelemetryOptions {
     }
 }
 
-pub(super) fn metrics(section: &mut Section<'_, '_>) -> MetricsOptions {
+pub(in crate::config) fn metrics(section: &mut Section<'_, '_>) -> MetricsOptions {
     let listen: Option<SocketAddr> = section.get("listen");
     let insecure = section.get_or("allow_insecure_remote", false);
     if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback() && !insecure) {
@@ -100,7 +100,7 @@ pub(super) fn metrics(section: &mut Section<'_, '_>) -> MetricsOptions {
     }
 }
 
-pub(super) fn telemetry(section: &mut Section<'_, '_>) -> TelemetryOptions {
+pub(in crate::config) fn telemetry(section: &mut Section<'_, '_>) -> TelemetryOptions {
     let own = section.get_checked("otlp_endpoint", None, endpoint);
     let name = section.get_checked("service_name", Some(&NAME.to_owned()), service_name);
     TelemetryOptions {

@@ -1,10 +1,10 @@
 //! The keys that bound the offers of tool hosts, which certificates and tokens of an identity provider have alike.
 
-use super::section::Section;
 use crate::auth::HostGrant;
+use crate::config::section::Section;
 
 /// Reads the keys that bound the offers of tool hosts.
-pub(super) fn host_grant(section: &mut Section<'_, '_>) -> Option<HostGrant> {
+pub(in crate::config) fn host_grant(section: &mut Section<'_, '_>) -> Option<HostGrant> {
     let any = |_: &str| Ok(());
     let host_tools = section.get_list("host_tools", any);
     let host_effect: Option<String> = section.get_checked("host_effect", Some(&"read_only".to_owned()), Ok);

@@ -7,9 +7,9 @@ use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::facts::ModelFacts;
 use agentloop_core::model::traits::TraitOverrides;
 
-use super::environment::Environment;
-use super::section::Section;
 use super::{models, prompts};
+use crate::config::environment::Environment;
+use crate::config::section::Section;
 use crate::secret::Secret;
 
 /// Largest key file. It is longer than any key; a larger file is probably the wrong one.
@@ -62,7 +62,7 @@ impl From<Backend> for ProviderConfig {
 
 impl ProviderConfig {
     /// The keys and the values of headers that it sends.
-    pub(super) fn secrets(&self) -> Vec<Secret> {
+    pub(in crate::config) fn secrets(&self) -> Vec<Secret> {
         let http = match &self.backend {
             Backend::OpenAi(OpenAiConfig { http, .. })
             | Backend::OpenAiResponses(ResponsesConfig { http, .. })
@@ -175,7 +175,7 @@ enum ProviderKindKey {
     Replay,
 }
 
-pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<ProviderConfig> {
+pub(in crate::config) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<ProviderConfig> {
     if let Err(message) = provider_name(name) {
         section.problem(&[], message);
     }
@@ -331,7 +331,7 @@ fn api_key(section: &mut Section<'_, '_>) -> Option<Secret> {
 }
 
 /// Reads an API key from a variable. An invalid name is not repeated in the message, because it may be the key itself.
-pub(super) fn key_in_variable(environment: &Environment, name: &str) -> Result<Secret, String> {
+pub(in crate::config) fn key_in_variable(environment: &Environment, name: &str) -> Result<Secret, String> {
     let is_name = !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -345,8 +345,8 @@ pub(super) fn key_in_variable(environment: &Environment, name: &str) -> Result<S
     }
 }
 
-pub(super) fn key_in_file(path: &Path) -> Result<Secret, String> {
-    let text = super::text_of(path, KEY_FILE_BYTES_MAX)?;
+pub(in crate::config) fn key_in_file(path: &Path) -> Result<Secret, String> {
+    let text = crate::config::text_of(path, KEY_FILE_BYTES_MAX)?;
     secret(&text).ok_or_else(|| format!("{} holds no key", path.display()))
 }
 
@@ -406,7 +406,7 @@ fn file(section: &mut Section<'_, '_>, expected: &str) -> Option<PathBuf> {
 }
 
 /// Makes providers from API keys in the environment, under the vendors' usual variable names.
-pub(super) fn of_environment(root: &mut Section<'_, '_>) -> BTreeMap<String, ProviderConfig> {
+pub(in crate::config) fn of_environment(root: &mut Section<'_, '_>) -> BTreeMap<String, ProviderConfig> {
     let responses = |http| Backend::OpenAiResponses(ResponsesConfig { http, or_chat: true });
     let openai = vendor(root, "OPENAI_API_KEY", "OPENAI_BASE_URL").map(responses);
     let anthropic = vendor(root, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL").or_else(|| {

@@ -9,8 +9,8 @@ use percent_encoding::percent_decode_str;
 use tracing_subscriber::EnvFilter;
 
 use super::providers::{key_in_file, key_in_variable};
-use super::section::Section;
 use crate::auth::Authentication;
+use crate::config::section::Section;
 use crate::secret::Secret;
 
 const MINUTE: Millis = Millis::secs(60);
@@ -83,7 +83,7 @@ pub struct PostgresLocation {
 
 impl PostgresLocation {
     /// The secrets that it names, which must not be shown.
-    pub(super) fn secrets(&self) -> impl Iterator<Item = Secret> {
+    pub(in crate::config) fn secrets(&self) -> impl Iterator<Item = Secret> {
         let (_, rest) = self.url.expose().split_once("://").unwrap_or_default();
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let user = address.rsplit_once('@').map(|(user, _)| user);
@@ -156,10 +156,10 @@ pub struct HostOptions {
 
 /// The protection of the gRPC port.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Protection {
+pub(in crate::config) struct Protection {
     /// True if there is `[tls]`.
-    pub(super) encrypted: bool,
-    pub(super) authentication: Authentication,
+    pub(in crate::config) encrypted: bool,
+    pub(in crate::config) authentication: Authentication,
 }
 
 /// `[retention]`: how long sessions are kept.
@@ -171,7 +171,7 @@ pub struct RetentionOptions {
     pub max_sessions: Option<u64>,
 }
 
-pub(super) fn retention(section: &mut Section<'_, '_>) -> RetentionOptions {
+pub(in crate::config) fn retention(section: &mut Section<'_, '_>) -> RetentionOptions {
     RetentionOptions {
         max_age: section.get_some_within("max_age", DAY..=Millis(100 * 365 * DAY.0)),
         max_sessions: section.get_some_within("max_sessions", 1..=1_000_000_000),
@@ -191,7 +191,7 @@ pub struct BlobOptions {
     pub idle_timeout: Millis,
 }
 
-pub(super) fn blobs(section: &mut Section<'_, '_>) -> BlobOptions {
+pub(in crate::config) fn blobs(section: &mut Section<'_, '_>) -> BlobOptions {
     let max_bytes = section.get_within("max_bytes", GIB, 1..=BLOB_BYTES_MAX);
     let total_bytes = section.get_within("total_bytes", 16 * GIB, 1..=BLOB_BYTES_MAX);
     if section.is_set("max_bytes") && total_bytes < max_bytes {
@@ -206,7 +206,7 @@ pub(super) fn blobs(section: &mut Section<'_, '_>) -> BlobOptions {
     }
 }
 
-pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> ServerOptions {
+pub(in crate::config) fn server(section: &mut Section<'_, '_>, protection: Protection) -> ServerOptions {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 50_051));
     let options = ServerOptions {
         listen: section.get_or("listen", default),
@@ -243,7 +243,7 @@ pub(super) fn server(section: &mut Section<'_, '_>, protection: Protection) -> S
     options
 }
 
-pub(super) fn store(section: &mut Section<'_, '_>) -> StoreOptions {
+pub(in crate::config) fn store(section: &mut Section<'_, '_>) -> StoreOptions {
     let default = PathBuf::from("agentloop.db");
     let set = section.get_path("path", None);
     let postgres = postgres(section);
@@ -298,7 +298,7 @@ fn postgres(section: &mut Section<'_, '_>) -> Option<PostgresLocation> {
     url.map(|url| PostgresLocation { url, password, readers, statement_timeout, retry_for })
 }
 
-pub(super) fn log(section: &mut Section<'_, '_>) -> LogOptions {
+pub(in crate::config) fn log(section: &mut Section<'_, '_>) -> LogOptions {
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let default = "info".to_owned();
     LogOptions {
@@ -323,7 +323,7 @@ fn log_level(level: String) -> Result<String, String> {
     Ok(level)
 }
 
-pub(super) fn runs(section: &mut Section<'_, '_>) -> RunOptions {
+pub(in crate::config) fn runs(section: &mut Section<'_, '_>) -> RunOptions {
     let in_doubt = section.get_within("in_doubt_timeout", Millis::secs(15 * 60), ZERO..=Millis(365 * DAY.0));
     RunOptions {
         park_after: section.get_within("park_after", Millis::secs(5), ZERO..=HOUR),
@@ -335,7 +335,7 @@ pub(super) fn runs(section: &mut Section<'_, '_>) -> RunOptions {
     }
 }
 
-pub(super) fn hosts(section: &mut Section<'_, '_>) -> HostOptions {
+pub(in crate::config) fn hosts(section: &mut Section<'_, '_>) -> HostOptions {
     let options = HostOptions {
         heartbeat_interval: section.get_within("heartbeat_interval", Millis::secs(5), MILLISECOND..=HOUR),
         lease_timeout: section.get_within("lease_timeout", Millis::secs(15), MILLISECOND..=HOUR),

@@ -13,11 +13,11 @@ use agentloop_core::policy::Widening;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::is_name;
 
-use super::hint::did_you_mean_one_of;
 use super::prompts::{self, text_of};
 use super::rules::rules;
-use super::section::Section;
 use crate::auth::Authentication;
+use crate::config::hint::did_you_mean_one_of;
+use crate::config::section::Section;
 use crate::schema::check_response_schema;
 
 const MILLISECOND: Millis = Millis(1);
@@ -25,7 +25,7 @@ const HOUR: Millis = Millis::secs(60 * 60);
 const DAY: Millis = Millis::secs(24 * 60 * 60);
 
 /// Reads the text that tells people what an agent is for. It is no part of a run's spec.
-pub(super) fn description(section: &mut Section<'_, '_>) -> Option<String> {
+pub(in crate::config) fn description(section: &mut Section<'_, '_>) -> Option<String> {
     section.get_checked("description", None, |text: String| {
         if text.len() > SHORT_TEXT_BYTES_MAX {
             return Err(format!("expected at most {SHORT_TEXT_BYTES_MAX} bytes; found {}", text.len()));
@@ -35,7 +35,7 @@ pub(super) fn description(section: &mut Section<'_, '_>) -> Option<String> {
 }
 
 /// Reads one agent. `providers` are the configured providers that its model may name.
-pub(super) fn agent(
+pub(in crate::config) fn agent(
     name: &str,
     section: &mut Section<'_, '_>,
     providers: &[&str],

@@ -8,12 +8,12 @@ use agentloop_core::time::Millis;
 
 use super::host_grant::host_grant;
 use super::jwt::{self, JwtOptions};
-use super::section::Section;
 use super::tools::tool_pattern;
 use crate::auth::{
     Authentication, CertificateRule, ClientAuth, Principal, Quota, QuotaLimits, QuotaScope, ReservedName,
     SubjectPattern,
 };
+use crate::config::section::Section;
 
 /// Most subjects that one list may have.
 const SUBJECTS_MAX: usize = 1_024;
@@ -53,7 +53,7 @@ pub struct AuthOptions {
 }
 
 /// Reads `[tls]`; `None` without a certificate.
-pub(super) fn tls(section: &mut Section<'_, '_>) -> Option<TlsOptions> {
+pub(in crate::config) fn tls(section: &mut Section<'_, '_>) -> Option<TlsOptions> {
     let certificate = section.get_path("certificate", None);
     let key = section.get_path("key", None);
     let client_ca = section.get_path("client_ca", None);
@@ -107,7 +107,10 @@ pub(super) fn tls(section: &mut Section<'_, '_>) -> Option<TlsOptions> {
 }
 
 /// Reads `[auth]`; `None` without the section.
-pub(super) fn auth(section: &mut Section<'_, '_>, tls: Option<&TlsOptions>) -> Option<AuthOptions> {
+pub(in crate::config) fn auth(
+    section: &mut Section<'_, '_>,
+    tls: Option<&TlsOptions>,
+) -> Option<AuthOptions> {
     let tokens = section.get_path("tokens", None);
     let mut has_certificates = false;
     let certificates = section.each_in_list("certificates", CERTIFICATES_MAX, |section| {
@@ -170,7 +173,10 @@ fn principal(section: &mut Section<'_, '_>) -> Option<Principal> {
 }
 
 /// Reads `[quotas]`. They count what principals do, so they mean nothing without authentication.
-pub(super) fn quotas(section: &mut Section<'_, '_>, authentication: Authentication) -> QuotaLimits {
+pub(in crate::config) fn quotas(
+    section: &mut Section<'_, '_>,
+    authentication: Authentication,
+) -> QuotaLimits {
     let mut limits = QuotaLimits::default();
     for quota in Quota::ALL {
         for scope in QuotaScope::ALL {
@@ -203,7 +209,7 @@ pub struct AuditOptions {
 }
 
 /// Reads `[audit]`; `None` if the log is off.
-pub(super) fn audit(section: &mut Section<'_, '_>) -> Option<AuditOptions> {
+pub(in crate::config) fn audit(section: &mut Section<'_, '_>) -> Option<AuditOptions> {
     let enabled = section.get_or("enabled", false);
     let options = AuditOptions {
         required: section.get_or("required", false),

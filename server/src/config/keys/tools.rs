@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
 use agentloop_core::tool::{ConfiguredTerms, EffectClass, TermsOptions, WeakerTerms, is_name};
 
-use super::section::Section;
+use crate::config::section::Section;
 
 /// Longest pointer of a sensitive argument, in bytes.
 const POINTER_BYTES_MAX: usize = 256;
@@ -13,7 +13,9 @@ const POINTER_BYTES_MAX: usize = 256;
 const POINTERS_MAX: usize = 64;
 
 /// Reads the terms of tools, and the arguments of each that people do not see.
-pub(super) fn tools(section: &mut Section<'_, '_>) -> (TermsOptions, BTreeMap<String, Vec<String>>) {
+pub(in crate::config) fn tools(
+    section: &mut Section<'_, '_>,
+) -> (TermsOptions, BTreeMap<String, Vec<String>>) {
     let reactions = [("refuse", WeakerTerms::Refuse), ("accept", WeakerTerms::Accept)];
     let terms = TermsOptions {
         weaker: section.get_choice("weaker", Some("refuse"), &reactions).unwrap_or_default(),
@@ -39,7 +41,7 @@ fn check_name(name: &str, section: &mut Section<'_, '_>) {
 }
 
 /// Checks a pattern of tool names.
-pub(super) fn tool_pattern(pattern: &str) -> Result<(), String> {
+pub(in crate::config) fn tool_pattern(pattern: &str) -> Result<(), String> {
     // The wildcards take the place of letters.
     if is_name(&pattern.replace(['*', '?'], "_")) {
         return Ok(());

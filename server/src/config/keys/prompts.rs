@@ -4,17 +4,17 @@ use std::path::Path;
 
 use agentloop_core::context::prompt::SYSTEM_PROMPT;
 
-use super::section::Section;
+use crate::config::section::Section;
 
 const PROMPT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads an agent's system prompt.
-pub(super) fn system_prompt(section: &mut Section<'_, '_>) -> String {
+pub(in crate::config) fn system_prompt(section: &mut Section<'_, '_>) -> String {
     prompt(section, "system_prompt", "system_prompt_file").map(|(_, text)| text).unwrap_or_default()
 }
 
 /// Reads the prompt template of an agent, a provider or a model.
-pub(super) fn template(section: &mut Section<'_, '_>) -> Option<String> {
+pub(in crate::config) fn template(section: &mut Section<'_, '_>) -> Option<String> {
     let (key, text) = prompt(section, "prompt_template", "prompt_template_file")?;
     if !text.contains(SYSTEM_PROMPT) {
         let message = format!("expected {SYSTEM_PROMPT} in it, where the agent's own prompt goes");
@@ -41,11 +41,11 @@ fn prompt(
 }
 
 /// Reads the file that this key names, and reports a failure at the key.
-pub(super) fn text_of(
+pub(in crate::config) fn text_of(
     section: &mut Section<'_, '_>,
     key: &'static str,
     path: &Path,
     bytes_max: usize,
 ) -> Option<String> {
-    super::text_of(path, bytes_max).map_err(|message| section.problem(&[key], message)).ok()
+    crate::config::text_of(path, bytes_max).map_err(|message| section.problem(&[key], message)).ok()
 }

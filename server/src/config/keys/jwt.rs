@@ -7,9 +7,9 @@ use agentloop_core::id::TenantId;
 use agentloop_core::time::Millis;
 
 use super::host_grant::host_grant;
-use super::section::Section;
 use crate::auth::Role;
 use crate::auth::jwt::{ClaimPath, JwtAlgorithm, JwtRules, RoleMap};
+use crate::config::section::Section;
 
 /// Longest issuer or audience, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
@@ -49,7 +49,7 @@ impl fmt::Display for JwksPlace {
 
 /// Reads `[auth.jwt]`. A missing issuer, audience or `jwks` is a problem: a check that is left out
 /// would look like protection.
-pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
+pub(in crate::config) fn jwt(section: &mut Section<'_, '_>) -> Option<JwtOptions> {
     let issuer = needed(section, "issuer", "the claim iss, such as \"https://login.example.com/\"");
     let audience = needed(section, "audience", "the claim aud, such as \"agentloop\"");
     let jwks = place(section);
