@@ -15,8 +15,8 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
+use super::connect::readers::Readers;
 use super::owner::ServerKind;
-use super::readers::Readers;
 use super::replica::skew::{Skew, TIME, skew};
 use super::rows::{self, clean};
 use super::write::blobs::{BlobKey, BlobOp, BlobResult, EndedUpload, readable, referred};

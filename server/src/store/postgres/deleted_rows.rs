@@ -11,8 +11,8 @@ use sqlx::{Connection as _, Error, PgConnection, Row as _};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::readers::Readers;
-use super::settings;
+use super::connect::readers::Readers;
+use super::connect::settings;
 use crate::lifecycle::Tasks;
 
 /// Deleted runs whose events are looked for in one slice.

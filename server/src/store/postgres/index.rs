@@ -21,8 +21,9 @@ use sqlx::{Connection as _, Error, PgConnection, Row as _};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use super::readers::Readers;
-use super::{rows, settings, words};
+use super::connect::readers::Readers;
+use super::connect::settings;
+use super::{rows, words};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
 use crate::store::support::codec::{self, StoredEvent};

@@ -6,21 +6,15 @@
 //! answered before it began.
 
 mod blobs;
+mod connect;
 mod deleted_rows;
 mod index;
-mod migrations;
-mod open;
-mod open_error;
 mod owner;
-mod pooler;
 mod ports;
 mod read;
-mod reader_pool;
-mod readers;
 mod replica;
 mod rows;
 mod scope;
-mod settings;
 mod words;
 mod write;
 
@@ -35,16 +29,16 @@ use agentloop_core::id::Epoch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::open_error::OpenError;
-use self::readers::Readers;
+pub use self::connect::open_error::OpenError;
+use self::connect::readers::Readers;
 pub use self::replica::{Replica, ReplicaOptions, ReplicaShards};
 pub use self::scope::Scope;
 
 use self::blobs::Blobs;
+use self::connect::open::{self, OpenedStore};
+pub(in crate::store) use self::connect::open::{SOURCE_UNKNOWN, for_copy as open_for_copy};
 use self::deleted_rows::DeletedRows;
 use self::index::Index;
-use self::open::OpenedStore;
-pub(in crate::store) use self::open::{SOURCE_UNKNOWN, for_copy as open_for_copy};
 use self::owner::ServerKind;
 pub(in crate::store) use self::rows::{clean, indexed};
 pub(in crate::store) use self::write::ops::BLOCK_NUMBERS;

@@ -10,7 +10,8 @@
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 
-use super::{rows, settings};
+use super::connect::settings;
+use super::rows;
 
 /// Longest wait for the lock of an owner. It is held for a moment after its connection was cut.
 const LOCK_WAIT_MILLIS: u32 = 3_000;

@@ -8,7 +8,7 @@ use agentloop_core::cluster::shard::shard_of;
 use agentloop_core::id::{Epoch, SessionId, TenantId};
 
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::readers::Readers;
+use crate::store::postgres::connect::readers::Readers;
 use crate::store::postgres::write::blobs::BlobOp;
 use crate::store::postgres::write::own::WriteSender;
 use crate::store::postgres::{read, rows};

@@ -17,7 +17,7 @@ pub(super) use self::dialect::PostgresDialect;
 pub(super) use self::search::find;
 pub(super) use self::usage::{keep_usage, usage};
 use crate::store::StoreError;
-use crate::store::postgres::readers::Readers;
+use crate::store::postgres::connect::readers::Readers;
 use crate::store::postgres::rows::{self, clean};
 use crate::store::sql::query::{Query, Value};
 use crate::store::sql::reader::{SqlReader, TwoLists};

@@ -5,7 +5,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Error, Row as _};
 
 use super::rows;
-use crate::store::postgres::readers::Readers;
+use crate::store::postgres::connect::readers::Readers;
 use crate::store::postgres::words;
 use crate::store::sql::entry::stored_entry;
 use crate::store::sql::query::Query;

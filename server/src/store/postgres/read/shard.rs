@@ -9,7 +9,7 @@ use sqlx::Error;
 use crate::cluster::locate::{Locate, LocateError};
 use crate::store::StoreError;
 use crate::store::postgres::PostgresStore;
-use crate::store::postgres::readers::Readers;
+use crate::store::postgres::connect::readers::Readers;
 use crate::store::sql::column::{SqlRow, number, time};
 use crate::store::sql::query::Query;
 use crate::store::sql::read::one;

@@ -16,7 +16,7 @@ use sqlx::{Error, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::dialect::PostgresDialect;
 use super::prepared;
-use crate::store::postgres::reader_pool::ReaderPool;
+use crate::store::postgres::connect::reader_pool::ReaderPool;
 use crate::store::postgres::rows;
 use crate::store::sql::query::Query;
 use crate::store::sql::reader::Dialect as _;

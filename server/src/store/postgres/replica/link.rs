@@ -6,8 +6,9 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, PgConnection};
 
-use crate::store::postgres::open::ReplicaConnection;
-use crate::store::postgres::{owner, rows, settings};
+use crate::store::postgres::connect::open::ReplicaConnection;
+use crate::store::postgres::connect::settings;
+use crate::store::postgres::{owner, rows};
 
 /// The connection, and how it is used.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use sqlx::{Error, PgConnection, Row as _};
 
 use super::ReplicaOptions;
 use crate::cluster::ClusterId;
-use crate::store::postgres::{migrations, rows};
+use crate::store::postgres::connect::migrations;
+use crate::store::postgres::rows;
 use crate::store::support::number::int;
 
 /// Raises the counter and reads the rows of all. The rows are as they were before, this replica's too. The owners of shards are

@@ -6,8 +6,8 @@ use agentloop_core::id::TenantId;
 use sqlx::Row as _;
 
 use super::*;
+use crate::store::postgres::connect::settings;
 use crate::store::postgres::read::PostgresDialect;
-use crate::store::postgres::settings;
 use crate::store::postgres::write::append::SELECT_HEADS;
 use crate::store::postgres::write::connection::with_new_plans;
 use crate::store::sql::read::session_of_user_query;

@@ -63,5 +63,5 @@ async fn a_pooler_of_transactions_is_refused_before_anything_is_written() {
 async fn the_sessions_of_a_database_are_not_shared() {
     let Some(schema) = Schema::new().await else { return };
     let options = schema.options.url.expose().parse().unwrap();
-    assert!(!super::pooler::shares_sessions(&mut schema.shell().await, &options).await.unwrap());
+    assert!(!super::connect::pooler::shares_sessions(&mut schema.shell().await, &options).await.unwrap());
 }

@@ -10,7 +10,7 @@ use super::wire::Wire;
 use super::*;
 use crate::lifecycle::Tasks;
 use crate::store::conformance::fixture::tenant;
-use crate::store::postgres::reader_pool::ReaderPool;
+use crate::store::postgres::connect::reader_pool::ReaderPool;
 use crate::store::{SessionStore as _, UsageQuery};
 
 /// One connection, and a shell beside it.

@@ -20,11 +20,11 @@ use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use sqlx::postgres::PgRow;
 use sqlx::{Error, Executor as _, PgConnection, Row as _};
 
+use crate::store::postgres::connect::settings;
 use crate::store::postgres::deleted_rows::LOCK_SHARED;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::read::{PostgresDialect, keep_usage, prepared};
 use crate::store::postgres::rows::{clean, indexed};
-use crate::store::postgres::settings;
 use crate::store::sql::query::Query;
 use crate::store::sql::write::sessions::{KEEP_EVENTS, SessionWriter, TitleAndLabels, of_session};
 use crate::store::support::codec::text;

@@ -4,6 +4,7 @@ use agentloop_core::time::Millis;
 use sqlx::{Error, Executor as _, PgConnection};
 
 use crate::clock::{Clock as _, SystemClock};
+use crate::store::postgres::connect::settings;
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::{self, CommitPlan};
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest, WriteResult};
@@ -11,7 +12,7 @@ use crate::store::postgres::write::sessions::SessionTables;
 use crate::store::postgres::write::task::{AttemptError, LockPatience, Writer};
 use crate::store::postgres::write::wait::in_time;
 use crate::store::postgres::write::{audit, blobs, commit, ops};
-use crate::store::postgres::{owner, rows, settings};
+use crate::store::postgres::{owner, rows};
 use crate::store::sql::write::{WriteError, sessions, to_reply};
 use crate::store::support::append::{EncodedAppend, LastNumbers};
 use crate::store::support::write::{WriteGroup, audit_rows, groups, only_appends, replies_of, set_recorded};

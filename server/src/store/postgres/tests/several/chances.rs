@@ -6,7 +6,7 @@ use agentloop_core::time::Timestamp;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::store::postgres::settings;
+use crate::store::postgres::connect::settings;
 use crate::store::{SessionStore as _, USER_LABEL};
 
 /// As many as are always written together.

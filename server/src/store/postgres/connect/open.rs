@@ -6,12 +6,13 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, Row as _};
 
 use super::open_error::{OpenError, cannot_connect, failure, lock_error, migration_error};
-use super::owner::{self, ConnectError, Owner, ServerKind};
 use super::readers::Readers;
-use super::write::{blobs, ops};
-use super::{PostgresOptions, index, migrations, pooler, settings};
+use super::{migrations, pooler, settings};
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
+use crate::store::postgres::owner::{self, ConnectError, Owner, ServerKind};
+use crate::store::postgres::write::{blobs, ops};
+use crate::store::postgres::{PostgresOptions, index};
 use crate::store::support::append::LastNumbers;
 use crate::store::support::features_used::FeaturesUsed;
 use crate::store::support::number::int;

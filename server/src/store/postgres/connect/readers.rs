@@ -8,12 +8,12 @@ use sqlx::Error;
 use sqlx::postgres::PgConnectOptions;
 use tokio::time::Instant;
 
-use super::PostgresOptions;
 use super::reader_pool::ReaderPool;
-use super::rows;
-use super::scope::Scope;
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
+use crate::store::postgres::PostgresOptions;
+use crate::store::postgres::rows;
+use crate::store::postgres::scope::Scope;
 
 /// Time beyond the database's own bound on a statement: for a connection, and for the way of the answer.
 const MARGIN: Duration = Duration::from_secs(15);

@@ -3,8 +3,8 @@
 use sqlx::Error;
 
 use super::migrations::{self, NotMigrated};
-use super::owner::ConnectError;
-use super::rows;
+use crate::store::postgres::owner::ConnectError;
+use crate::store::postgres::rows;
 
 /// The reason why a store was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -159,7 +159,7 @@ pub enum OpenError {
 }
 
 /// No connection was made.
-pub(super) fn cannot_connect(at: &str, error: &Error) -> OpenError {
+pub(in crate::store::postgres) fn cannot_connect(at: &str, error: &Error) -> OpenError {
     let (at, what) = (at.to_owned(), error.to_string());
     match rows::code(error).as_deref() {
         Some("28P01" | "28000") => OpenError::Refused {
@@ -173,7 +173,7 @@ pub(super) fn cannot_connect(at: &str, error: &Error) -> OpenError {
 }
 
 /// The lock on the database was not taken.
-pub(super) fn lock_error(at: &str, error: ConnectError) -> OpenError {
+pub(in crate::store::postgres) fn lock_error(at: &str, error: ConnectError) -> OpenError {
     let at = at.to_owned();
     match error {
         ConnectError::InUse(holder) => OpenError::InUse { at, holder },
@@ -184,7 +184,7 @@ pub(super) fn lock_error(at: &str, error: ConnectError) -> OpenError {
 }
 
 /// The schema was not brought to this version.
-pub(super) fn migration_error(at: &str, error: NotMigrated) -> OpenError {
+pub(in crate::store::postgres) fn migration_error(at: &str, error: NotMigrated) -> OpenError {
     let at = at.to_owned();
     match error {
         NotMigrated::TablesInUse => OpenError::TablesInUse { at },
@@ -195,7 +195,7 @@ pub(super) fn migration_error(at: &str, error: NotMigrated) -> OpenError {
 }
 
 /// The error of a statement that failed while the database was opened.
-pub(super) fn failure(at: &str, error: &Error) -> OpenError {
+pub(in crate::store::postgres) fn failure(at: &str, error: &Error) -> OpenError {
     match rows::code(error).as_deref() {
         Some("25006") => OpenError::ReadOnly { at: at.to_owned() },
         // A prepared statement that is there already, or is not there: its session is another one.

@@ -7,7 +7,7 @@ use sqlx::migrate::{Migrate as _, MigrateError, Migrator};
 use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
-use super::owner;
+use crate::store::postgres::owner;
 
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let mut migrations = sqlx::migrate!("migrations/postgres");
