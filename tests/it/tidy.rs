@@ -392,10 +392,10 @@ fn reads_the_names_of_types() {
                 struct F;\n\n#[cfg(test)]\nmod tests {\n    struct G;\n}\n";
     assert_eq!(types(text).collect::<Vec<_>>(), ["A", "B", "C", "F"]);
     let file = |path: &str| format!("server/src/{path}.rs");
-    let [one, other] = ["model/provider/a/x", "model/provider/b/y"].map(file);
+    let [one, other] = ["model/provider/gemini/x", "model/provider/openai/y"].map(file);
     assert!(are_parallel(&[one.clone(), other.clone()]));
     for two in
-        [[one.clone(), file("model/provider/a/z")], [one, file("store/sqlite/x")], [other, file("fair")]]
+        [[one.clone(), file("model/provider/gemini/z")], [one, file("store/sqlite/x")], [other, file("fair")]]
     {
         assert!(!are_parallel(&two), "{two:?}");
     }
