@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::tidy::sources;
 
 /// Words that a comment does not begin with, because the reader has to find the noun.
-const OPENINGS: [&str; 9] = ["What", "Who", "Whoever", "Whatever", "Whether", "How", "Where", "Why", "That"];
+const OPENINGS: [&str; 11] =
+    ["What", "Who", "Whoever", "Whatever", "Whether", "How", "Where", "Why", "That", "Those", "Of"];
 
 /// The most words of a sentence. A longer one needs a second reading.
 const SENTENCE_WORDS_MAX: usize = 32;

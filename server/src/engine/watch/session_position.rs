@@ -9,7 +9,7 @@ use agentloop_core::tool::Digest;
 const TOKEN_RUNS_MAX: usize = QUEUED_RUNS_PER_SESSION_MAX + 64;
 /// The first letters of every token.
 const TOKEN_VERSION: &str = "2";
-/// Those of tokens that do not name their session, which earlier versions of the server gave out.
+/// Positions of tokens that do not name their session, which earlier versions of the server gave out.
 const UNNAMED_TOKEN_VERSION: &str = "1";
 /// Letters of a session's digest in a token.
 const SESSION_DIGEST_CHARS: usize = 12;

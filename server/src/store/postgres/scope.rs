@@ -20,7 +20,7 @@ pub struct Scope(Option<Arc<Owned>>);
 #[derive(Debug)]
 struct Owned {
     words: [AtomicU64; WORDS],
-    /// Those of them that are about to be given away: nothing is begun for them any more.
+    /// Shards among them that are about to be given away: nothing is begun for them any more.
     leaving: [AtomicU64; WORDS],
     additions: AtomicU64,
     removals: AtomicU64,

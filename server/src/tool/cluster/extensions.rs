@@ -40,7 +40,7 @@ impl ClusterTools {
     pub(super) fn mirror_hosts(&self, state: &mut OwnerState, rows: Vec<(u64, Option<MirroredHost>)>) {
         let HubConnection::Link(link) = &state.hub else { return };
         let link = link.clone();
-        // Those that are closed come first: another host may declare the same extension differently by now.
+        // Closed ones come first: another host may declare the same extension differently by now.
         let (open, closed): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(_, host)| host.is_some());
         for (connection, _) in closed {
             if let Some(known) = state.hosts.remove(&connection) {

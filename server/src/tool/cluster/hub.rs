@@ -54,9 +54,9 @@ struct OpenLink<'a> {
 /// The marks that a replica has not reached yet.
 #[derive(Default)]
 struct Marks {
-    /// Those that follow the changes that wait to be told.
+    /// Marks that follow changes which wait to be told.
     waiting: Vec<Mark>,
-    /// Those that were told, by their number.
+    /// Marks that were told, by their number.
     told: BTreeMap<MarkNo, Vec<Mark>>,
     last: MarkNo,
 }

@@ -252,7 +252,7 @@ impl Inner {
     }
 
     fn close(&mut self, peer: OwnerNo, no: LinkNo) -> Vec<RunKey> {
-        // Those who wait for a reply over this link learn that it broke.
+        // Requests that wait for a reply over this link learn that it broke.
         self.pending.retain(|_, pending| pending.link != no);
         if self.links.get(&peer).is_none_or(|link| link.no != no) {
             return Vec::new();

@@ -9,8 +9,8 @@ use super::world::World;
 const SHIPPED_EVERY: u64 = 20;
 /// Longest time for which the address of the database leads nowhere.
 const AWAY_MAX: u64 = 3_000;
-/// Time in which replicas find out that the database has lost what they rely on: a reply may be under way for a second, and a
-/// lease is trusted for two after that.
+/// Time in which replicas find out that the database has lost what they rely on. A reply may be under way for a second, and after
+/// that a lease is trusted for two.
 const SETTLES_IN: u64 = 5_000;
 
 impl World {

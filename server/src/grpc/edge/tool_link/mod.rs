@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::cluster::{Ownerships, Peer};
 use crate::grpc::convert::host::server_frame::encoded_request;
-use crate::grpc::edge::forward::wire::links::{Link, Links};
+use crate::grpc::edge::forward::wire::links::{Links, PeerLink};
 use crate::lifecycle::Tasks;
 use crate::tool::{ClusterTools, EncodeRequest, LINK_FRAME_BYTES_MAX, LinkDialer, LinkFrames, LinkInbound};
 
@@ -95,7 +95,7 @@ impl LinkDialer for ToolLinkDialer {
     }
 }
 
-async fn open(channel: Link, frames: LinkFrames) -> Result<LinkInbound, String> {
+async fn open(channel: PeerLink, frames: LinkFrames) -> Result<LinkInbound, String> {
     let mut grpc = tonic::client::Grpc::new(channel)
         .max_decoding_message_size(LINK_FRAME_BYTES_MAX)
         .max_encoding_message_size(LINK_FRAME_BYTES_MAX);

@@ -53,7 +53,7 @@ impl AgentLoopService {
         guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
         let shows_planning = match selection {
             EventSelection::Durable => false,
-            // Of a run that is over, its journal is sent.
+            // A run that is over has its journal sent.
             EventSelection::All => !subscription.has_ended,
             EventSelection::AllOfNewRun => true,
         };

@@ -1,8 +1,5 @@
-//! The way to the database: opening and migrating it, and the connections that read.
+//! The connections that read, and the settings of all connections.
 
-pub(in crate::store::postgres) mod migrations;
-pub(in crate::store::postgres) mod open;
-pub(in crate::store::postgres) mod open_error;
 pub(in crate::store::postgres) mod pooler;
 pub(in crate::store::postgres) mod reader_pool;
 pub(in crate::store::postgres) mod readers;

@@ -315,7 +315,7 @@ impl Driver {
                     if SystemClock.now().since(since) >= COMMIT_WAIT {
                         self.end_connection(number).await;
                     }
-                    // Of many that wait, the others come after the beat.
+                    // If many wait, the others come after the beat.
                     if SystemClock.now() >= self.member.deadline() {
                         return;
                     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Error, PgConnection};
 
-use crate::store::postgres::connect::open::ReplicaConnection;
 use crate::store::postgres::connect::settings;
+use crate::store::postgres::open::ReplicaConnection;
 use crate::store::postgres::{owner, rows};
 
 /// The connection, and how it is used.

@@ -31,8 +31,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::seen::Seen;
 use self::thread::{JoinedReplica, ReplicaThread, Signals};
 use super::PostgresOptions;
-use super::connect::open;
-use super::connect::open_error::OpenError;
+use super::open;
+use super::open_error::OpenError;
 use super::scope::Scope;
 use crate::clock::{Clock as _, SystemClock};
 use crate::cluster::busy_shards::BusyShards;
@@ -56,9 +56,9 @@ pub struct ReplicaOptions {
 /// The shards of a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplicaShards {
-    /// Those that it owns, each with the term of its claim.
+    /// Shards that it owns, each with the term of its claim.
     pub owned: BTreeMap<ShardNo, Term>,
-    /// Those that it is to give away: end what is done for them, then tell [`Replica::given_away`], or else [`Replica::keep`].
+    /// Shards that it is to give away: end what is done for them, then tell [`Replica::given_away`], or else [`Replica::keep`].
     pub shedding: BTreeSet<ShardNo>,
 }
 

@@ -10,7 +10,7 @@ use sqlx::{Error, PgConnection, Row as _};
 
 use super::ReplicaOptions;
 use crate::cluster::ClusterId;
-use crate::store::postgres::connect::migrations;
+use crate::store::postgres::migrations;
 use crate::store::postgres::rows;
 use crate::store::support::number::int;
 

@@ -20,8 +20,8 @@ use super::{ReplicaOptions, ReplicaShards, ServerNotice, skew, statements};
 use crate::cluster::busy_shards::BusyShards;
 use crate::cluster::{ClusterId, Ownership, Ownerships, TakeoverCounts};
 use crate::store::postgres::PostgresOptions;
-use crate::store::postgres::connect::open;
-use crate::store::postgres::connect::open_error::{OpenError, failure};
+use crate::store::postgres::open;
+use crate::store::postgres::open_error::{OpenError, failure};
 use crate::store::postgres::scope::Scope;
 
 /// The thread's side of a replica.

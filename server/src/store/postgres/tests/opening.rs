@@ -7,7 +7,8 @@ use sqlx::Row as _;
 
 use super::*;
 use crate::store::conformance::fixture::{Owner, finished, labelled, new_session, tenant};
-use crate::store::postgres::connect::{migrations, settings};
+use crate::store::postgres::connect::settings;
+use crate::store::postgres::migrations;
 use crate::store::{JobKind, JobStore as _, SessionStore as _};
 
 #[tokio::test]

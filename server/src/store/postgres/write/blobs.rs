@@ -127,7 +127,7 @@ pub(in crate::store) enum BlobResult {
     },
     /// The result of [`BlobOp::Keep`] for an upload that took so long that a sweep has deleted it.
     GivenUp,
-    /// Of `Claim`: the length of each blob.
+    /// For `Claim`: the length of each blob.
     Claimed(Vec<Option<u64>>),
     /// The result of [`BlobOp::Sweep`].
     Swept {

@@ -21,7 +21,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// The writes, and the times of their next tries.
 #[derive(Default)]
 pub(in crate::store::postgres) struct PutOffWrites {
-    /// Those of a tenant in the order in which they are due.
+    /// The writes of each tenant, in the order in which they are due.
     writes: FairQueue<Lane, (Instant, PutOffWrite)>,
     last_try: Option<Instant>,
 }

@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 
 use crate::grpc::edge::forward::request::bodies::{next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
-use crate::grpc::edge::forward::wire::links::Link;
+use crate::grpc::edge::forward::wire::links::PeerLink;
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
 use crate::telemetry::with_causes;
@@ -43,7 +43,7 @@ pub(in crate::grpc::edge::forward) enum ResponseExtent {
 
 /// Sends an RPC over a link, and waits for its response.
 pub(in crate::grpc::edge::forward) async fn send_over_link(
-    link: Link,
+    link: PeerLink,
     request: http::Request<Body>,
     extent: ResponseExtent,
 ) -> AttemptOutcome {

@@ -14,7 +14,7 @@ use crate::cluster::run_shards::RunShards;
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
 use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
 use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
-use crate::grpc::edge::forward::wire::links::{Link, Links};
+use crate::grpc::edge::forward::wire::links::{Links, PeerLink};
 use crate::grpc::edge::incoming::IncomingLink;
 use crate::lifecycle::Tasks;
 
@@ -63,7 +63,7 @@ pub(in crate::grpc::edge::forward) enum ResolvedTarget {
         /// The shard that it owns.
         shard: ShardNo,
         /// The link over which the RPC is sent.
-        link: Arc<Link>,
+        link: Arc<PeerLink>,
     },
 }
 
@@ -109,7 +109,7 @@ pub(in crate::grpc::edge::forward) enum RpcHandler {
     /// The replica that owns the shard.
     Owner {
         /// Kept: on it, the replica is told that this one stops.
-        _link: Arc<Link>,
+        _link: Arc<PeerLink>,
     },
 }
 

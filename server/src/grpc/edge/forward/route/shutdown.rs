@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
 use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Replica, Routing};
-use crate::grpc::edge::forward::wire::links::Link;
+use crate::grpc::edge::forward::wire::links::PeerLink;
 
 /// Path of the RPC with which a replica says that it stops. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const STOPPING: &str = "/agentloop.replica/Leave";
@@ -70,7 +70,7 @@ impl Routing {
     }
 }
 
-async fn tell_stopping(link: Link) {
+async fn tell_stopping(link: PeerLink) {
     let mut request = http::Request::new(Body::empty());
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;

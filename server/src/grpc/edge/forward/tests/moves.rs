@@ -53,7 +53,7 @@ async fn open(
     (opened.unwrap().into_inner(), dropped)
 }
 
-/// Of a stream that moves, the services of this replica know that nobody has left. Of one whose caller leaves they know that, too.
+/// When a stream moves, the services of this replica know that nobody has left; when its caller leaves, they know that, too.
 #[tokio::test]
 async fn services_can_tell_a_stream_that_moves_from_a_caller_that_has_left() {
     let mut owner = Owner::start(1).await;

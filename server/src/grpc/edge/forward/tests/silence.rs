@@ -100,7 +100,7 @@ async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
     let replica = Replica::start(first.owns()).await;
     let rpcs = start_calls(&replica);
     let mut cut = all_seen(&mut first.owner).await;
-    // Of one of them, all but the end has come.
+    // All but the end of one of them has come.
     cut.pop().unwrap().sends([frame(&())]);
     first.freeze();
     replica.ownership.send_replace(owned_by(&second));

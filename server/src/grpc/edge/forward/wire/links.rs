@@ -58,12 +58,12 @@ pub struct BadLink {
 
 /// A connection to another replica. Each request on it names the cluster, as far as that is known.
 #[derive(Clone)]
-pub(in crate::grpc::edge) struct Link {
+pub(in crate::grpc::edge) struct PeerLink {
     channel: Channel,
     cluster: Option<HeaderValue>,
 }
 
-impl Service<http::Request<Body>> for Link {
+impl Service<http::Request<Body>> for PeerLink {
     type Response = http::Response<Body>;
     type Error = tonic::transport::Error;
     type Future = <Channel as Service<http::Request<Body>>>::Future;
@@ -104,9 +104,9 @@ struct LinksState {
     /// The name of this replica's cluster.
     cluster: Option<HeaderValue>,
     /// The peers that were called, by their numbers.
-    links: BTreeMap<OwnerNo, (Peer, Arc<Link>)>,
+    links: BTreeMap<OwnerNo, (Peer, Arc<PeerLink>)>,
     /// Links with earlier certificates, as long as there are RPCs on them.
-    earlier: Vec<Weak<Link>>,
+    earlier: Vec<Weak<PeerLink>>,
 }
 
 impl Links {
@@ -161,7 +161,11 @@ impl Links {
     ///
     /// # Errors
     /// [`BadLink`]
-    pub(in crate::grpc::edge) fn to(&self, peer: &Peer, ownership: &Ownership) -> Result<Arc<Link>, BadLink> {
+    pub(in crate::grpc::edge) fn to(
+        &self,
+        peer: &Peer,
+        ownership: &Ownership,
+    ) -> Result<Arc<PeerLink>, BadLink> {
         let mut state = self.state();
         if let Some((known, channel)) = state.links.get(&peer.number)
             && known == peer
@@ -174,14 +178,14 @@ impl Links {
             address: peer.address.clone(),
             problem: problem.to_string(),
         })?;
-        let channel = Arc::new(Link { channel, cluster });
+        let channel = Arc::new(PeerLink { channel, cluster });
         state.links.retain(|number, _| ownership.peers().any(|peer| peer.number == *number));
         state.links.insert(peer.number, (peer.clone(), channel.clone()));
         Ok(channel)
     }
 
     /// All links that there are, those with earlier certificates too.
-    pub(in crate::grpc::edge::forward) fn all(&self) -> Vec<Link> {
+    pub(in crate::grpc::edge::forward) fn all(&self) -> Vec<PeerLink> {
         let state = self.state();
         let earlier = state.earlier.iter().filter_map(Weak::upgrade);
         let links = state.links.values().map(|(_, channel)| channel.clone()).chain(earlier);

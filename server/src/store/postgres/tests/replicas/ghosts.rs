@@ -126,7 +126,7 @@ async fn the_fence_looks_again_at_the_number_of_the_connection_that_changed_afte
     shell.execute(BEFORE_THE_LOCK).await.unwrap();
     shell.execute("INSERT INTO held SELECT pid FROM owners").await.unwrap();
     shell.execute(LOCK).await.unwrap();
-    let options = super::connect::open::connect_options(&schema.options).unwrap();
+    let options = super::open::connect_options(&schema.options).unwrap();
     let newer = owner::Owner { conn: owner.conn + 1, ..owner };
     let mut watching = schema.shell().await;
     let (is_written, batch) = tokio::join!(owner::fence(&mut old, owner, 7), async {

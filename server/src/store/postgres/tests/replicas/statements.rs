@@ -261,7 +261,7 @@ async fn a_mark_of_a_lane_finds_the_connection_that_is_made_anew_meanwhile() {
     marked.unwrap();
     let newer = Owner { conn: owner.conn + 1, ..owner };
     assert!(!owner::fence(&mut connecting, newer, 1).await.unwrap());
-    let options = super::connect::open::connect_options(&schema.options).unwrap();
+    let options = super::open::connect_options(&schema.options).unwrap();
     let later = Owner { conn: owner.conn + 2, ..owner };
     let fenced = owner::reconnect(&options, later, ServerKind::Replica).await;
     assert!(matches!(fenced, Err(ConnectError::Fenced)));
@@ -272,7 +272,7 @@ async fn a_statement_of_an_older_connection_writes_nothing() {
     let Some(schema) = with_tables().await else { return };
     let mut old = schema.shell().await;
     let owner = register_owner(&mut old).await;
-    let options = super::connect::open::connect_options(&schema.options).unwrap();
+    let options = super::open::connect_options(&schema.options).unwrap();
     let newer = Owner { conn: owner.conn + 1, ..owner };
     let (mut new, batch) = owner::reconnect(&options, newer, ServerKind::Replica).await.unwrap();
     assert_eq!(batch, 0);
@@ -292,7 +292,7 @@ async fn an_older_connection_that_holds_a_transaction_open_is_ended() {
     let owner = register_owner(&mut old).await;
     old.execute("BEGIN").await.unwrap();
     assert!(owner::fence(&mut old, owner, 1).await.unwrap());
-    let options = super::connect::open::connect_options(&schema.options).unwrap();
+    let options = super::open::connect_options(&schema.options).unwrap();
     let newer = Owner { conn: owner.conn + 1, ..owner };
     let waited = owner::reconnect(&options, newer, ServerKind::Replica).await;
     assert!(matches!(&waited, Err(ConnectError::Sql(error)) if owner::is_waited_for(error)));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::conformance::fixture::*;
-use crate::store::postgres::connect::open::{ReplicaConnection, for_replica};
+use crate::store::postgres::open::{ReplicaConnection, for_replica};
 use crate::store::postgres::replica::statements;
 
 /// Bound on every wait: much longer than what is waited for takes.

@@ -5,9 +5,10 @@ use agentloop_core::id::Epoch;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, PgConnection, Row as _};
 
+use super::connect::readers::Readers;
+use super::connect::{pooler, settings};
+use super::migrations;
 use super::open_error::{OpenError, cannot_connect, failure, lock_error, migration_error};
-use super::readers::Readers;
-use super::{migrations, pooler, settings};
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 use crate::store::postgres::owner::{self, ConnectError, Owner, ServerKind};
