@@ -100,7 +100,7 @@ pub(in crate::app) fn read_replicas_at_scrape(
 ) {
     metrics.read_replicas_at_scrape(move || {
         let rows = replicas.rows();
-        let SentOnCounts { answered, moved, unreached, lost } = links.sent_on();
+        let SentOnCounts { responded, moved, unreached, lost } = links.sent_on();
         let living = rows.iter().filter(|row| row.part != ReplicaPart::Fenced);
         ReplicaReadings {
             shards: match &*ownerships.borrow() {
@@ -111,7 +111,7 @@ pub(in crate::app) fn read_replicas_at_scrape(
             is_outdated: takeovers.is_outdated(),
             claimed_shards: takeovers.claimed_shards(),
             fences: takeovers.fences(),
-            sent_on: [("answered", answered), ("moved", moved), ("unreached", unreached), ("lost", lost)],
+            sent_on: [("responded", responded), ("moved", moved), ("unreached", unreached), ("lost", lost)],
             keeps_hosts: ownerships.borrow().is_mine(HUB),
             living: living.clone().count(),
             silent_for: living.filter_map(|row| row.silent_for).max().unwrap_or_default(),

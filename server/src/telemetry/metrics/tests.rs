@@ -47,7 +47,7 @@ fn takeovers_and_rpcs_that_are_sent_on_are_counted() {
         is_outdated: true,
         claimed_shards: 341,
         fences: 2,
-        sent_on: [("answered", 5), ("moved", 4), ("unreached", 3), ("lost", 1)],
+        sent_on: [("responded", 5), ("moved", 4), ("unreached", 3), ("lost", 1)],
         ..ReplicaReadings::default()
     };
     metrics.read_replicas_at_scrape(move || readings);
@@ -57,7 +57,7 @@ fn takeovers_and_rpcs_that_are_sent_on_are_counted() {
         "replica_outdated 1",
         "replica_claimed_shards_total 341",
         "replica_fences_total 2",
-        "replica_sent_rpcs_total{outcome=\"answered\"} 5",
+        "replica_sent_rpcs_total{outcome=\"responded\"} 5",
         "replica_sent_rpcs_total{outcome=\"unreached\"} 3",
         "replica_sent_rpcs_total{outcome=\"lost\"} 1",
     ] {

@@ -224,7 +224,7 @@ async fn attempt(
                 () = routing.stopped() => return None,
             };
             routing.links.count(|counts| match outcome {
-                AttemptOutcome::Responded(_) => &mut counts.answered,
+                AttemptOutcome::Responded(_) => &mut counts.responded,
                 AttemptOutcome::NotDone | AttemptOutcome::Stopping(_) => &mut counts.moved,
                 AttemptOutcome::NotReached(_) => &mut counts.unreached,
                 AttemptOutcome::Broken => &mut counts.lost,

@@ -42,12 +42,8 @@ struct Severable {
 }
 
 impl Severable {
-    /// Ends the connections whose last statement is like this one. There must be such a connection.
-    async fn sever(&self, like: &str) {
-        assert!(self.severs(like).await, "there is a connection to cut");
-    }
-
-    /// The same. False if there is no such connection.
+    /// Ends the connections whose last statement is like this one. False if there is none: the store may have read something
+    /// else over it meanwhile.
     async fn severs(&self, like: &str) -> bool {
         let sql = "SELECT count(pg_terminate_backend(pid)) AS cut FROM pg_stat_activity
                    WHERE application_name = $1 AND query LIKE $2";

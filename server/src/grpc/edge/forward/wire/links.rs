@@ -84,7 +84,7 @@ impl Service<http::Request<Body>> for PeerLink {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SentOnCounts {
     /// The replica did the RPC, or refused it.
-    pub answered: u64,
+    pub responded: u64,
     /// The replica was not the one to do it, or stops.
     pub moved: u64,
     /// There was no connection to the replica.
