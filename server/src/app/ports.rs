@@ -23,7 +23,7 @@ pub use crate::extension::Hook;
 pub use crate::extension::Planner;
 /// Makes new ids, and draws random numbers.
 pub use crate::ids::Ids;
-/// Calls one model.
+/// Calls one model, and streams its response.
 pub use crate::model::Model;
 /// Finds the model of a name.
 pub use crate::model::Models;

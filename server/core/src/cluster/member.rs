@@ -94,9 +94,11 @@ pub enum MemberAction {
     Shed(Shed),
     /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),
-    /// The replica owns nothing any more: it is fenced, or the database has lost its claim of a shard. Stop at once: no memory is
-    /// mended, and nothing is written.
+    /// The replica is fenced, and owns nothing any more. Stop at once: no memory is mended, and nothing is written.
     Stop,
+    /// The database has lost the claim of this shard, and the replica owns nothing any more. Stop as if it were fenced, and leave:
+    /// nobody fences this one, and its lane is good for commits until then.
+    StopForLostClaim(ShardNo),
 }
 
 /// The shards that a replica is to give away.
@@ -247,21 +249,21 @@ impl Member {
                 self.releasing.remove(&shard);
                 self.sheds_from = Some(now.after(KEPT_FOR));
             }
-            MemberInput::Fenced => return self.stop(),
+            MemberInput::Fenced => return self.stop(MemberAction::Stop),
             MemberInput::Drain => self.is_draining = true,
         }
         Vec::new()
     }
 
-    fn stop(&mut self) -> Vec<MemberAction> {
+    fn stop(&mut self, how: MemberAction) -> Vec<MemberAction> {
         self.is_over = true;
         self.owned.clear();
-        vec![MemberAction::Stop]
+        vec![how]
     }
 
     fn handle_view(&mut self, sent: Timestamp, view: &ClusterView, now: Timestamp) -> Vec<MemberAction> {
-        if self.lost(sent, view).is_some() {
-            return self.stop();
+        if let Some(shard) = self.lost(sent, view) {
+            return self.stop(MemberAction::StopForLostClaim(shard));
         }
         if !self.lease.handle_answer(sent) {
             self.suspicion.handle_gap(now);

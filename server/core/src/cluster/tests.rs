@@ -308,7 +308,7 @@ fn an_owner_whose_claim_the_database_has_lost_stops() {
         assert_eq!(beaten(&mut member, 700, 710, view(&[(ME, 2)], &[(1, 4)], 0)), [], "{mine:?}");
         assert!(member.may_act(ShardNo(2), at(710)), "{mine:?}");
         let stops = beaten(&mut member, 701, 720, view(&[(ME, 3)], mine, 0));
-        assert_eq!(stops, [MemberAction::Stop], "{mine:?}");
+        assert_eq!(stops, [MemberAction::StopForLostClaim(ShardNo(2))], "{mine:?}");
         assert!(!member.may_act(ShardNo(1), at(721)) && !member.poll_beat(at(2_000)), "{mine:?}");
     }
 }

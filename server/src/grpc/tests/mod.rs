@@ -1,6 +1,7 @@
 //! Tests of the services ToolHost and Tools over a real socket, with the generated client.
 
 mod calls;
+mod pace;
 mod repeated;
 mod streams;
 

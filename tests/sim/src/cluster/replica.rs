@@ -202,6 +202,7 @@ impl World {
             MemberAction::Shed(shed) => self.shed(life, shed),
             MemberAction::Gain(shard, term) => self.read_shard(life, shard, term),
             MemberAction::Stop => self.stops(life.place, "finds that it is fenced"),
+            MemberAction::StopForLostClaim(_) => self.stops(life.place, "finds that its claim is lost"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The pace at which work in progress is sent to another replica, for a caller there.
 //!
-//! What is sent on is read and written once more on its way, and that costs the same for one piece or many. So the pieces of all
+//! The other replica reads and writes each message once more. This costs the same for one piece as for many. So the pieces of all
 //! runs wait for the next tick of one clock, which comes every [`INTERVAL`], and leave together. The first piece after a pause goes
 //! at once, and so does each durable event, with everything before it.
 
@@ -32,7 +32,7 @@ impl Pace {
         Self { began: Instant::now() }
     }
 
-    /// The next tick.
+    /// The first tick after now.
     fn next_tick(self) -> Instant {
         let ticks = self.began.elapsed().as_millis() / INTERVAL.as_millis();
         self.began + INTERVAL * u32::try_from(ticks + 1).unwrap_or(u32::MAX)

@@ -89,8 +89,6 @@ pub(in crate::store::postgres) struct Driver {
     is_reached: bool,
     /// True once a later version was seen to have changed the tables.
     is_outdated: bool,
-    /// True once the database was seen to have lost a claim of this replica.
-    has_lost: bool,
     /// Last movement of the server's runtime, in milliseconds of the clock.
     pulse: Arc<AtomicU64>,
     out: Outputs,
@@ -119,7 +117,6 @@ impl Driver {
             fences: BTreeMap::new(),
             is_reached: true,
             is_outdated: false,
-            has_lost: false,
             pulse,
             out,
         }
@@ -139,10 +136,6 @@ impl Driver {
                 let actions = self.beat(now).await;
                 if self.perform(actions, now).await == Some(End::Fenced) {
                     self.give_up();
-                    if self.has_lost {
-                        // Nobody fences this replica, and its lane is good for commits until then.
-                        self.leave().await;
-                    }
                     return End::Fenced;
                 }
                 if self.is_reached && self.cannot_write() {
@@ -241,16 +234,7 @@ impl Driver {
                 }
                 self.confirmed = self.confirmed.max(sent);
                 self.seen.update(&beaten, now);
-                let view = seen::view(&beaten);
-                if let Some(shard) = self.member.lost(sent, &view) {
-                    self.has_lost = true;
-                    tracing::error!(
-                        shard = shard.0,
-                        "the database has lost the claim of a shard that this replica owns, as a fail-over to an asynchronous \
-                         standby does; this replica stops"
-                    );
-                }
-                self.member.handle(MemberInput::Beaten { sent, view }, now)
+                self.member.handle(MemberInput::Beaten { sent, view: seen::view(&beaten) }, now)
             }
             Err(error) => {
                 if std::mem::replace(&mut self.is_reached, false) {
@@ -275,6 +259,16 @@ impl Driver {
                 MemberAction::Gain(shard, term) => self.gain(shard, term),
                 MemberAction::Shed(shed) => self.shed(shed),
                 MemberAction::Stop => return Some(End::Fenced),
+                MemberAction::StopForLostClaim(shard) => {
+                    tracing::error!(
+                        shard = shard.0,
+                        "the database has lost the claim of a shard that this replica owns, as a fail-over to an asynchronous \
+                         standby does; this replica stops"
+                    );
+                    self.give_up();
+                    self.leave().await;
+                    return Some(End::Fenced);
+                }
             }
         }
         None

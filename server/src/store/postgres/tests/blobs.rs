@@ -54,21 +54,19 @@ async fn an_upload_and_a_read_go_on_when_their_connections_are_cut() {
     let store = PostgresStore::open(&cut.options).await.unwrap();
     let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
     let mut upload = store.begin_blob(new_blob("")).await.unwrap();
-    let mut cuts = 0;
     for half in bytes.chunks(350_000) {
-        cuts += u32::from(cut.severs("%blob_%").await);
+        cut.sever().await;
         upload.write(half).await.unwrap();
     }
-    cuts += u32::from(cut.severs("%blob_%").await);
+    cut.sever().await;
     let row = upload.finish(Timestamp(1_000)).await.unwrap().row;
     let mut reader = store.read_blob(&row, 0).await.unwrap();
     let mut all = Vec::new();
-    cuts += u32::from(cut.severs("%blob_%").await);
+    cut.sever().await;
     while let Some(piece) = reader.next().await.unwrap() {
         all.extend(piece);
     }
     assert!(all == bytes);
-    assert!(cuts > 1, "{cuts} of 4 tries found a connection");
     store.close().await;
 }
 

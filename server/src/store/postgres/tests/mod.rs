@@ -42,14 +42,14 @@ struct Severable {
 }
 
 impl Severable {
-    /// Ends the connections whose last statement is like this one. False if there is none: the store may have read something
-    /// else over it meanwhile.
-    async fn severs(&self, like: &str) -> bool {
-        let sql = "SELECT count(pg_terminate_backend(pid)) AS cut FROM pg_stat_activity
-                   WHERE application_name = $1 AND query LIKE $2";
-        let query = sqlx::query(sql).bind(self.name).bind(like);
-        let row = query.fetch_one(&mut *self.shell.lock().await).await.unwrap();
-        sqlx::Row::get::<i64, _>(&row, "cut") > 0
+    /// Ends the connections that read, as many as there are. There must be one: the store has just read.
+    async fn sever(&self) {
+        // The one that writes keeps a lock for as long as it is there.
+        let sql = "SELECT count(pg_terminate_backend(a.pid)) AS cut FROM pg_stat_activity AS a
+                   WHERE a.application_name = $1
+                     AND NOT EXISTS (SELECT 1 FROM pg_locks AS l WHERE l.pid = a.pid AND l.locktype = 'advisory')";
+        let row = sqlx::query(sql).bind(self.name).fetch_one(&mut *self.shell.lock().await).await.unwrap();
+        assert!(sqlx::Row::get::<i64, _>(&row, "cut") > 0, "there is a connection to cut");
     }
 }
 

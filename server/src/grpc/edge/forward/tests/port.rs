@@ -8,7 +8,7 @@ use super::*;
 use crate::cluster::ClusterId;
 use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::route::shutdown::STOPPING;
-use crate::grpc::edge::forward::wire::links::LinkTls;
+use crate::grpc::edge::forward::wire::links::{LinkTls, SentOnCounts};
 use crate::grpc::edge::peer::peer_acceptor;
 
 /// The certificate that replicas of a test share.
@@ -192,7 +192,8 @@ async fn a_replica_of_another_cluster_takes_nothing_whatever_its_number() {
     let of_cluster =
         async |cluster| Owner::with_links(1, None, Authentication::NotAsked, links_of(cluster)).await;
     let (mut stranger, mut owner) = (of_cluster("theirs").await, of_cluster("ours").await);
-    let replica = Replica::with_links(owned_by(&stranger), links_of("ours")).await;
+    let links = links_of("ours");
+    let replica = Replica::with_links(owned_by(&stranger), links.clone()).await;
     let rpc = replica.run(prompt());
     let problem = async |links: &Links, peer: &Peer| {
         let (_ownership, ownerships) = watch::channel(owned_by_peer(peer));
@@ -213,6 +214,8 @@ async fn a_replica_of_another_cluster_takes_nothing_whatever_its_number() {
     seen.answers(&result("r"));
     assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
     assert!(stranger.rpcs.try_recv().is_err(), "it never saw the RPC");
+    let SentOnCounts { responded, moved, unreached, lost } = links.sent_on();
+    assert!((responded, unreached, lost) == (1, 0, 0) && moved > 0, "{:?}", links.sent_on());
 }
 
 /// It names no number, and is taken otherwise.

@@ -89,7 +89,7 @@ pub struct SentOnCounts {
     pub moved: u64,
     /// There was no connection to the replica.
     pub unreached: u64,
-    /// The connection broke, or the session was given away, before the answer.
+    /// The connection broke, or the session was given away, before the response.
     pub lost: u64,
 }
 

@@ -226,6 +226,8 @@ async fn others_take_the_shards_of_an_owner_that_was_killed() {
         row.peer.number == killed && row.part == ReplicaPart::Fenced && row.peer.address == "a:1"
     };
     until(async || second.replica.rows().iter().any(is_shown)).await;
+    let counts = second.replica.takeovers();
+    assert_eq!((counts.fences(), counts.claimed_shards()), (1, SHARDS as u64));
 }
 
 #[tokio::test]
