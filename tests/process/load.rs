@@ -16,7 +16,7 @@ const EVENTS: &str = "events seen by subscribers";
 const FAULTS: u64 = 8;
 
 async fn survives(seed: u64) {
-    let plan = Plan { seed, sessions: 24, hosts: 2, temper: TEMPER, replicas: 0 };
+    let plan = Plan { seed, sessions: 24, hosts: 2, temper: TEMPER, replicas: None };
     let mut load = Load::start(&plan).await;
     for _ in 0..FAULTS * times() {
         load.suffer(800).await;
@@ -38,7 +38,8 @@ async fn at_random_again() {
 /// Stops well in the middle of much, within its grace time of ten seconds, as often as it is asked to.
 #[tokio::test]
 async fn told_to_stop_under_load() {
-    let mut load = Load::start(&Plan { seed: 3, sessions: 16, hosts: 2, temper: TEMPER, replicas: 0 }).await;
+    let mut load =
+        Load::start(&Plan { seed: 3, sessions: 16, hosts: 2, temper: TEMPER, replicas: None }).await;
     for _ in 0..3 {
         let seen = load.counts.of(EVENTS);
         eventually("work", || async { (load.counts.of(EVENTS) > seen + 100).then_some(()) }).await;

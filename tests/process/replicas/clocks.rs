@@ -1,47 +1,16 @@
 //! Replicas whose clocks are an hour apart. Left out, in one line, where there is no database or no C compiler.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::{Approve, ReplicaState, RunInput, RunStatus, ToolStatus};
 use agentloop_tests::owners::sessions_of;
 use agentloop_tests::process::built;
+use agentloop_tests::process::moved_clock::off_by;
 use serde_json::json;
 
 use super::{Replicas, in_time};
 use crate::support::follow::{Follower, outcome};
 use crate::support::model::Model;
 use crate::support::server::input;
-
-/// Stands before the C library, and moves the clock of the day. The clocks that nobody sets stay as they are.
-const MOVED_CLOCK: &str = r"
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    int failed = (int) syscall(SYS_clock_gettime, clock, now);
-    if (!failed && clock == CLOCK_REALTIME) now->tv_sec += OFFSET_SECONDS;
-    return failed;
-}
-";
-
-/// A program that is the server with a clock of the day that is wrong by so many seconds. `None` without a C compiler.
-fn off_by(folder: &Path, seconds: i64) -> Option<PathBuf> {
-    let (source, library) = (folder.join("clock.c"), folder.join(format!("clock{seconds}.so")));
-    std::fs::write(&source, MOVED_CLOCK).expect("written");
-    let mut compiler = std::process::Command::new("cc");
-    compiler.args(["-shared", "-fPIC", &format!("-DOFFSET_SECONDS=({seconds})"), "-o"]);
-    let compiled = compiler.arg(&library).arg(&source).status().ok()?;
-    assert!(compiled.success(), "it is compiled");
-    let program = folder.join(format!("server{seconds}"));
-    let (server, library) = (built("agentloop"), library.display());
-    let script = format!("#!/bin/sh\nLD_PRELOAD='{library}' exec '{}' \"$@\"\n", server.display());
-    std::fs::write(&program, script).expect("written");
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
-    Some(program)
-}
 
 fn asks_for(number: usize, session: &str, seconds: u32) -> RunInput {
     let run = format!("r-{number}");
@@ -59,7 +28,8 @@ async fn ended(mut run: Follower) -> Follower {
 #[tokio::test]
 async fn an_hour_apart_no_wait_gets_longer_and_nobody_is_fenced_for_it() {
     let (model, folder) = (Model::start().await, tempfile::tempdir().expect("a directory"));
-    let Some((ahead, behind)) = off_by(folder.path(), 3_600).zip(off_by(folder.path(), -3_600)) else {
+    let moved = |seconds| off_by(folder.path(), &built("agentloop"), seconds);
+    let Some((ahead, behind)) = moved(3_600).zip(moved(-3_600)) else {
         println!("left out: replicas whose clocks differ, because there is no C compiler (cc)");
         return;
     };

@@ -1,15 +1,19 @@
 //! Replicas over one PostgreSQL database as processes, and what is done to them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentloop_client::Client;
+use tempfile::TempDir;
 
 use super::counts::Counts;
 use super::dice::Dice;
 use crate::postgres;
 use crate::process::balancer::Balancer;
+use crate::process::built;
+use crate::process::database_pair::DatabasePair;
 use crate::process::links::Links;
+use crate::process::moved_clock::off_by;
 use crate::process::proxy::Proxy;
 use crate::process::server::{FENCED, Server, Setting, patient};
 
@@ -31,6 +35,8 @@ pub enum ReplicaFault {
     Cut(usize, Link, Fall, Duration),
     /// The database is stopped without a warning and started again.
     RestartDatabase,
+    /// The primary is stopped without a warning, its synchronous standby takes its place, and gets a standby.
+    LosePrimary,
 }
 
 /// A link of a replica.
@@ -55,13 +61,14 @@ pub enum Fall {
 
 impl ReplicaFault {
     /// As the dice fall.
-    pub fn any(dice: &mut Dice, replicas: usize) -> Self {
-        let replica = usize::try_from(dice.below(replicas as u64)).expect("an index");
+    pub fn any(dice: &mut Dice, replicas: &Replicas) -> Self {
+        let replica = usize::try_from(dice.below(replicas.servers.len() as u64)).expect("an index");
         match dice.below(22) {
             0..6 => Self::Kill(replica, dice.up_to(6_000)),
             6 => Self::KillAll,
             7..10 => Self::Terminate(replica),
             10..15 => Self::Freeze(replica, dice.up_to(FROZEN_MS_MAX)),
+            15 if replicas.databases.is_some() => Self::LosePrimary,
             15 => Self::RestartDatabase,
             way => {
                 let link = match way % 3 {
@@ -85,6 +92,41 @@ impl ReplicaFault {
             Self::Cut(_, Link::FromReplicas, ..) => "replica cut from the others",
             Self::Cut(_, Link::FromClients, ..) => "replica cut from callers and hosts",
             Self::RestartDatabase => "database restarted",
+            Self::LosePrimary => "primary lost",
+        }
+    }
+}
+
+/// The replicas of a load.
+#[derive(Debug, Clone)]
+pub struct ReplicaPlan {
+    /// Number of replicas.
+    pub count: usize,
+    /// The program of an earlier version with the same stored format. All replicas begin with it, and one that is told to stop
+    /// goes on with the other version each time. `None`: the program that was built with the tests.
+    pub from: Option<PathBuf>,
+    /// True gives the database a synchronous standby, which takes its place when it is lost.
+    pub fails_over: bool,
+    /// The clock of the second replica is ahead by so many seconds, and that of the third one behind by as many.
+    pub skew_seconds: i64,
+}
+
+impl ReplicaPlan {
+    /// The programs of the replica at this place: the one that it begins with, and the other version.
+    fn programs(&self, folder: &Path, at: usize) -> (PathBuf, Option<PathBuf>) {
+        let seconds = [0, self.skew_seconds, -self.skew_seconds][at % 3];
+        let moved = |version: &str, program: PathBuf| {
+            if seconds == 0 {
+                return program;
+            }
+            let folder = folder.join(version);
+            std::fs::create_dir_all(&folder).expect("a directory");
+            off_by(&folder, &program, seconds).expect("missing: a C compiler (cc), for clocks that differ")
+        };
+        let now = moved("now", built("agentloop"));
+        match &self.from {
+            Some(program) => (moved("before", program.clone()), Some(now)),
+            None => (now, None),
         }
     }
 }
@@ -96,30 +138,46 @@ pub struct Replicas {
     links: Vec<Links>,
     /// From the balancer to the server at the same place.
     from_clients: Vec<Proxy>,
+    /// The program that the server at the same place goes on with when it is told to stop, if there are two versions.
+    other_versions: Vec<Option<PathBuf>>,
     balancer: Balancer,
+    /// The database, if it is one that fails over.
+    databases: Option<DatabasePair>,
     counts: Counts,
+    /// Programs of servers whose clock is wrong.
+    _programs: TempDir,
 }
 
 impl Replicas {
-    /// Starts so many over a new schema.
+    /// Starts them over a new schema.
     ///
     /// # Panics
-    /// When there is no database.
-    pub async fn start(setting: &Setting, count: usize, counts: Counts) -> Self {
+    /// When there is no database, or something that the plan needs.
+    pub async fn start(setting: &Setting, plan: &ReplicaPlan, counts: Counts) -> Self {
         let url = postgres::url()
             .expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
-        let database = postgres::in_new_schema(url);
+        let databases = if plan.fails_over {
+            Some(DatabasePair::start().await.expect("the database is that of tests/with-postgres"))
+        } else {
+            None
+        };
+        let database = postgres::in_new_schema(databases.as_ref().map_or(url, DatabasePair::url));
+        let folder = tempfile::tempdir().expect("a directory");
         let (mut servers, mut links, mut from_clients) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..count {
+        let mut other_versions = Vec::new();
+        for at in 0..plan.count {
             let its = Links::start(&database).await;
-            let server = Server::start(&its.setting(setting, "readers = 4")).await;
+            let (program, other_version) = plan.programs(folder.path(), at);
+            let setting = Setting { program: Some(program), ..its.setting(setting, "readers = 4") };
+            let server = Server::start(&setting).await;
             from_clients.push(Proxy::start(server.address()).await);
             links.push(its);
             servers.push(server);
+            other_versions.push(other_version);
         }
         let addresses = from_clients.iter().map(|proxy| proxy.address().to_string()).collect();
         let balancer = Balancer::start(addresses).await;
-        Self { servers, links, from_clients, balancer, counts }
+        Self { servers, links, from_clients, other_versions, balancer, databases, counts, _programs: folder }
     }
 
     /// The address of the balancer.
@@ -135,11 +193,6 @@ impl Replicas {
     /// The folder of the files of hosts.
     pub fn folder(&self) -> PathBuf {
         self.servers[0].file("")
-    }
-
-    /// Number of replicas that were started.
-    pub fn count(&self) -> usize {
-        self.servers.len()
     }
 
     /// Starts those again that others have taken for dead.
@@ -179,6 +232,10 @@ impl Replicas {
             ReplicaFault::Terminate(at) => {
                 let (code, said) = self.servers[at].terminate().await;
                 assert!(code == 0 || code == FENCED, "{said}");
+                if let Some(other) = &mut self.other_versions[at] {
+                    *other = self.servers[at].run_as(std::mem::take(other));
+                    self.counts.count("replicas that went on with the other version");
+                }
                 self.servers[at].start_again().await;
             }
             ReplicaFault::Freeze(at, long) => {
@@ -202,6 +259,13 @@ impl Replicas {
                 link.join();
             }
             ReplicaFault::RestartDatabase => postgres::restart().await,
+            ReplicaFault::LosePrimary => {
+                let databases =
+                    self.databases.as_mut().expect("such a fault is of a database that fails over");
+                databases.crash_primary().await;
+                databases.promote_standby().await;
+                databases.replace_standby().await;
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::brain::{Brain, Temper};
 use super::counts::Counts;
 use super::dice::Dice;
-use super::replicas::Replicas;
+use super::replicas::{ReplicaPlan, Replicas};
 use super::site::{Fault, Site};
 use super::worker::Worker;
 use super::world::{World, setting};
@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::process::server::Server;
 
 /// The size of a load.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// Decides what happens, though not exactly when.
     pub seed: u64,
@@ -25,8 +25,8 @@ pub struct Plan {
     pub hosts: usize,
     /// The error rate and delays of the model.
     pub temper: Temper,
-    /// Number of replicas over a PostgreSQL database; 0: one server with a database of its own.
-    pub replicas: usize,
+    /// Replicas over a PostgreSQL database. `None`: one server with a database of its own.
+    pub replicas: Option<ReplicaPlan>,
 }
 
 /// A running load: workers and processes.
@@ -48,14 +48,14 @@ impl Load {
         let (model, brain, counts) = (Model::start().await, Brain::default(), Counts::default());
         brain.drive(&model, plan.temper, plan.seed);
         let setting = setting(&model);
-        let (world, site) = match plan.replicas {
-            0 => {
+        let (world, site) = match &plan.replicas {
+            None => {
                 let server = Server::start(&setting).await;
                 let world = World::new(server.client(), &server.file(""), brain, counts.clone());
                 (world, Site::start(server, plan.hosts, counts.clone()).await)
             }
-            count => {
-                let replicas = Replicas::start(&setting, count, counts.clone()).await;
+            Some(replicas) => {
+                let replicas = Replicas::start(&setting, replicas, counts.clone()).await;
                 let world = World::new(replicas.client(), &replicas.folder(), brain, counts.clone());
                 (world, Site::of_replicas(replicas, plan.hosts, counts.clone()).await)
             }

@@ -41,7 +41,7 @@ impl Fault {
             return match dice.below(8) {
                 0 => Self::KillHost(host),
                 1 => Self::FreezeHost(host, dice.up_to(3_000)),
-                _ => Self::Replicas(ReplicaFault::any(dice, replicas.count())),
+                _ => Self::Replicas(ReplicaFault::any(dice, replicas)),
             };
         }
         match dice.below(20) {
@@ -71,7 +71,7 @@ pub struct Site {
 
 enum Servers {
     One(Box<Server>),
-    Replicas(Replicas),
+    Replicas(Box<Replicas>),
 }
 
 impl Site {
@@ -84,7 +84,7 @@ impl Site {
     /// Replicas with so many hosts.
     pub async fn of_replicas(replicas: Replicas, hosts: usize, counts: Counts) -> Self {
         let (folder, url) = (replicas.folder(), replicas.url());
-        Self::with(Servers::Replicas(replicas), folder, url, hosts, counts).await
+        Self::with(Servers::Replicas(Box::new(replicas)), folder, url, hosts, counts).await
     }
 
     async fn with(servers: Servers, folder: PathBuf, url: String, hosts: usize, counts: Counts) -> Self {

@@ -9,6 +9,7 @@ pub mod follow;
 pub mod host;
 pub mod links;
 pub mod model;
+pub mod moved_clock;
 pub mod proxy;
 pub mod server;
 

@@ -165,7 +165,12 @@ impl Server {
 
     /// Uses the program that was built with the tests from its next start on.
     pub fn renew(&mut self) {
-        self.program = built("agentloop");
+        self.run_as(built("agentloop"));
+    }
+
+    /// Uses this program from its next start on, and returns the one that it used.
+    pub fn run_as(&mut self, program: PathBuf) -> PathBuf {
+        std::mem::replace(&mut self.program, program)
     }
 
     /// Host and port at which other replicas reach it, if it is one.
